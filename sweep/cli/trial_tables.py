@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from sweep.cli.tables import Column, Data, Table, front_line, section, status_text, table
+from sweep.history.fronts import front_text
 from sweep.ledger.folder import root_option
 from sweep.stats import LEVEL
 from sweep.views import formatting
@@ -282,7 +283,7 @@ def explanation(data: Data) -> RenderableType:
         facts = data["stands"]["facts"]
         rung = f"{data['time_attr']} {facts['rung']:g}"
         where = f"now: place {facts['place']} of {facts['of']} trials that reached {rung}"
-        shown += [Text(), Text(printable(where), style="bold")]
+        shown += [Text(), Text(printable(f"{where}{_front_text(facts)}"), style="bold")]
         if data["stands"]["interpolated"]:
             said = f"scores at {rung}, interpolated where a trial reported before and after it"
             shown.append(Padding(Text(printable(said)), (0, 0, 0, 2)))
@@ -290,17 +291,39 @@ def explanation(data: Data) -> RenderableType:
     return Group(*shown)
 
 
+def _front_text(facts: Data) -> str:
+    """Return the front of a trial and how many trials continue at its rung; empty if unknown."""
+    front, text = facts.get("front"), ""
+    if front is not None:
+        text = f", on {front_text(front, facts['of_fronts'])}"
+    elif "of_fronts" in facts:
+        text = ", behind all fronts"
+    if "going_on" in facts:
+        text += f"; the best {facts['going_on']} go on"
+    return text
+
+
 #: Name of a list in a decision's evidence → title of its column.
-_HEADINGS = {"places": "place", "trials": "trial", "scores": "score", "steps": "step"}
+_HEADINGS = {
+    "places": "place",
+    "trials": "trial",
+    "fronts": "front",
+    "scores": "score",
+    "steps": "step",
+}
 
 
 def _numbers_table(data: Data) -> RenderableType:
     """Return a table of the numbers of a decision."""
     columns: list[Column] = [
-        (_HEADINGS.get(name, printable(name)), "r", partial(_cell, place))
-        for place, name in enumerate(data["columns"])
+        (_heading(name), "r", partial(_cell, place)) for place, name in enumerate(data["columns"])
     ]
     return table(data["rows"], *columns)
+
+
+def _heading(name: str) -> str:
+    """Return the title of the column of a list in a decision's evidence."""
+    return _HEADINGS.get(name, printable(name.removeprefix("objectives/")))
 
 
 def _cell(place: int, row: Sequence[Any]) -> str:

@@ -9,6 +9,7 @@ curve         a learning curve, interpolated between its results
 objective     the score that trials are compared by
 expectation   the pick: expected scores of settings under a new seed
 posterior     the statistical model behind it, on arrays
+fronts        non-dominated sorting of several objectives, and the spread of a front
 ranking       the order of trials: by expectation, several objectives, constraints
 failing       detects that the first trials all failed with one error
 results       results as one level of scalars

@@ -13,6 +13,7 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Sequence
 
+from sweep.history import fronts
 from sweep.history.expectation import Expected
 from sweep.history.objective import Objective
 from sweep.history.trial import Trial, rank_key
@@ -20,7 +21,7 @@ from sweep.history.trial import Trial, rank_key
 
 def values(trial: Trial) -> tuple[float | None, ...]:
     """Return the scores in all objectives, the metric's first; None for one that is missing."""
-    return (trial.score, *trial.other_scores)
+    return trial.values_at()
 
 
 #: Trial → its rank by expectation, infinite without one.
@@ -106,30 +107,14 @@ def is_complete(trial: Trial) -> bool:
 
 
 def levels(trials: Sequence[Trial], objective: Objective) -> list[int]:
-    """Return the index of each trial's front; trials that lack a score come after all fronts.
-
-    Zhang et al., An Efficient Approach to Nondominated Sorting for Evolutionary Multiobjective
-    Optimization, 2015: in lexicographic order no later point is better than an earlier one.
-    """
-    signs = objective.signs
+    """Return the index of each trial's front; trials that lack a score come after all fronts."""
     costs = {
-        index: tuple(-s * float(v or 0.0) for s, v in zip(signs, values(trial), strict=True))
+        index: tuple(
+            -sign * float(value or 0.0)
+            for sign, value in zip(objective.signs, values(trial), strict=True)
+        )
         for index, trial in enumerate(trials)
         if is_complete(trial)
     }
-    fronts: list[list[tuple[float, ...]]] = []
-    found = dict.fromkeys(range(len(trials)), len(trials))
-    for index in sorted(costs, key=lambda index: costs[index]):
-        cost = costs[index]
-        level = next(
-            (n for n, other in enumerate(fronts) if not any(_dominates(c, cost) for c in other)),
-            len(fronts),
-        )
-        fronts[level : level + 1] = [[*(fronts[level] if level < len(fronts) else []), cost]]
-        found[index] = level
-    return [found[index] for index in range(len(trials))]
-
-
-def _dominates(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    """Return whether `one` is nowhere worse and somewhere better than `other`."""
-    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
+    found = dict(zip(costs, fronts.levels([*costs.values()]), strict=True))
+    return [found.get(index, len(trials)) for index in range(len(trials))]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from sweep import stats
-from sweep.history.curve import Divergence, Followed, Point, Reading, is_known, readings
+from sweep.history.curve import Divergence, Followed, Point, Reading, readings
 from sweep.history.events import (
     FINISHED,
     Goal,
@@ -296,10 +296,14 @@ class Replica:
             ValueError: the history has no curves and `level` is not past the newest result.
         """
         if self.sums is not None:
-            if level <= self.sums.time:
-                raise ValueError(f"trial {self.trial}: a score at {level:g} needs its curve")
+            self._check_past(level)
             return self.sums.score
         return self.scores_at((level,))[0]
+
+    def _check_past(self, level: float) -> None:
+        """Raise ValueError for a level within the curve, of which only the sums are known."""
+        if self.sums is not None and level <= self.sums.time:
+            raise ValueError(f"trial {self.trial}: a score at {level:g} needs its curve")
 
     def scores_at(self, levels: Sequence[float]) -> list[float | None]:
         """Return `score_at` for each of some ascending levels, reading the curve once."""
@@ -348,26 +352,28 @@ class Replica:
         """File names of the kept checkpoints."""
         return {saved.file for saved in self.checkpoints.values()}
 
-    def other_score(self, index: int) -> float | None:
-        """Return the score in a further objective, or the newest value of a constraint's result."""
-        if self.sums is not None:
-            return self.sums.others[index]
-        found, objectives = self.series(index), self.objective.objectives
-        if index < len(objectives):
-            return self.objective.score.reduce(found, objectives[index][1])
-        return found[-1] if found else None
+    def other_score(self, index: int, level: float = math.inf) -> float | None:
+        """Return the score in a further objective up to `level`, or a constraint's value there.
 
-    def series(self, index: int) -> list[float]:
-        """Return the values of one of `Point.others`, oldest first.
+        Returns None without one. Values are read at a level as the metric's are.
 
-        A final NaN means divergence.
+        Raises:
+            ValueError: the history has no curves and `level` is not past the newest result.
         """
-        values = [point.others[index] for point in self.curve if point.others]
+        if self.sums is not None:
+            self._check_past(level)
+            return self.sums.others[index]
+        points = [point._replace(value=point.others[index]) for point in self.curve if point.others]
+        values, _, is_there = next(readings(points, (level,)))
         divergence = Divergence()
-        for value in values:
-            divergence.add(value)
-        known = [value for value in values if value is not None and is_known(value)]
-        return [*known, math.nan] if divergence.is_there else known
+        for point in points:
+            divergence.add(point.value)
+        if divergence.is_there and not is_there:
+            values = [*values, math.nan]
+        objectives = self.objective.objectives
+        if index < len(objectives):
+            return self.objective.score.reduce(values, objectives[index][1])
+        return values[-1] if values else None
 
     def value_at(self, iteration: int) -> Point | None:
         """Return the point of one iteration, or None if the curve has none."""

@@ -250,8 +250,20 @@ class Trial:
     @property
     def other_scores(self) -> tuple[float | None, ...]:
         """Scores in the further objectives, aggregated like the metric's."""
+        return self._other_scores_at(math.inf)
+
+    def values_at(self, level: float = math.inf) -> tuple[float | None, ...]:
+        """Return the scores in all objectives at `level`, the metric's first; None where missing.
+
+        A further objective is read as the metric is. If no result at or past the level has it, its
+        last value before the level counts.
+        """
+        return (self.score_at(level), *self._other_scores_at(level))
+
+    def _other_scores_at(self, level: float) -> tuple[float | None, ...]:
+        """Return the scores in the further objectives at `level`."""
         return tuple(
-            self._aggregate([r.other_score(index) for r in self.counted], mode)
+            self._aggregate([r.other_score(index, level) for r in self.counted], mode)
             for index, (_, mode) in enumerate(self.objective.objectives)
         )
 
@@ -261,14 +273,14 @@ class Trial:
 
         0 or less if the constraint holds.
         """
-        first = len(self.objective.objectives)
-        newest = [
-            [r.other_score(first + index) for r in self.counted]
-            for index in range(len(self.objective.constraints))
-        ]
+        return self.violations_at()
+
+    def violations_at(self, level: float = math.inf) -> tuple[float, ...]:
+        """Return the worst violation of each constraint over the replicas at `level`."""
+        first, constraints = len(self.objective.objectives), self.objective.constraints
         return tuple(
-            max(constraint.violation(value) for value in values)
-            for constraint, values in zip(self.objective.constraints, newest, strict=True)
+            max(constraint.violation(r.other_score(first + index, level)) for r in self.counted)
+            for index, constraint in enumerate(constraints)
         )
 
     @property

@@ -142,6 +142,8 @@ class Scheduler(Protocol):
     """True if it follows a plan of seeds, with `AddSeed` for trials that get far."""
     default_seeds: Seeds = 1
     """Seeds where the spec names none and the trainable's results depend on the seed."""
+    ranks_by_fronts: ClassVar[bool] = False
+    """True if trials at its rungs rank by all objectives; else the metric alone decides there."""
     spares: int | None = None
     """Number of trials completed before any is ended early, for progress; None if none is ended
     early."""
@@ -168,6 +170,14 @@ class Scheduler(Protocol):
 
         Returns None to let it be estimated from the lengths of ended trials.
         """
+        return None
+
+    def going_on(self, count: int) -> int | None:
+        """Return how many of the `count` trials at a rung continue, for explanations.
+
+        Returns None if that does not depend on their number alone.
+        """
+        del count
         return None
 
 

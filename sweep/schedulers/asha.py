@@ -17,6 +17,8 @@ reward, for example, all are equal. Nothing waits, so trainables that cannot sav
 If the ends of trials are unknown, there is no top rung: rungs follow each other, each
 `reduction_factor` times the previous one, as far as trials get.
 
+With several objectives, trials at a rung rank by fronts (`sweep.schedulers._shared.front_rungs`).
+
 A trial pauses at the first result at or past a rung that has the metric. Its value there is
 interpolated between that result and the one before (`sweep.history.curve`); missing scores rank
 last.
@@ -33,7 +35,7 @@ from pydantic import BaseModel, Field
 from sweep.errors import BadConfig
 from sweep.history.events import FINISHED, Goal, Status
 from sweep.history.history import History
-from sweep.history.order import Entry, Key, at_level, of_status, unfinished
+from sweep.history.order import Key, at_level, of_status, unfinished
 from sweep.history.trial import Trial
 from sweep.schedulers import (
     NOBODY_WAITS,
@@ -44,11 +46,12 @@ from sweep.schedulers import (
     SchedulerContext,
 )
 from sweep.schedulers._shared import seeding
+from sweep.schedulers._shared.front_rungs import FrontRung
 from sweep.schedulers._shared.rungs import (
+    Described,
+    Listed,
     Rung,
     RungOptions,
-    describe_rank,
-    evidence,
     is_waiting,
     to_climb,
     top_rung,
@@ -83,6 +86,7 @@ class Scheduler(PerTrialStopping):
 
     Options: ClassVar[type[BaseModel]] = Options
     adds_seeds = True
+    ranks_by_fronts = True
 
     def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
         if not isinstance(options, Options):
@@ -183,6 +187,10 @@ class Scheduler(PerTrialStopping):
             for place in range(1, count + 1)
         )
 
+    def going_on(self, count: int) -> int:
+        """Return how many of `count` trials at a rung continue, without equals of the last one."""
+        return count if not self.pauses and count < self.eta else count // self.eta
+
     # ---- promotion --------------------------------------------------------------------------
 
     @property
@@ -195,15 +203,14 @@ class Scheduler(PerTrialStopping):
         steps = self.steps or _single_seed_steps(self._rungs(history))
         for step, following in reversed([*itertools.pairwise(steps)]):
             ranking, waiting = self._step(history, step, following)
-            going_on = len(ranking) // self.eta
-            for entry in waiting:
-                trial = history.trials[entry[-1]]
+            going_on = self.going_on(len(ranking))
+            for trial in waiting:
                 place = ranking.place(trial)
                 if place > going_on:
                     break
-                where = f"{describe_rank(ranking, place, step.level)} at rung {step.level:g}"
+                where = f"{ranking.describe(place, step.level)} at rung {step.level:g}"
                 where += f" under {step.seeds} seeds" if step.seeds > 1 else ""
-                compared = evidence(step.level, ranking, place, going_on)
+                compared = ranking.evidence(step.level, place, going_on)
                 goal = self._goal(following.level)
                 if following.level == step.level:
                     why = f"promoted to {following.seeds} seeds: {where}"
@@ -212,12 +219,22 @@ class Scheduler(PerTrialStopping):
                     why = f"promoted to rung {following.level:g}: {where}"
                     yield Resume(trial.number, goal, why, compared)
 
-    def _step(self, history: History, step: Step, following: Step) -> tuple[Rung, Sequence[Entry]]:
-        """Return the trials at a step, and those of them that wait to be promoted from it."""
-        if self._seeds == 1:
-            waiting = history.order(_waiting(step.level, following.level))
-            return Rung(history, step.level), waiting
-        return seeding.Members(history, step), history.order(seeding.promotion_key(step, following))
+    def _step(
+        self, history: History, step: Step, following: Step
+    ) -> tuple[Rung | FrontRung, Iterator[Trial]]:
+        """Return the trials at a step, and those of them that wait to be promoted, best first."""
+        single = self._seeds == 1
+        waiting = (
+            _waiting(step.level, following.level)
+            if single
+            else seeding.promotion_key(step, following)
+        )
+        if history.objective.objectives:
+            fronts = seeding.front_rung(history, None if single else step, step.level)
+            there = (history.trials[number] for number in fronts.numbers)
+            return fronts, (trial for trial in there if waiting(trial))
+        ranking = Rung(history, step.level) if single else seeding.Members(history, step)
+        return ranking, (history.trials[entry[-1]] for entry in history.order(waiting))
 
     def _finishing(self, history: History) -> Iterator[Resume]:
         """Yield the decisions that train the best waiting trials to the top rung.
@@ -233,13 +250,15 @@ class Scheduler(PerTrialStopping):
         if any(trial.goal != top for trial in under_way):
             return
         rest = [t for t in history.trials if is_waiting(t) or t.status is Status.COMPLETED]
-        ranking = [(trial, trial.score) for trial in history.ranked(rest)]
+        ranking = _final_ranking(history.ranked(rest))
         count = max(0, self.finish_best - len(under_way))
-        for place, (trial, _) in enumerate(ranking[:count], start=1):
+        for place in range(1, min(count, len(ranking)) + 1):
+            trial, _ = ranking[place - 1]
             if is_waiting(trial):
-                stands = describe_rank(ranking, place, math.inf)
-                why = f"trained to the end: {stands} that wait or are done"
-                compared = dict(evidence(math.inf, ranking, place, self.finish_best))
+                why = (
+                    f"trained to the end: {ranking.describe(place, math.inf)} that wait or are done"
+                )
+                compared = dict(ranking.evidence(math.inf, place, self.finish_best))
                 del compared["rung"]  # they are compared at different levels
                 yield Resume(trial.number, top, f"{why}, and nothing else is left to do", compared)
 
@@ -287,15 +306,28 @@ class Scheduler(PerTrialStopping):
     def _verdict(self, history: History, trial: Trial) -> Verdict:
         """Return the verdict on a trial at the highest rung that it has reached."""
         level = max(level for level in self._rungs(history) if trial.reached(level))
-        ranking = Rung(history, level)
+        ranking: Rung | FrontRung = Rung(history, level)
+        if history.objective.objectives:
+            ranking = seeding.front_rung(history, None, level)
         place = ranking.place(trial)
-        best = len(ranking) if len(ranking) < self.eta else len(ranking) // self.eta
-        going_on = best + ranking.equals(best)  # equals of the last one continue too
-        what = "goes on" if place <= going_on else "stopped"
+        best = self.going_on(len(ranking))
+        equals = ranking.equals(best)  # these continue too
+        goes_on = place <= best or place in equals
+        what = "goes on" if goes_on else "stopped"
         few = f", fewer than {self.eta}" if len(ranking) < self.eta else ""
-        equal = f", equal to place {best}" if best < place <= going_on else ""
-        why = f"{what}: {describe_rank(ranking, place, level)}{few}{equal} at rung {level:g}"
-        return Verdict(place <= going_on, why, evidence(level, ranking, place, going_on))
+        equal = f", equal to place {best}" if place in equals else ""
+        why = f"{what}: {ranking.describe(place, level)}{few}{equal} at rung {level:g}"
+        return Verdict(goes_on, why, ranking.evidence(level, place, best + len(equals)))
+
+
+def _final_ranking(ranked: Sequence[Trial]) -> Described:
+    """Return the ranking of trials, best first, by their present scores.
+
+    Those of one front are ordered so that the first of them cover the front.
+    """
+    if ranked and ranked[0].objective.objectives:
+        return FrontRung.of_trials(ranked)
+    return Listed([(trial, trial.score) for trial in ranked])
 
 
 def _single_seed_steps(levels: Sequence[float]) -> tuple[Step, ...]:

@@ -167,7 +167,8 @@ class SweepSpec(Settings):
     )
     objectives: dict[ResultPath, Mode] = Field(
         default_factory=dict,
-        description="Further objectives: result → min or max.",
+        description="Further objectives: result → min or max. asha, hyperband and bohb then rank "
+        "trials at rungs by fronts of all objectives.",
     )
     constraints: dict[ResultPath, LimitText] = Field(
         default_factory=dict,

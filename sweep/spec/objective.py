@@ -194,7 +194,7 @@ _CENTRES: Mapping[str, Callable[[Sequence[float]], float]] = {
 # -------------------------------------------------------------------------------------------------
 # Further criteria of the comparison: objectives, and limits on results.
 #
-# objectives: {time_this_iter_s: min}       the metric decides who is promoted; the front is of both
+# objectives: {time_this_iter_s: min}       asha, hyperband and bohb promote by fronts of both
 # constraints: {time_this_iter_s: "<= 2"}   a trial that breaks it ranks behind all that do not
 
 #: Pairs of result and mode, in the order of the file.

@@ -11,8 +11,9 @@ from typing import Any
 from sweep.history.events import Closed, Created, End, Event, Goal, Moved, Opened, Status
 from sweep.history.seeds import is_test
 from sweep.history.trial import Trial
+from sweep.schedulers._shared.front_rungs import compared_at
 from sweep.schedulers._shared.population import born_at
-from sweep.schedulers._shared.rungs import evidence, is_interpolated, ranked_at
+from sweep.schedulers._shared.rungs import Listed, is_interpolated, ranked_at
 from sweep.views import formatting, overview
 from sweep.views.formatting import finite
 from sweep.views.lookup import Sweep
@@ -116,10 +117,15 @@ def _present_rank(sweep: Sweep, trial: Trial) -> Data | None:
     if not reached or not trial.is_known:
         return None
     level = max(reached)
-    ranking = ranked_at([other for other in sweep.history.trials if other.reached(level)], level)
-    place = [other.number for other, _ in ranking].index(trial.number) + 1
-    compared = dict(evidence(level, ranking, place, place))
-    del compared["going_on"]
+    there = [other for other in sweep.history.trials if other.reached(level)]
+    by_fronts = sweep.aim.ranks_by_fronts
+    ranking = compared_at(there, level) if by_fronts else Listed(ranked_at(there, level))
+    numbers = [ranking[place][0].number for place in range(len(ranking))]
+    place = numbers.index(trial.number) + 1
+    going_on = sweep.aim.going_on(len(ranking))
+    compared = dict(ranking.evidence(level, place, place if going_on is None else going_on))
+    if going_on is None or level == sweep.aim.levels[-1]:
+        del compared["going_on"]
     facts, tables = _numbers(compared)
     shown = (sweep.history.trials[number] for number in compared["trials"])
     interpolated = any(is_interpolated(one, level) for one in shown)

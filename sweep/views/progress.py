@@ -51,11 +51,22 @@ class Aim:
     """Method `Scheduler.remaining_training`."""
     spares: int | None = None
     """Attribute `Scheduler.spares`."""
+    ranks_by_fronts: bool = False
+    """Attribute `Scheduler.ranks_by_fronts`."""
+    going_on: Callable[[int], int | None] = lambda _count: None
+    """Method `Scheduler.going_on`."""
 
     @classmethod
     def of(cls, scheduler: Scheduler | Foreign, spec: SweepSpec) -> "Aim":
         """Return the measure for a sweep of `spec`."""
-        return cls(scheduler.levels, spec.stop, scheduler.remaining_training, scheduler.spares)
+        return cls(
+            scheduler.levels,
+            spec.stop,
+            scheduler.remaining_training,
+            scheduler.spares,
+            scheduler.ranks_by_fronts,
+            scheduler.going_on,
+        )
 
 
 @dataclass(frozen=True)

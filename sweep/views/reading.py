@@ -25,8 +25,12 @@ class Foreign(NamedTuple):
     time_attr: str
     levels: tuple[float, ...]
     spares: None = None
+    ranks_by_fronts: bool = False
 
     def remaining_training(self, _history: History) -> None:
+        """Return None: nothing is known."""
+
+    def going_on(self, _count: int) -> None:
         """Return None: nothing is known."""
 
 

@@ -1,6 +1,7 @@
 """Parts that several schedulers share.
 
 rungs         options, the top rung, the evidence of a ranking
+front_rungs   rungs of several objectives, where trials rank by fronts
 brackets      Hyperband's brackets
 stopping      schedulers that end bad trials at their levels
 pruners       schedulers that use one of Optuna's pruners

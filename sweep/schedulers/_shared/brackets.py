@@ -11,6 +11,8 @@ arrival; slots that would be idle start the next bracket.
 With a plan of ``seeds`` a bracket is also halved in seeds: see `sweep.schedulers._shared.seeding`.
 A bracket that starts above a rung of the plan gets that rung's seeds at its start.
 
+With several objectives, trials at a rung rank by fronts (`sweep.schedulers._shared.front_rungs`).
+
 If ``trials`` does not fill the last bracket, it is halved like the others, to at least one trial.
 
 If R is unknown, the trials that start before one has ended train to their ends, in no bracket; R is
@@ -34,12 +36,10 @@ from sweep.history.order import Kept
 from sweep.history.trial import Trial
 from sweep.schedulers import AddSeed, NewTrial, Plan, Resume, SchedulerContext, Stop
 from sweep.schedulers._shared import seeding
+from sweep.schedulers._shared.front_rungs import compared_at
 from sweep.schedulers._shared.rungs import (
     RungOptions,
-    describe_rank,
-    evidence,
     is_waiting,
-    ranked_at,
     to_climb,
     top_rung,
 )
@@ -139,6 +139,7 @@ class Brackets(schedulers.Scheduler):
 
     Options: ClassVar[type[BaseModel]] = RungOptions
     adds_seeds = True
+    ranks_by_fronts = True
     pauses = True
 
     def __init__(self, options: RungOptions, context: SchedulerContext) -> None:
@@ -270,16 +271,16 @@ class Brackets(schedulers.Scheduler):
                 for t in alive
                 if seeding.is_there(t, step) and not _was_stopped_before(t, next_step)
             ]
-            ranking = ranked_at(
+            ranking = compared_at(
                 [seeding.first_seeds(t, step.seeds) or t for t in there], step.level
             )
             alive = []
-            for place, (its, _) in enumerate(ranking, start=1):
-                trial = trials[its.number]
-                compared = {**evidence(step.level, ranking, place, count), "bracket": bracket.s}
+            for place in range(1, len(ranking) + 1):
+                trial = trials[ranking[place - 1][0].number]
+                compared = {**ranking.evidence(step.level, place, count), "bracket": bracket.s}
                 where = f"rung {step.level:g} of bracket {bracket.s}"
                 where += f" under {step.seeds} seeds" if step.seeds > 1 else ""
-                why = f"{describe_rank(ranking, place, step.level)} at {where}, where {count} go on"
+                why = f"{ranking.describe(place, step.level)} at {where}, where {count} go on"
                 if place <= count or seeding.is_past(trial, step):
                     alive.append(trial)
                     goal = Goal(next_step.level, top=bracket.rungs[-1])

@@ -98,12 +98,16 @@ def describe_rank(ranking: Ranking, place: int, level: float) -> str:
     """
     trial, score = ranking[place - 1]
     value = "no score" if score is None else f"{trial.objective.metric} {score:.6g}"
-    step = step_at(trial, level)
-    if score is None or step is None or math.isinf(level):
-        of = ""
-    else:
-        of = sides_text(trial, level) if step == level else f" at {step_text(step)}"
+    of = "" if score is None else origin_text(trial, level)
     return f"{value}{of} is place {place} of {len(ranking)}"
+
+
+def origin_text(trial: Trial, level: float) -> str:
+    """Return where a trial's score at a level comes from; empty if from a result at that level."""
+    step = step_at(trial, level)
+    if step is None or math.isinf(level):
+        return ""
+    return sides_text(trial, level) if step == level else f" at {step_text(step)}"
 
 
 def sides_text(trial: Trial, level: float) -> str:
@@ -150,7 +154,32 @@ def ranked_at(trials: Sequence[Trial], level: float) -> list[tuple[Trial, float 
     return sorted(scored, key=lambda pair: rank_key(*pair))
 
 
-class Rung(Ranking):
+class Described(Ranking, Protocol):
+    """A ranking that describes itself, for reasons and evidence of decisions."""
+
+    def describe(self, place: int, level: float) -> str:
+        """Return scores and rank (`place`, from 1) of a trial at a level, as a text."""
+        return describe_rank(self, place, level)
+
+    def evidence(self, level: float, place: int, going_on: int) -> Evidence:
+        """Return the values behind a decision about rank `place`; the first `going_on` continue."""
+        return evidence(level, self, place, going_on)
+
+
+class Listed(Described):
+    """A ranking by the metric that is given as pairs of trial and score, best first."""
+
+    def __init__(self, pairs: Sequence[tuple[Trial, float | None]]) -> None:
+        self._pairs = pairs
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __getitem__(self, place: int, /) -> tuple[Trial, float | None]:
+        return self._pairs[place]
+
+
+class Rung(Described):
     """The trials compared at a level, with their scores there, best first.
 
     The order is updated incrementally, so looking up one rank does not touch the other trials.
@@ -177,13 +206,13 @@ class Rung(Ranking):
         score = self._compared(trial).score_at(self._level)
         return bisect_left(self._entries, rank_key(trial, score)) + 1
 
-    def equals(self, place: int) -> int:
-        """Return how many trials after the one at rank `place` (from 1) have the same score."""
+    def equals(self, place: int) -> Sequence[int]:
+        """Return the ranks behind `place` (from 1) whose trials have the same score."""
         missing, cost, _ = self._entries[place - 1]
         if missing:  # missing scores are equal, NaN are not
             _, score = self[place - 1]
-            return sum(self[other][1] == score for other in range(place, len(self)))
-        return bisect_right(self._entries, (missing, cost, math.inf)) - place
+            return [n + 1 for n in range(place, len(self)) if self[n][1] == score]
+        return range(place + 1, bisect_right(self._entries, (missing, cost, math.inf)) + 1)
 
 
 def to_climb(levels: Sequence[float], trials: Sequence[Trial], finals: Sequence[float]) -> float:
@@ -206,14 +235,11 @@ def is_climbing(trial: Trial) -> bool:
 
 
 def evidence(level: float, ranking: Ranking, place: int, going_on: int) -> Evidence:
-    """Return the values behind a decision about rank `place` if the first `going_on` continue.
+    """Return the values behind a decision about rank `place`; the first `going_on` continue.
 
     Of a long ranking these are the top, and the neighbours of the cut and of the trial itself.
     """
-    wanted = {*range(1, _HEAD + 1)}
-    for middle in (place, going_on):
-        wanted |= {*range(middle - _AROUND, middle + _AROUND + 1)}
-    places = [p for p in sorted(wanted | {going_on + 1}) if 1 <= p <= len(ranking)]
+    places = shown_places(ranking, place, going_on)
     return {
         "rung": level,
         "place": place,
@@ -224,3 +250,11 @@ def evidence(level: float, ranking: Ranking, place: int, going_on: int) -> Evide
         "scores": [ranking[p - 1][1] for p in places],
         "steps": [step_at(ranking[p - 1][0], level) for p in places],
     }
+
+
+def shown_places(ranking: Ranking, place: int, going_on: int) -> list[int]:
+    """Return the ranks that the evidence of a decision about rank `place` shows, ascending."""
+    wanted = {*range(1, _HEAD + 1)}
+    for middle in (place, going_on):
+        wanted |= {*range(middle - _AROUND, middle + _AROUND + 1)}
+    return [p for p in sorted(wanted | {going_on + 1}) if 1 <= p <= len(ranking)]

@@ -18,11 +18,13 @@ from typing import NamedTuple
 
 from sweep.errors import BadConfig
 from sweep.history.events import FINISHED, Evidence, Goal, Status
+from sweep.history.fronts import Compared, CompareKey, compare
 from sweep.history.history import History
 from sweep.history.order import Entry, Key, at_level
 from sweep.history.trial import Trial, rank_key
 from sweep.schedulers import AddSeed, NewTrial, Resume, Stop
 from sweep.schedulers import Plan as ToDo
+from sweep.schedulers._shared.front_rungs import FrontRung, values_at_level
 from sweep.schedulers._shared.rungs import Rung
 from sweep.spec.sections import AUTO, Seeds, written_seeds
 
@@ -111,6 +113,30 @@ def at_step(step: Step) -> Key:
         return there(its)
 
     return key
+
+
+@cache
+def values_at_step(step: Step) -> CompareKey:
+    """Return the key of trials at a step, by all objectives of its seeds there."""
+
+    def key(trial: Trial) -> Compared | None:
+        its = first_seeds(trial, step.seeds)
+        if its is None or not its.is_known:
+            return None
+        there = its.status is Status.COMPLETED or its.reached(step.level)
+        return compare(its, step.level) if there else None
+
+    return key
+
+
+def front_rung(history: History, step: Step | None, level: float) -> FrontRung:
+    """Return the trials at a level by fronts; at a step only its seeds count."""
+    if step is None:
+        return FrontRung.of_key(history, values_at_level(level), level, lambda trial: trial)
+    seeds = step.seeds
+    return FrontRung.of_key(
+        history, values_at_step(step), level, lambda trial: first_seeds(trial, seeds) or trial
+    )
 
 
 def is_there(trial: Trial, step: Step) -> bool:

@@ -1,0 +1,256 @@
+"""Fronts of several objectives: non-dominated sorting, and the spread of a front.
+
+Everything here works on costs: one number per objective, less being better. One point dominates
+another if it is nowhere worse and somewhere better. The first front is what no point dominates,
+the second what only points of the first dominate, and so on.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from sweep.history.objective import rank
+from sweep.history.order import Kept
+from sweep.history.trial import Trial
+
+#: Costs of one point, one per objective.
+Costs = tuple[float, ...]
+
+
+def levels(points: Sequence[Costs]) -> list[int]:
+    """Return the index of each point's front, from 0; equal points are on the same front.
+
+    Zhang et al., An Efficient Approach to Nondominated Sorting for Evolutionary Multiobjective
+    Optimization, 2015, with binary search: in lexicographic order no later point dominates an
+    earlier one, and a point that is dominated by one of a front is so by one of each front before.
+    """
+    fronts: list[list[Costs]] = []
+    found: dict[Costs, int] = {}
+    for point in sorted(set(points)):
+        low, high = 0, len(fronts)
+        while low < high:
+            middle = (low + high) // 2
+            if _is_beaten(point, fronts[middle]):
+                low = middle + 1
+            else:
+                high = middle
+        if low == len(fronts):
+            fronts.append([])
+        fronts[low].append(point)
+        found[point] = low
+    return [found[point] for point in points]
+
+
+def _is_beaten(point: Costs, front: Sequence[Costs]) -> bool:
+    """Return whether an earlier point of a front, in lexicographic order, dominates a point.
+
+    Of two objectives the newest point decides, since it has the least second cost of its front.
+    """
+    if len(point) == 2:
+        return front[-1][1] <= point[1]
+    return any(_dominates(other, point) for other in reversed(front))
+
+
+def _dominates(one: Costs, other: Costs) -> bool:
+    """Return whether `one` is nowhere worse and somewhere better than `other`."""
+    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
+
+
+def spread(points: Sequence[Costs]) -> list[int]:
+    """Return the indices of a front's points in an order of which every beginning covers the front.
+
+    The first point comes first, then always the one that is farthest from its nearest predecessor,
+    with each objective scaled to its range in the front. Of equally far points the one with the
+    lower index is next, and copies of a point come after all different ones. Schmucker et al.,
+    Multi-objective Asynchronous Successive Halving, 2021, call it an epsilon-net.
+    """
+    firsts: dict[Costs, int] = {}
+    for index, point in enumerate(points):
+        firsts.setdefault(point, index)
+    indices, scaled = [*firsts.values()], _scaled([*firsts])
+    left, order, gaps = [*range(len(scaled))], list[int](), [math.inf] * len(scaled)
+    while left:
+        chosen = max(left, key=lambda one: (gaps[one], -one))
+        left.remove(chosen)
+        order.append(chosen)
+        for one in left:
+            gaps[one] = min(gaps[one], _squared_distance(scaled[one], scaled[chosen]))
+    chosen_first = {indices[one] for one in order}
+    copies = [index for index in range(len(points)) if index not in chosen_first]
+    return [*(indices[one] for one in order), *copies]
+
+
+def _scaled(points: Sequence[Costs]) -> list[Costs]:
+    """Return the points with each objective scaled to 0 to 1, or to 0 if all are equal there."""
+    ranges = [(min(column), max(column)) for column in zip(*points, strict=True)]
+    return [
+        tuple(_share(cost, *between) for cost, between in zip(point, ranges, strict=True))
+        for point in points
+    ]
+
+
+def _share(cost: float, low: float, high: float) -> float:
+    """Return where a cost lies between the least and the greatest one, from 0 to 1."""
+    width = high / 2 - low / 2  # halves, so that no range of floats is infinite
+    return (cost / 2 - low / 2) / width if width else 0.0
+
+
+def _squared_distance(one: Costs, other: Costs) -> float:
+    """Return the squared distance of two points; additions alone, so that it is exact anywhere."""
+    total = 0.0
+    for a, b in zip(one, other, strict=True):
+        total += (a - b) * (a - b)
+    return total
+
+
+# ---- trials -------------------------------------------------------------------------------------
+
+
+class Compared(NamedTuple):
+    """The numbers by which a trial is compared; the order is that by the metric alone."""
+
+    by_metric: tuple[bool, float, int]
+    """Key of the trial's rank in the metric; ends with its number."""
+    costs: Costs | None
+    """Costs in all objectives, the metric's first; None if one is missing."""
+    violation: float
+    """Sum of its violations of constraints; 0 if it violates none."""
+
+    @property
+    def number(self) -> int:
+        """Number of the trial."""
+        return self.by_metric[-1]
+
+
+def compare(trial: Trial, level: float = math.inf) -> Compared:
+    """Return the numbers by which a trial is compared at a level; by default at its present end."""
+    values, objective = trial.values_at(level), trial.objective
+    found = [value for value in values if value is not None and not math.isnan(value)]
+    complete = len(found) == len(values)
+    costs = tuple(-sign * value for sign, value in zip(objective.signs, found, strict=False))
+    violation = sum(excess for excess in trial.violations_at(level) if excess > 0)
+    by_metric = rank(objective, values[0], trial.number)
+    return Compared(by_metric, costs if complete else None, violation)
+
+
+class Placed(NamedTuple):
+    """A trial in the order of fronts."""
+
+    number: int
+    front: int | None
+    """Index of its front, from 1; None if it is behind all fronts."""
+
+
+def arrange(trials: Sequence[Compared]) -> list[Placed]:
+    """Return trials best first: front by front, then what lacks a score, then what violates.
+
+    Each front is in the order of `spread`; trials behind all fronts are ordered by their total
+    violation. The order of `trials` says which trial of a front is first, and decides ties.
+    """
+    complete = [one for one in trials if one.costs is not None and one.violation <= 0]
+    found = levels([one.costs or () for one in complete])
+    placed = []
+    for level in range(max(found, default=-1) + 1):
+        members = [one for one, its in zip(complete, found, strict=True) if its == level]
+        order = spread([one.costs or () for one in members])
+        placed += [Placed(members[index].number, level + 1) for index in order]
+    behind = [one for one in trials if one.costs is None or one.violation > 0]
+    behind.sort(key=lambda one: (one.violation, one.by_metric[:2]))
+    return [*placed, *(Placed(one.number, None) for one in behind)]
+
+
+class Arranged:
+    """Trials in the order of fronts, with their places."""
+
+    def __init__(self, trials: Sequence[Compared]) -> None:
+        self._compared = {one.number: one for one in trials}
+        self.placed = arrange(trials)
+
+    @cached_property
+    def places(self) -> Mapping[int, int]:
+        """Trial → its place, from 1."""
+        return {one.number: place for place, one in enumerate(self.placed, start=1)}
+
+    @property
+    def fronts(self) -> int:
+        """Number of fronts."""
+        return max((one.front or 0 for one in self.placed), default=0)
+
+    def equals(self, place: int) -> list[int]:
+        """Return the places of the trials behind `place` that equal the trial there."""
+        its = self._compared[self.placed[place - 1].number]
+        return [
+            other
+            for other in range(place + 1, len(self.placed) + 1)
+            if _is_equal(self._compared[self.placed[other - 1].number], its)
+        ]
+
+
+def _is_equal(one: Compared, other: Compared) -> bool:
+    """Return whether two trials have the same numbers."""
+    return (one.by_metric[:2], *one[1:]) == (other.by_metric[:2], *other[1:])
+
+
+#: Trial → the numbers by which it is compared, or None if it is not.
+CompareKey = Callable[[Trial], Compared | None]
+
+
+@dataclass
+class KeptFronts(Kept):
+    """The trials with an entry for one key, arranged again when an entry has changed."""
+
+    key: CompareKey
+    _of: dict[int, Compared] = field(default_factory=dict)
+    _arranged: Arranged | None = None
+
+    def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
+        """Update the entries; `touched` lists the numbers of all trials changed so far."""
+        for number in self.changed(trials, touched):
+            entry = self.key(trials[number])
+            if entry == self._of.get(number):
+                continue
+            self._arranged = None
+            if entry is None:
+                del self._of[number]
+            else:
+                self._of[number] = entry
+
+    @property
+    def arranged(self) -> Arranged:
+        """The trials in order."""
+        if self._arranged is None:
+            self._arranged = Arranged(sorted(self._of.values(), key=lambda one: one.by_metric))
+        return self._arranged
+
+
+def front_text(front: int, fronts: int) -> str:
+    """Return the name of a front (from 1) among others: ``the 2nd of 4 fronts``."""
+    if fronts == 1:
+        return "the only front"
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(front % 10, "th")
+    return f"the {front}{'th' if front % 100 in (11, 12, 13) else ending} of {fronts} fronts"
+
+
+# ---- volume -------------------------------------------------------------------------------------
+
+
+def hypervolume(points: Sequence[Costs], reference: Costs) -> float:
+    """Return the volume that points dominate below a reference point.
+
+    Points that are not better than the reference in every objective add nothing. The time grows
+    with the number of points to the power of the number of objectives minus one.
+    """
+    inside = [p for p in set(points) if all(a < b for a, b in zip(p, reference, strict=True))]
+    if not inside:
+        return 0.0
+    if len(reference) == 1:
+        return reference[0] - min(inside)[0]
+    inside.sort(key=lambda point: point[-1])
+    total, ends = 0.0, [*(point[-1] for point in inside[1:]), reference[-1]]
+    for count, (point, end) in enumerate(zip(inside, ends, strict=True), start=1):
+        if end > point[-1]:
+            below = [other[:-1] for other in inside[:count]]
+            total += hypervolume(below, reference[:-1]) * (end - point[-1])
+    return total
