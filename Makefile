@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: run test test-rest test-gpu check chaos bench learn kernels setup clean
+.PHONY: run test test-rest test-gpu check chaos bench learn kernels mlflow-releases setup clean
 
 run: setup ## the main job: search, train, checkpoint, compare
 	$(BIN)/sweep run search_spaces/quickstart.yaml --trials 8 --name quickstart-$$(date +%Y%m%d-%H%M%S)
@@ -44,6 +44,9 @@ learn: setup ## train every algorithm over several seeds, for hours; goes on whe
 
 kernels: setup ## compile the gradient steps of PPO and A2C; needs a C compiler
 	$(BIN)/python -m trainables.learners.fused.compiled
+
+mlflow-releases: setup ## test the MLflow store with several releases of MLflow, each in an environment of its own
+	$(BIN)/python -m benchmarks.mlflow_releases
 
 setup: $(STAMP) ## .venv with the pinned dependencies
 

@@ -3,8 +3,8 @@
 Without a tracking URI it is ``mlflow.db`` in the sweep's root, shared by all sweeps there, in WAL
 mode so that an open MLflow page never blocks the writer. Its rows are written with SQL, each batch
 in one transaction: MLflow's own store needs 0.1 ms of CPU for each row, thirty times as much, and
-its import takes 2 s and 200 MB beside training. A file with tables of another MLflow version, and a
-server, are written through MLflow's client.
+its import takes 2 s and 200 MB beside training. A file whose tables have a revision that is not in
+`REVISIONS`, and a server, are written through MLflow's client.
 """
 
 import fcntl
@@ -64,8 +64,14 @@ NOISY = ("mlflow.store", "alembic", "urllib3.connection", "urllib3.connectionpoo
 PARENT = "mlflow.parentRunId"
 #: Tags that tell MLflow's page the kind of experiment, so that it need not guess.
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
-#: Revision of MLflow's tables that `FileStore` supports.
-REVISION = "dc11669786a5"
+#: Tables of MLflow that `FileStore` reads and writes.
+WRITTEN = (
+    *("experiments", "experiment_tags", "runs", "tags", "params"),
+    *("metrics", "latest_metrics"),
+)
+#: Revision of MLflow's tables → the release that makes them, for those in which the tables of
+#: `WRITTEN` are the same (`make mlflow-releases` shows it).
+REVISIONS = {"b7e2c1a4d9f3": "3.16", "dc11669786a5": "3.17", "f4a9b2c7d1e6": "3.18"}
 
 
 class Standing(NamedTuple):
@@ -216,7 +222,7 @@ def _is_known(database: Path) -> bool:
             found = connection.execute("SELECT version_num FROM alembic_version").fetchall()
     except sqlite3.Error:
         return False
-    return found == [(REVISION,)]
+    return len(found) == 1 and found[0][0] in REVISIONS
 
 
 def _opened(database: Path) -> sqlite3.Connection:

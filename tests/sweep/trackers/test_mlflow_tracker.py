@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -106,6 +107,10 @@ mlflow_store.connect(Story.create(pathlib.Path(sys.argv[1]), "killed").where).cl
 """
 
 
+@pytest.mark.skipif(
+    f"-- MLflow {metadata.version('mlflow')}\n" not in mlflow_store.TABLES.read_text(),
+    reason="the shipped tables are those of another release of MLflow",
+)
 def test_a_new_file_has_the_tables_that_mlflows_migrations_make(tmp_path: Path) -> None:
     story = Story.create(tmp_path, "first")
     connect(story.where)
@@ -920,18 +925,64 @@ def contents_of(database: Path) -> dict[str, list[Any]]:
         }
 
 
-def test_a_file_with_the_tables_of_another_mlflow_is_written_by_its_client(
+def test_a_file_of_an_unknown_revision_is_written_by_mlflows_client(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As a later MLflow makes it, whose client takes its own revision and no other."""
     with closing(connect(story.where)) as store:
         assert isinstance(store, FileStore)
-    monkeypatch.setattr(mlflow_store, "REVISION", "another")
+    set_revision(story, "unknown")
+    with pytest.raises(Exception, match="Detected out-of-date database schema"):
+        connect(story.where)
+    monkeypatch.setattr("mlflow.store.db.utils._get_latest_schema_revision", lambda: "unknown")
     with closing(connect(story.where)) as store:
         assert isinstance(store, ServerStore)
     story.begin()
     story.start(0)
     publish(story)
     assert set(runs(story)) == {"", "0"}
+
+
+@pytest.mark.parametrize("revision", mlflow_store.REVISIONS)
+def test_files_of_several_releases_are_written_with_sql(story: Story, revision: str) -> None:
+    connect(story.where).close()
+    set_revision(story, revision)
+    with closing(connect(story.where)) as store:
+        assert isinstance(store, FileStore)
+    story.begin()
+    story.start(0)
+    publish(story)
+    assert set(runs(story)) == {"", "0"}
+
+
+def set_revision(story: Story, revision: str) -> None:
+    """Let MLflow's file say that another release made it."""
+    with closing(sqlite3.connect(story.where.folder.mlflow)) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+
+
+def test_the_installed_mlflow_makes_tables_that_are_written_with_sql() -> None:
+    """Those of a release that is not listed are written by its client, at thirty times the cost."""
+    with closing(sqlite3.connect(":memory:")) as theirs, closing(_shipped()) as ours:
+        theirs.executescript(migrated())
+        (revision,) = theirs.execute("SELECT version_num FROM alembic_version").fetchone()
+        release = ".".join(metadata.version("mlflow").split(".")[:2])
+        assert mlflow_store.REVISIONS.get(revision) == release
+        for table in mlflow_store.WRITTEN:
+            assert _columns(theirs, table) == _columns(ours, table), table
+
+
+def _shipped() -> sqlite3.Connection:
+    database = sqlite3.connect(":memory:")
+    database.executescript(mlflow_store.TABLES.read_text())
+    return database
+
+
+def _columns(database: sqlite3.Connection, table: str) -> tuple[list[Any], ...]:
+    """Columns in any order, and what refers to others; a migration may put them elsewhere."""
+    columns = database.execute(f"PRAGMA table_info({table})").fetchall()
+    refers = database.execute(f"PRAGMA foreign_key_list({table})").fetchall()
+    return sorted(column[1:] for column in columns), sorted(refers)
 
 
 def test_a_run_whose_creation_was_not_answered_is_found_again(
