@@ -1,10 +1,10 @@
 """Measure the loading times of large sweeps' pages, report and MLflow, in a real Chromium.
 
-    python -m benchmarks.engine.pages [--trials 500 5000] [--tracked 500] [--pictures DIR]
+    python -m benchmarks.engine.pages [--trials 500 5000] [--tracked 500 2000] [--pictures DIR]
 
 The report's time ends when its first visible plots are drawn, and, in a second measurement, when
-all plots are drawn one below the other. MLflow's times end when the table of trials and when the
-parallel coordinates are drawn. `--pictures` stores a screenshot of each. The sweeps have 100
+all plots are drawn one below the other. MLflow's times end when the table of trials, the parallel
+coordinates and the curves are drawn. `--pictures` stores a screenshot of each. The sweeps have 100
 results per trial and were never trained.
 """
 
@@ -26,6 +26,7 @@ from benchmarks.engine import large
 from sweep.driver import sync
 from sweep.ledger.folder import Folder
 from sweep.report import page
+from sweep.trackers._shared.mlflow_view import AT_FIRST
 from sweep.views import lookup
 from tests.support import browser
 from tests.support.browser import Browser
@@ -38,6 +39,8 @@ RESULTS = 100
 #: JavaScript that is true when the first plot of a report is drawn, and when all are.
 FIRST = "document.querySelectorAll('.js-plotly-plot svg.main-svg').length"
 ALL = "Number(document.documentElement?.dataset.drawn || 0)"
+#: JavaScript for the number of curves that MLflow's page has drawn.
+LINES = "document.querySelectorAll('.scatterlayer .trace').length"
 
 Line = tuple[str, str]
 """A measurement and its result, both as text."""
@@ -50,7 +53,7 @@ def main() -> None:
         "--trials", type=int, nargs="*", default=[500, 5_000], help="trials of each report"
     )
     parser.add_argument(
-        "--tracked", type=int, default=500, help="trials in MLflow; 0: MLflow is not measured"
+        "--tracked", type=int, nargs="*", default=[500, 2_000], help="trials of each sweep in MLflow"
     )
     parser.add_argument("--pictures", type=Path, help="folder for screenshots of the pages")
     given = parser.parse_args()
@@ -61,14 +64,14 @@ def main() -> None:
         for trials in given.trials:
             for line in report(program, Path(place), trials, given.pictures):
                 print_line(line)
-        if given.tracked:
-            for line in tracked(program, Path(place), given.tracked, given.pictures):
+        for trials in given.tracked:
+            for line in tracked(program, Path(place), trials, given.pictures):
                 print_line(line)
 
 
 def print_line(line: Line) -> None:
     """Print a row of the table."""
-    sys.stdout.write(f"| {line[0]:58} | {line[1]:24} |\n")
+    sys.stdout.write(f"| {line[0]:75} | {line[1]:24} |\n")
     sys.stdout.flush()
 
 
@@ -107,7 +110,9 @@ def tracked(program: str, place: Path, trials: int, pictures: Path | None) -> It
         window.until("document.body && document.body.innerText.includes('trial 1')")
         yield f"{label}: trials listed", watch.times
         window.until("document.querySelectorAll('.dimension').length > 2")
-        yield f"{label}: charts drawn", watch.times
+        yield f"{label}: settings beside scores drawn", watch.times
+        window.until(f"{LINES} >= {min(trials, AT_FIRST)}")
+        yield f"{label}: curves drawn", watch.times
         _screenshot(window, pictures, f"mlflow-{trials}")
 
 

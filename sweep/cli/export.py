@@ -177,6 +177,7 @@ def ui(name: str | None, port: int, host: str, show: bool | None, root: Path) ->
     from sweep.errors import without_password
     from sweep.operations.mlflow import attaching
     from sweep.operations.mlflow.page import Page, may_show
+    from sweep.trackers._shared.mlflow_view import AT_FIRST, MORE
     from trainables.errors import printable
 
     folder = None if name is None else options.find_sweep(root, name)
@@ -186,6 +187,8 @@ def ui(name: str | None, port: int, host: str, show: bool | None, root: Path) ->
         return 0
     page = Page(root, name, port, host)
     click.echo(f"{page.url}  (Ctrl-C ends it)")
+    if (trials := page.trials) > AT_FIRST:
+        options.say(f"of {trials:,} trials, the page begins with {MORE}")
     return page.serve(may_show() if show is None else show)
 
 

@@ -162,7 +162,8 @@ class _Copy:
         """True if no rows of an earlier layout remain after the next events."""
         self._store = connect(where)
         self._origin: dict[str, str] = {}
-        self._is_shown = False
+        self._shown: int | None = None
+        """Number of trials when the page's view was written; None before that."""
         self._pick: int | None = None
         """Number of the trial that is shown first."""
         self._runs: dict[str, _Run] = {}
@@ -210,12 +211,17 @@ class _Copy:
             ended = self._content.history.ended
             ended_at = self._content.ended_at if ended else None
             self._set_status(parent, SWEEP_STATUS[ended], ended_at, self._where.name)
-            if not self._is_shown:
-                view = mlflow_view.view(self._where, parent.stored.id)
-                self._store.tag_experiment(mlflow_view.tag(self._where), view)
-                if self._where.folder.spec.is_file():
-                    self._store.attach(parent.stored, self._where.folder.spec)
-                self._is_shown = True
+            if self._shown is None and self._where.folder.spec.is_file():
+                self._store.attach(parent.stored, self._where.folder.spec)
+            self._write_view(parent)
+
+    def _write_view(self, parent: _Run) -> None:
+        """Write the view of the page at first, and when it no longer shows all trials."""
+        trials = len(self._content.history.trials)
+        if self._shown is None or self._shown <= mlflow_view.AT_FIRST < trials:
+            view = mlflow_view.view(self._where, parent.stored.id, trials)
+            self._store.tag_experiment(mlflow_view.tag(self._where), view)
+            self._shown = trials
 
     def _write_picks(self, parent: _Run) -> None:
         """Update the order so that the page shows the pick first, the previous one at its rank."""

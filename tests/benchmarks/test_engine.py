@@ -64,7 +64,8 @@ def test_pages_are_measured_until_their_pictures_are_there(tmp_path: Path) -> No
     assert program is not None
     kept = tmp_path / "pictures"
     lines = [*pages.report(program, tmp_path, 12, kept), *pages.tracked(program, tmp_path, 3, kept)]
-    ends = ["made", "opened", "every picture", "sent", "trials listed", "charts drawn"]
+    drawn = ["settings beside scores drawn", "curves drawn"]
+    ends = ["made", "opened", "every picture", "sent", "trials listed", *drawn]
     assert [label.rsplit(": ")[1] for label, _ in lines] == ends
     assert all(any(sign.isdigit() for sign in text) for _, text in lines)
     assert {path.stem for path in kept.iterdir()} == {"report-12", "report-12-all", "mlflow-3"}

@@ -64,6 +64,16 @@ class Page:
                 return f"{address(self.server, number, None)}{asked}"
         return f"{self.server}/#/experiments?{urlencode(MODE)}"
 
+    @property
+    def trials(self) -> int:
+        """Number of trials on the sweep's page; 0 without a sweep."""
+        with contextlib.suppress(sqlite3.Error), self._database() as database:
+            number = self._experiment(database)
+            newest = database.execute(_SWEEPS_RUN, (number,)).fetchone()
+            if newest is not None:
+                return int(database.execute(_COUNTED, newest).fetchone()[0])
+        return 0
+
     def serve(self, show: bool = False) -> int:
         """Run the server until it ends or Ctrl-C. Returns the exit code.
 
@@ -147,6 +157,12 @@ JOIN tags AS metric ON metric.run_uuid = runs.run_uuid AND metric.key = 'sweep.m
 WHERE runs.experiment_id = ? AND runs.lifecycle_stage = 'active'
 ORDER BY runs.start_time DESC LIMIT 1
 """
+
+#: Query for the number of runs below a run.
+_COUNTED = f"""
+SELECT count(*) FROM tags JOIN runs ON runs.run_uuid = tags.run_uuid
+WHERE tags.key = '{PARENT}' AND tags.value = ? AND runs.lifecycle_stage = 'active'
+"""  # noqa: S608 ours
 
 
 def _check_free(host: str, port: int) -> None:

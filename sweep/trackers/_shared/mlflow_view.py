@@ -21,6 +21,10 @@ MODE = {"workflowType": "machine_learning"}
 CHARTS = {"compareRunsMode": "CHART"}
 #: Maximum length of a tag; MLflow accepts slightly more.
 LONGEST = 16_000
+#: Number of runs that MLflow's page lists and draws at first.
+AT_FIRST = 100
+#: Remark of a page that has more trials.
+MORE = f"the best {AT_FIRST} trials; “Load more” below the list adds the next"
 
 
 def tag(where: TrackerContext) -> str:
@@ -34,19 +38,26 @@ def address(page: str, experiment: int, sweep_id: str | None) -> str:
     return f"{page}/#/experiments/{experiment}/runs?{urlencode(wanted, quote_via=quote)}"
 
 
-def view(where: TrackerContext, parent: str) -> str:
-    """Return the value of the tag; `parent` is the ID of the sweep's own run.
+def view(where: TrackerContext, parent: str, trials: int) -> str:
+    """Return the value of the tag.
 
-    If the tag would be too long, only the first searched settings are shown.
+    If the tag would be too long, only the first searched settings are shown. If the page does not
+    show all trials at first, the heading of the charts says so.
+
+    Args:
+        where: names the sweep.
+        parent: ID of the sweep's own run.
+        trials: number of trials of the sweep.
     """
     searched = [name for name in where.spec.space.searched if not name.startswith("_")]
     names = searched or list(where.spec.space.searched)
-    while len(made := _view(where, parent, names)) > LONGEST:
+    heading = f"{where.name}: {MORE}" if trials > AT_FIRST else where.name
+    while len(made := _view(where, parent, names, heading)) > LONGEST:
         names = names[: len(names) // 2]
     return made
 
 
-def _view(where: TrackerContext, parent: str, names: Sequence[str]) -> str:
+def _view(where: TrackerContext, parent: str, names: Sequence[str], heading: str) -> str:
     """Return the value of the tag: a view as JSON, with columns for these settings."""
     spec = where.spec
     score, metric, params = score_key(spec.metric), key(spec.metric), [key(name) for name in names]
@@ -96,7 +107,7 @@ def _view(where: TrackerContext, parent: str, names: Sequence[str]) -> str:
         "compareRunSections": [
             {
                 "uuid": section,
-                "name": where.name,
+                "name": heading,
                 "display": True,
                 "isReordered": False,
                 "deleted": False,
@@ -126,7 +137,7 @@ def _chart(section: str, number: int, name: str) -> dict[str, Any]:
     """Return the common fields of a chart."""
     return {
         "uuid": f"{section}-{number}",
-        "runsCountToCompare": 100,
+        "runsCountToCompare": AT_FIRST,
         "metricSectionId": section,
         "deleted": False,
         "isGenerated": False,

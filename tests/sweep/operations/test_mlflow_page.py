@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.engine import large
+from sweep.driver import sync
 from sweep.operations.mlflow.page import Page
+from sweep.trackers._shared.mlflow_view import MORE
 from sweep.trackers.mlflow import Tracker
 from tests.support import browser
 from tests.support.command_line import environment
@@ -24,10 +27,10 @@ CHROMIUM = browser.path()
 
 
 @contextmanager
-def page(root: Path, *options: str) -> Iterator[str]:
-    """`sweep ui demo`; yields the address that it prints."""
+def page(root: Path, *options: str, name: str = "demo") -> Iterator[str]:
+    """`sweep ui`; yields the address that it prints."""
     port = free_port()
-    words = ["ui", "demo", "--root", str(root), "--port", str(port), "--no-open", *options]
+    words = ["ui", name, "--root", str(root), "--port", str(port), "--no-open", *options]
     process = subprocess.Popen(
         [sys.executable, "-m", "sweep.cli.main", *words],
         env=environment(),
@@ -78,6 +81,30 @@ def test_the_page_opens_at_the_trials_with_their_charts_and_without_the_assistan
         seen.go(url.replace("CHART", "TABLE"))
         seen.until("document.body.innerText.includes('5 matching runs')")
         seen.until("document.body.innerText.includes('[64,64]')")
+
+
+#: Lines in the line chart of a page; those of the parallel coordinates are no scatter.
+LINES = "document.querySelectorAll('.scatterlayer .trace').length"
+#: Requests of the page for curves.
+CURVES = "get-history-bulk"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (apt-get install chromium)")
+def test_the_page_of_hundreds_of_trials_begins_with_the_best_hundred(tmp_path: Path) -> None:
+    """It asks for the curves of those alone, so it is as quick with thousands."""
+    assert CHROMIUM is not None
+    folder = large.make(tmp_path, 300, 100, name="many", trackers=["mlflow"])
+    sync.send(folder, lambda _said: None, 600.0)
+    with page(tmp_path, name="many") as url, browser.opened(CHROMIUM) as seen:
+        seen.go(url)
+        for words in ("100 matching runs", "Load more", f"many: {MORE}"):
+            seen.until(f"document.body?.innerText.includes({json.dumps(words)})")
+        seen.until("document.querySelectorAll('.dimension').length > 2")
+        seen.until(f"{LINES} >= 100")
+        asked = [url.count("run_ids=") for url in seen.requests if CURVES in url]
+        assert asked == [100] * len(asked)
+        assert 1 <= len(asked) <= 5  # one chart each, of those in sight
 
 
 @pytest.mark.slow

@@ -1243,7 +1243,30 @@ def compared_by(story: Story, asked: Mapping[str, Any]) -> list[str]:
 def test_a_view_of_very_many_settings_fits_into_its_tag(story: Story) -> None:
     space = Space.parse({f"{'a' * 60}.{n}": {"uniform": [0, 1]} for n in range(300)})
     where = replace(story.where, spec=story.where.spec.model_copy(update={"space": space}))
-    assert len(mlflow_view.view(where, "0" * 32)) <= mlflow_view.LONGEST
+    assert len(mlflow_view.view(where, "0" * 32, 1)) <= mlflow_view.LONGEST
+
+
+def test_a_page_that_begins_with_the_best_trials_says_so(story: Story, root: Path) -> None:
+    """The page lists and draws a hundred runs; the remark comes with the trial after them."""
+    story.begin(trials=101)
+    told = 0
+    with closing(Tracker(story.where)) as tracker:
+        for trials, says in ((100, False), (101, True)):
+            for trial in range(len(story.history.trials), trials):
+                story.start(trial)
+            tracker.publish(story.records[told:])
+            told = len(story.records)
+            assert (heading(story) == f"demo: {mlflow_view.MORE}") is says
+            assert Page(root, "demo", 5001).trials == trials
+
+
+def heading(story: Story) -> str:
+    """What stands above the charts of the page."""
+    client, experiment = client_of(story)
+    tags = client.get_experiment(experiment).tags
+    view = json.loads(tags[f"mlflow.sharedViewState.{story.where.sweep_id}"])
+    (section,) = json.loads(view["state"])["compareRunSections"]
+    return str(section["name"])
 
 
 def test_the_page_of_a_sweep_that_has_no_run_shows_what_its_experiment_has(
