@@ -61,7 +61,7 @@ def missing(rows: list[Row], seeds: int | None) -> Iterator[tuple[Row, int, str]
 def make(row: Row, seed: int, by: str) -> dict[str, Any]:
     """One run in a process of its own."""
     ours = by == OURS
-    python = sys.executable if ours else str(peers.python("sb3-simulators"))
+    python = sys.executable if ours else str(peers.interpreter_of("sb3-simulators"))
     module = f"benchmarks.learning.{'run' if ours else 'reference'}"
     command = [python, "-m", module, row.name, str(seed)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
@@ -85,7 +85,7 @@ def main() -> None:
     chosen = [row for row in ROWS if not asked.only or row.name in asked.only]
     wanted = [] if asked.report_only else list(missing(chosen, asked.seeds))
     if any(by == REFERENCE for _, _, by in wanted):
-        peers.python("sb3-simulators")  # installed by one, before two ask for it
+        peers.interpreter_of("sb3-simulators")  # installed by one, before two ask for it
     with ThreadPoolExecutor(asked.jobs) as pool:
         for done, future in enumerate(as_completed(pool.submit(make, *one) for one in wanted), 1):
             run = future.result()

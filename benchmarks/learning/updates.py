@@ -135,7 +135,7 @@ def ours(name: str) -> Arrays:
 
 def main() -> None:
     """The command line."""
-    python, found = peers.python("sb3-simulators"), {}
+    python, found = peers.interpreter_of("sb3-simulators"), {}
     FILE.parent.mkdir(exist_ok=True)
     for name in CONFIGS:
         np.savez(FILE, **ours(name))  # type: ignore[arg-type]  # its stubs take names for options

@@ -1,10 +1,10 @@
-"""Speed of sweep beside its peers and beside the shortest loops written by hand.
+"""Speed of sweep, compared with other libraries and with the shortest loops written by hand.
 
-cases      what is compared with what, and the ratio that is to be reached
-against    our own costs beside those of another checkout
-runner     alternates the sides of a case, one process at a time, and keeps every run
-peers      an environment of its own for the libraries that are compared with
+cases      the comparisons, and the ratio that each should reach
+against    comparison of our own costs with those of another checkout
+runner     alternates the sides of a case, one process at a time, and stores every run
+peers      separate environments for the other libraries
 report     docs/performance.md
 pictures   docs/performance.svg
-measures   a module for each figure; it prints one line of JSON with ``value``
+measures   one program per measurement; each prints one line of JSON with ``value``
 """

@@ -3,21 +3,21 @@
     git worktree add --detach ../before COMMIT
     python -m benchmarks.speed --against ../before [--only result …] [--runs 5]
 
-The same measure of this checkout runs with the packages of either, in turn.
+The measures of this checkout run alternately with the packages of either checkout.
 """
 
 from pathlib import Path
 
 from benchmarks.speed.cases import Case, Side
 
-#: A cost may be so many times that of the other checkout.
+#: Largest acceptable ratio of a cost to that of the other checkout.
 AT_MOST = 1.1
-#: Name → title, unit, measure and its arguments.
+#: Name of a cost → title, unit, module of the measure and its arguments.
 COSTS = {
     "result": ("a result of a function that only reports", "us of CPU", "result_cost", "result"),
-    "saved": ("the same with a checkpoint handed over", "us of CPU", "result_cost", "saved"),
+    "saved": ("the same with a checkpoint in each report", "us of CPU", "result_cost", "saved"),
     "ppo": (
-        "an iteration of PPO with a checkpoint, beside training",
+        "an iteration of PPO with a checkpoint, without its training",
         "us of CPU",
         "result_cost",
         "ppo",
@@ -28,7 +28,12 @@ COSTS = {
 
 
 def cases(folder: Path, version: str) -> dict[str, Case]:
-    """Return the comparison of each cost with that of the version in a folder, by its name."""
+    """Return the comparison of each cost with that of another checkout, by name of the cost.
+
+    Args:
+        folder: of the other checkout.
+        version: its commit.
+    """
     found = {}
     for name, (title, unit, *measure) in COSTS.items():
         module, *arguments = measure
@@ -42,6 +47,6 @@ def cases(folder: Path, version: str) -> dict[str, Case]:
             other,
             AT_MOST,
             more_is_better=False,
-            against_peer=False,
+            is_against_peer=False,
         )
     return found

@@ -1,6 +1,6 @@
-"""Prepares an environment of their own for the libraries that sweep is compared with.
+"""Python environments for the libraries that sweep is compared with.
 
-They are never dependencies: what is installed here stands under ``build/`` and nowhere else.
+These libraries are no dependencies: they are installed under ``build/`` and nowhere else.
 """
 
 import subprocess
@@ -9,7 +9,7 @@ import venv
 from pathlib import Path
 
 FOLDER = Path("build") / "peers"
-#: Group → what its measures import.
+#: Name of a group → packages that its measures import.
 PINS = {
     "sb3": (
         "torch==2.13.0",
@@ -36,8 +36,8 @@ PINS = {
 }
 
 
-def python(group: str) -> Path:
-    """An interpreter in which the libraries of a group are installed; made where it is missing.
+def interpreter_of(group: str) -> Path:
+    """Return an interpreter with the libraries of a group; install them if they are missing.
 
     Raises:
         RuntimeError: pip could not install them; the message is pip's last line.
@@ -49,13 +49,15 @@ def python(group: str) -> Path:
         return interpreter.absolute()
     sys.stderr.write(f"installing {', '.join(PINS[group])} in {folder}\n")
     venv.create(folder, with_pip=True, clear=True)
-    ran = subprocess.run(  # noqa: S603 pip of the environment that was just made
+    process = subprocess.run(  # noqa: S603 pip of the environment that was just made
         [interpreter, "-m", "pip", "install", "--quiet", *PINS[group]],
         capture_output=True,
         text=True,
         check=False,
     )
-    if ran.returncode:
-        raise RuntimeError(f"{folder}: {(ran.stderr.strip().splitlines() or ['pip failed'])[-1]}")
+    if process.returncode:
+        raise RuntimeError(
+            f"{folder}: {(process.stderr.strip().splitlines() or ['pip failed'])[-1]}"
+        )
     ready.write_text(pins, encoding="utf-8")
     return interpreter.absolute()

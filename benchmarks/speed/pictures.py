@@ -1,4 +1,4 @@
-"""docs/performance.svg: what things cost against their size, a panel for each curve."""
+"""Drawing of docs/performance.svg: costs against sizes, one panel for each curve."""
 
 from collections.abc import Mapping
 
@@ -10,25 +10,29 @@ OURS, OTHER = "#1f6feb", "#8b949e"
 
 
 def draw(figures: Mapping[str, Figures]) -> None:
-    """Draw what was measured, by the names of the cases; points without figures are left out."""
+    """Draw all curves; points without figures are omitted.
+
+    Args:
+        figures: name of a case → its figures.
+    """
     import matplotlib as mpl
 
     mpl.use("agg")
     from matplotlib import pyplot
 
-    # Text stays text, and nothing depends on the day: the same figures give the same file.
+    # Without outlines of text, random ids and the date, the same figures give the same file.
     mpl.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "sweep", "font.size": 9}
     picture, axes = pyplot.subplots(1, len(CURVES), figsize=(3.2 * len(CURVES), 2.8))
     for panel, curve in zip(axes, CURVES, strict=True):
         for label, colour, sizes, values in lines(curve, figures):
             panel.plot(sizes, values, marker="o", markersize=3, color=colour, label=label)
         panel.set(title=curve.title, xlabel=curve.size, ylabel=curve.unit)
-        far = curve.points[-1][0] > 10 * curve.points[0][0]
-        panel.set_xscale("log" if far else "linear")
+        is_wide = curve.points[-1][0] > 10 * curve.points[0][0]
+        panel.set_xscale("log" if is_wide else "linear")
         panel.set_yscale("log" if curve.other else "linear")
         if not curve.other:
             panel.set_ylim(bottom=0)
-        if not far:
+        if not is_wide:
             panel.set_xticks([size for size, _ in curve.points])
         panel.grid(alpha=0.3)
         panel.legend(frameon=False)
@@ -40,7 +44,7 @@ def draw(figures: Mapping[str, Figures]) -> None:
 def lines(
     curve: Curve, figures: Mapping[str, Figures]
 ) -> list[tuple[str, str, list[int], list[float]]]:
-    """(label, colour, sizes, medians) of ours, and of the other side where it has a curve."""
+    """Return (label, colour, sizes, medians) of each line of a panel: ours, and maybe another."""
     measured = [
         (size, figures[case.name])
         for size, case in curve.points

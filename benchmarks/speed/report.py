@@ -1,4 +1,4 @@
-"""docs/performance.md: the table of all cases, the machine, the versions and how to repeat it."""
+"""The page docs/performance.md: a table of all cases, the machine, and the versions."""
 
 import platform
 from collections.abc import Mapping, Sequence
@@ -12,41 +12,42 @@ from benchmarks.speed.measures.settings16 import STEPS
 from benchmarks.speed.runner import ROOT, Figures
 
 PAGE = ROOT / "docs" / "performance.md"
-#: Says where the time of a slice goes.
+#: Measures the CPU time of each part of a slice.
 PROFILE = Side("sweep", "slice_profile")
+#: Packages whose versions the page states.
 OURS = ("torch", "numpy", "gymnasium", "optuna", "mlflow", "joblib", "sqlalchemy")
 
 
 def table(figures: Sequence[Figures]) -> str:
-    """A row for each case: both medians, the ratio with its spread, and what is to be reached."""
-    head = "| what | sweep | the other | ratio (least to greatest) | to reach | reached |"
+    """Return the table: for each case both medians, the ratio with its spread, and the goal."""
+    head = "| comparison | sweep | the other | ratio (minimum to maximum) | goal | reached |"
     rows = [head, "| --- | --- | --- | --- | --- | --- |"]
     for one in figures:
         case = one.case
         if not one.pairs:
             rows.append(f"| {case.title} | not measured: {one.failure} | | | | |")
             continue
-        least, greatest = one.spread
-        limit = not case.more_is_better and not case.against_peer
-        goal = f"{'at most' if limit else 'at least'} {case.at_least:g}"
+        minimum, maximum = one.spread
+        limit = not case.more_is_better and not case.is_against_peer
+        goal = f"{'at most' if limit else 'at least'} {case.goal:g}"
         cells = (
             case.title,
             f"{_number(one.median('ours'))} {case.unit}",
             f"{case.other.name}: {_number(one.median('other'))}",
-            f"**{one.ratio:.2f}** ({least:.2f} to {greatest:.2f})",
+            f"**{one.ratio:.2f}** ({minimum:.2f} to {maximum:.2f})",
             goal,
-            "yes" if case.reached(one.ratio) else f"no: {case.why}" if case.why else "no",
+            "yes" if case.is_reached(one.ratio) else f"no: {case.reason}" if case.reason else "no",
         )
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
 def profile(parts: Mapping[str, float]) -> str:
-    """A row for each part of a slice: its milliseconds, and its share of the whole."""
-    whole = sum(parts.values())
-    head = ["| where | ms of CPU | share |", "| --- | --: | --: |"]
-    rows = [f"| {name} | {ms:,.0f} | {100 * ms / whole:.1f} % |" for name, ms in parts.items()]
-    return "\n".join([*head, *rows, f"| **the slice** | **{whole:,.0f}** | |"])
+    """Return the table of the parts of a slice: CPU milliseconds and share of each."""
+    total = sum(parts.values())
+    head = ["| part | ms of CPU | share |", "| --- | --: | --: |"]
+    rows = [f"| {name} | {ms:,.0f} | {100 * ms / total:.1f} % |" for name, ms in parts.items()]
+    return "\n".join([*head, *rows, f"| **the slice** | **{total:,.0f}** | |"])
 
 
 def write(figures: Sequence[Figures], parts: Mapping[str, float], version: str) -> None:

@@ -1,4 +1,4 @@
-"""The comparison of speeds: ratios, what counts as reached, and what is kept of a run."""
+"""Tests of the comparison of speeds: ratios, goals, and stored runs."""
 
 import json
 import multiprocessing
@@ -13,13 +13,13 @@ import torch
 
 from benchmarks.speed import pictures, report, runner
 from benchmarks.speed.cases import ALL, CASES, CURVES, Case, Curve, Side
-from benchmarks.speed.measures import learnt, ppo_ours, slice_profile, sweep_optuna_sb3
+from benchmarks.speed.measures import learning_time, ppo_ours, slice_profile, sweep_optuna_sb3
 from trainables.algorithms import ppo
 
 RATE = Case("a", "rate", "steps/s", Side("sweep", "x"), Side("peer", "y"), 2.0)
 TIME = Case("b", "time", "s", Side("sweep", "x"), Side("peer", "y"), 2.0, more_is_better=False)
 LIMIT = Case(
-    "c", "limit", "s", Side("sweep", "x"), Side("raw", "y"), 1.5, False, against_peer=False
+    "c", "limit", "s", Side("sweep", "x"), Side("raw", "y"), 1.5, False, is_against_peer=False
 )
 
 
@@ -30,10 +30,10 @@ def test_a_ratio_says_how_much_faster_than_a_peer_and_how_near_to_a_limit() -> N
 
 
 def test_a_peer_is_to_be_beaten_by_at_least_the_goal_and_a_limit_missed_by_at_most() -> None:
-    assert RATE.reached(2.0)
-    assert not RATE.reached(1.9)
-    assert LIMIT.reached(1.5)
-    assert not LIMIT.reached(1.6)
+    assert RATE.is_reached(2.0)
+    assert not RATE.is_reached(1.9)
+    assert LIMIT.is_reached(1.5)
+    assert not LIMIT.is_reached(1.6)
 
 
 def test_the_table_has_a_row_for_what_failed_with_the_reason() -> None:
@@ -131,14 +131,14 @@ def test_of_a_case_that_is_only_drawn_a_third_of_the_pairs_is_measured_and_one_a
 ) -> None:
     monkeypatch.setattr(runner, "RUNS", tmp_path / "runs.jsonl")
     monkeypatch.setattr(runner, "measure", lambda side: 1.0)
-    drawn = replace(RATE, name="drawn", only_drawn=True)
+    drawn = replace(RATE, name="drawn", is_only_drawn=True)
     for runs, expected in ((1, 1), (3, 1), (5, 2)):
         monkeypatch.setattr(runner, "version", lambda runs=runs: f"of {runs}")
         assert [len(one.pairs) for one in runner.run([RATE, drawn], runs)] == [runs, expected]
 
 
 def test_the_reason_stands_where_a_ratio_is_not_reached_and_nowhere_else() -> None:
-    case = replace(RATE, why="its steps are compiled")
+    case = replace(RATE, reason="its steps are compiled")
     missed, reached = (
         report.table([runner.Figures(case, [runner.Pair(ours, 10.0)])]).splitlines()[-1]
         for ours in (10.0, 30.0)
@@ -174,8 +174,8 @@ def test_a_point_that_was_not_measured_is_left_out() -> None:
 def test_the_points_of_curves_are_rows_where_they_are_measured_the_same_way() -> None:
     points = {case.name for curve in CURVES for _, case in curve.points}
     assert {"slots-2", "trial-50000", "sampling-CartPole-v1-64-NoFilter"} <= points
-    assert all(one.at_least for one in CASES)
-    assert all(one.only_drawn and not one.at_least for one in ALL if one not in CASES)
+    assert all(one.goal for one in CASES)
+    assert all(one.is_only_drawn and not one.goal for one in ALL if one not in CASES)
 
 
 def test_the_table_of_a_slice_has_shares_of_the_whole() -> None:
@@ -210,7 +210,7 @@ def test_the_time_of_a_part_is_without_the_parts_inside_it(monkeypatch: pytest.M
 
 @pytest.mark.slow
 def test_every_part_of_a_slice_takes_time() -> None:
-    parts = runner.ask(replace(report.PROFILE, arguments=("2048",)))["parts"]
+    parts = runner.run_side(replace(report.PROFILE, arguments=("2048",)))["parts"]
     assert set(parts) == set(slice_profile.PARTS.values())
     assert all(ms > 0 for ms in parts.values()), parts
 
@@ -227,7 +227,7 @@ def test_training_counts_until_the_greedy_policy_has_learnt_it_and_no_longer() -
         ]
         return balances if len(calls) == 3 else [0] * len(observations)
 
-    assert learnt.seconds(lambda: calls.append(1), act) >= 0.0
+    assert learning_time.seconds(lambda: calls.append(1), act) >= 0.0
     assert len(calls) == 3
 
 
@@ -239,9 +239,9 @@ def test_what_is_compared_learns_values_with_the_weight_that_the_peers_give_them
 
 
 def test_training_that_never_learns_ends_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learnt, "MOST_STEPS", 2 * learnt.STEPS)
+    monkeypatch.setattr(learning_time, "MOST_STEPS", 2 * learning_time.STEPS)
     with pytest.raises(RuntimeError, match="no greedy return of 475 within 4,096 steps"):
-        learnt.seconds(lambda: None, lambda observations: [0] * len(observations))
+        learning_time.seconds(lambda: None, lambda observations: [0] * len(observations))
 
 
 @pytest.mark.slow
@@ -259,7 +259,7 @@ def test_two_processes_take_each_waiting_trial_once(tmp_path: Path) -> None:
 def take_all(storage: str, folder: Path) -> list[int]:
     study = optuna.load_study(study_name="taken", storage=storage)
     taken = []
-    while (trial := sweep_optuna_sb3.waiting(study, folder)) is not None:
+    while (trial := sweep_optuna_sb3.take_trial(study, folder)) is not None:
         study.tell(trial, 0.0)
         taken.append(trial.number)
     return taken

@@ -1,4 +1,4 @@
-"""Our own costs beside those of another checkout: whose packages run, and which CPU time counts."""
+"""Tests of the comparison of our costs with those of another checkout."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ def other_checkout(root: Path) -> Path:
     """Return a checkout in which every figure is seven."""
     measures = root / "benchmarks" / "speed" / "measures"
     measures.mkdir(parents=True)
-    tells = "import json\ndef tell(value):\n    print(json.dumps({'value': 7.0}))\n"
+    tells = "import json\ndef print_figure(value):\n    print(json.dumps({'value': 7.0}))\n"
     (measures / "clock.py").write_text(tells)
     for folder in (measures, measures.parent, measures.parent.parent):
         (folder / "__init__.py").touch()

@@ -1,4 +1,4 @@
-"""What the benchmark reads from a ledger: how busy slots were, and what a slice costs beside."""
+"""Tests of figures from a ledger: the use of slots, and the time of a slice outside training."""
 
 import subprocess
 import sys

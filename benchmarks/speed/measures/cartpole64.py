@@ -8,19 +8,19 @@ from pathlib import Path
 
 from benchmarks.speed.measures import clock
 
-#: One seed for each trial, as in the versions that it is compared with.
+#: The command; one seed per trial, as in the version of the fixed figure.
 COMMAND = ("run", "cartpole_ppo", "--trials", "64", "--jobs", "2", "--set", "seeds=1")
 
 
 def main() -> None:
-    """Run it in a folder of its own."""
+    """Run the sweep in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         sweep = str(Path(sys.executable).with_name("sweep"))
         began = time.perf_counter()
         subprocess.run(  # noqa: S603 our own command
             [sweep, *COMMAND], cwd=folder, check=True, stdout=subprocess.DEVNULL
         )
-        clock.tell(time.perf_counter() - began)
+        clock.print_figure(time.perf_counter() - began)
 
 
 if __name__ == "__main__":

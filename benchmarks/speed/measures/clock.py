@@ -1,4 +1,4 @@
-"""Clocks of measures, and the line of JSON in which a figure stands."""
+"""Clocks of the measures, and the output of a figure as a line of JSON."""
 
 import json
 import statistics
@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 
 def steps_per_cpu_second(work: Callable[[], int], seconds: float, warm_up: int = 1) -> float:
-    """Steps that `work` does in one second of this process's CPU time.
+    """Return the number of steps of `work` per second of this process's CPU time.
 
     Args:
-        work: does some and returns how many steps these were.
-        seconds: CPU time to measure for, at least.
-        warm_up: calls before the clock starts.
+        work: makes some steps and returns their number.
+        seconds: CPU time of the measurement, at least.
+        warm_up: number of calls before the measurement.
     """
     for _ in range(warm_up):
         work()
@@ -24,7 +24,7 @@ def steps_per_cpu_second(work: Callable[[], int], seconds: float, warm_up: int =
 
 
 def milliseconds(work: Callable[[], object], times: int) -> float:
-    """Median wall milliseconds of one call, of so many; for work that waits for a disk."""
+    """Return the median wall milliseconds of `times` calls; for work that waits for a disk."""
     work()
     taken = []
     for _ in range(times):
@@ -34,6 +34,6 @@ def milliseconds(work: Callable[[], object], times: int) -> float:
     return statistics.median(taken)
 
 
-def tell(value: float) -> None:
-    """Print the figure for the runner."""
+def print_figure(value: float) -> None:
+    """Print the figure, as JSON, for the runner."""
     sys.stdout.write(json.dumps({"value": value}) + "\n")

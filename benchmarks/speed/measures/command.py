@@ -1,4 +1,7 @@
-"""Wall seconds of a whole process, from the shell: ``python -m … NAME``."""
+"""Wall seconds of a command, including the start of its process.
+
+python -m benchmarks.speed.measures.command import-torch|first-iteration|trivial-run
+"""
 
 import subprocess
 import sys
@@ -38,14 +41,14 @@ COMMANDS = {
 
 
 def main() -> None:
-    """Run the command once in an empty folder that has what it needs."""
+    """Run the command once in a temporary folder with a trivial spec."""
     name = sys.argv[1]
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "trivial.yaml").write_text(TRIVIAL, encoding="utf-8")
         Path(folder, "trivial.py").write_text(FUNCTION, encoding="utf-8")
         began = time.perf_counter()
         subprocess.run(COMMANDS[name], cwd=folder, check=True, stdout=subprocess.DEVNULL)  # noqa: S603
-        clock.tell(time.perf_counter() - began)
+        clock.print_figure(time.perf_counter() - began)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Cost of the next trial, or event, to driver and ledger after many trials: CPU milliseconds.
+"""CPU milliseconds of driver and ledger for one more trial, or event, after many trials.
 
 python -m benchmarks.speed.measures.engine_cost trial|asha|seeds TRIALS
 """
@@ -12,9 +12,9 @@ from benchmarks.speed.measures import clock
 
 
 def main() -> None:
-    """Measure some turns of a driver in which nothing trains."""
+    """Measure some turns of a driver with simulated trials."""
     with tempfile.TemporaryDirectory(dir=".") as place:
-        clock.tell(engine.cost(Path(place), sys.argv[1], int(sys.argv[2])))
+        clock.print_figure(engine.cost(Path(place), sys.argv[1], int(sys.argv[2])))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
-"""A figure that is given: a limit, or what was measured once. ``python -m … NUMBER``."""
+"""Print the figure given as argument: a limit, or an earlier measurement.
+
+python -m benchmarks.speed.measures.fixed NUMBER
+"""
 
 import sys
 
 from benchmarks.speed.measures import clock
 
 if __name__ == "__main__":
-    clock.tell(float(sys.argv[1]))
+    clock.print_figure(float(sys.argv[1]))

@@ -1,6 +1,8 @@
-"""Most memory of a process, MB: ``python -m … import-torch|driver|worker``.
+"""Peak memory of a process in MB.
 
-The driver's and a worker's are those of a short sweep of PPO, whose trainer learns without torch.
+    python -m benchmarks.speed.measures.memory import-torch|driver|worker
+
+Driver and worker are those of a short sweep of PPO, whose trainer learns without torch.
 """
 
 import subprocess
@@ -17,7 +19,7 @@ STEPS = 10_240
 
 
 def peak(process: psutil.Process) -> float:
-    """The most that a process has had in memory so far; 0: it is gone."""
+    """Return the peak memory of a process until now in MB, or 0 if the process has ended."""
     try:
         text = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
     except OSError:
@@ -26,42 +28,42 @@ def peak(process: psutil.Process) -> float:
     return float(kilobytes[0]) / 1024 if kilobytes else 0.0
 
 
-def of_a_sweep(what: str) -> float:
-    """That of its driver, or of its larger worker, looked at until it ends."""
-    most = 0.0
+def peak_in_sweep(role: str) -> float:
+    """Run a sweep and return the peak memory in MB of its ``driver`` or its largest ``worker``."""
+    largest = 0.0
     with tempfile.TemporaryDirectory() as folder:
         command = sweep_ours.command(Path(folder), STEPS, slots=2)
-        with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL) as running:  # noqa: S603 our own command
-            driver = psutil.Process(running.pid)
-            while running.poll() is None:
-                looked_at = [driver] if what == "driver" else _workers(driver)
-                most = max([most, *map(peak, looked_at)])
+        with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL) as command_process:  # noqa: S603 our own command
+            driver = psutil.Process(command_process.pid)
+            while command_process.poll() is None:
+                processes = [driver] if role == "driver" else _workers(driver)
+                largest = max([largest, *map(peak, processes)])
                 time.sleep(0.05)
-    if running.returncode:
-        raise SystemExit(f"the sweep ended with {running.returncode}")
-    return most
+    if command_process.returncode:
+        raise SystemExit(f"the sweep ended with exit code {command_process.returncode}")
+    return largest
 
 
 def _workers(driver: psutil.Process) -> list[psutil.Process]:
-    found = []
+    workers = []
     for child in driver.children(recursive=True):
         try:
             if "popen_loky_posix" in " ".join(child.cmdline()):
-                found.append(child)
+                workers.append(child)
         except psutil.Error:
             continue
-    return found
+    return workers
 
 
 def main() -> None:
-    """Tell it."""
-    what = sys.argv[1]
-    if what == "import-torch":
-        import torch  # noqa: F401 what it weighs is asked for
+    """Measure one process."""
+    role = sys.argv[1]
+    if role == "import-torch":
+        import torch  # noqa: F401 its memory is measured
 
-        clock.tell(peak(psutil.Process()))
+        clock.print_figure(peak(psutil.Process()))
     else:
-        clock.tell(of_a_sweep(what))
+        clock.print_figure(peak_in_sweep(role))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""PPO with networks that are no small perceptron: the work that both sides of a comparison do.
+"""Tasks of PPO with larger networks, the same for both sides of a comparison.
 
 perceptron  two 256-256 networks on CartPole, 8 environments x 32 steps, 20 epochs of 256 rows
 lstm        64 units beside perceptrons of 64 on CartPole, 8 x 128 steps, 10 epochs of 256 rows
-cnn         the Nature network on pictures (84, 84, 4) that cost nothing, 8 x 64 steps, 4 epochs
+cnn         the Nature network on prepared pictures (84, 84, 4), 8 x 64 steps, 4 epochs
 
-Nothing but numpy and gymnasium is imported here: it runs in the peers' environment as well.
+This module imports only numpy and gymnasium, because it also runs in the peers' environments.
 """
 
 from typing import Any, NamedTuple
@@ -17,16 +17,17 @@ Picture = NDArray[np.uint8]
 
 
 class Work(NamedTuple):
-    """Settings with which one kind of networks learns, beside the common ones."""
+    """Settings for one kind of network; other settings are common."""
 
     steps: int
-    """Of each environment in an iteration."""
+    """Steps of each environment in an iteration."""
     epochs: int
     rate: float
+    """Learning rate."""
     warm_up: int
-    """Iterations before the clock starts."""
+    """Number of iterations before the measurement."""
     iterations: int
-    """That are measured."""
+    """Number of measured iterations."""
 
 
 ENVS, MINIBATCH = 8, 256
@@ -38,7 +39,7 @@ WORK = {
 
 
 class Pictures(gymnasium.Env[Picture, np.int64]):
-    """Pictures drawn beforehand, one after the other; reward for a choice that changes in turn."""
+    """Environment that shows 16 random pictures in turn and rewards the actions 0 to 5 in turn."""
 
     def __init__(self) -> None:
         self.observation_space = gymnasium.spaces.Box(0, 255, (84, 84, 4), np.uint8)
@@ -50,18 +51,18 @@ class Pictures(gymnasium.Env[Picture, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Picture, dict[str, Any]]:
-        """The first picture."""
+        """Return the first picture."""
         super().reset(seed=seed, options=options)
         self._step = 0
         return self._pictures[0], {}
 
     def step(self, action: np.int64) -> tuple[Picture, float, bool, bool, dict[str, Any]]:
-        """The next picture; an episode has 200."""
+        """Return the next picture; an episode has 200 steps."""
         reward = float(action == self._step % 6)
         self._step += 1
         return self._pictures[self._step % 16], reward, False, self._step >= 200, {}
 
 
 def environment(kind: str) -> Any:
-    """One environment."""
+    """Return a new environment for a kind of network."""
     return Pictures() if kind == "cnn" else gymnasium.make("CartPole-v1")

@@ -1,8 +1,8 @@
-"""Our PPO with larger networks: environment steps per CPU second, update included.
+"""Environment steps per CPU second of our PPO with larger networks, including gradient steps.
 
     python -m benchmarks.speed.measures.networks_ours perceptron|lstm|cnn [SETTINGS_AS_JSON]
 
-The networks and the work are those of `networks`.
+The tasks are those of `networks`.
 """
 
 import json
@@ -27,7 +27,7 @@ def main() -> None:
     """Measure the iterations after the warm-up."""
     torch.set_num_threads(1)
     kind = sys.argv[1]
-    further: dict[str, Any] = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
+    settings: dict[str, Any] = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
     work = WORK[kind]
     pictures = "benchmarks.speed.measures.networks:Pictures"
     trainer = PPO(
@@ -40,14 +40,14 @@ def main() -> None:
             "num_sgd_iter": work.epochs,
             "lr": work.rate,
             "model": MODELS[kind],
-            **further,
+            **settings,
         }
     )
     for _ in range(work.warm_up):
         trainer.train()
     began = time.process_time()
     steps = sum(int(trainer.train()["timesteps_this_iter"]) for _ in range(work.iterations))
-    clock.tell(steps / (time.process_time() - began))
+    clock.print_figure(steps / (time.process_time() - began))
     trainer.stop()
 
 

@@ -1,8 +1,8 @@
-"""The same PPO with larger networks by Stable-Baselines3, with an LSTM by sb3-contrib.
+"""Environment steps per CPU second of Stable-Baselines3 with the networks of `networks_ours`.
 
     python -m benchmarks.speed.measures.networks_sb3 perceptron|lstm|cnn
 
-Environment steps per CPU second, update included.
+Gradient steps are included. The LSTM is that of sb3-contrib.
 """
 
 import sys
@@ -19,8 +19,8 @@ from stable_baselines3.common.env_util import make_vec_env
 from benchmarks.speed.measures import clock
 from benchmarks.speed.measures.networks import ENVS, MINIBATCH, WORK, environment
 
-#: Policy, and what its networks are. Ours have perceptrons before the LSTM, its own have them after
-#: it: one hidden layer for each of the two heads there is what two shared ones are here.
+#: Kind → policy and its networks. Our perceptron is before the LSTM, that of sb3-contrib is after
+#: the LSTM: its one hidden layer for each of two heads is about as large as our two shared layers.
 POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
     "perceptron": ("MlpPolicy", {"net_arch": [256, 256]}),
     "lstm": (
@@ -36,8 +36,8 @@ POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-class Warm(BaseCallback):
-    """Starts the clock after some steps, so that imports and first calls do not count."""
+class WarmUp(BaseCallback):
+    """Callback that starts the clock after `steps` steps, so that imports are not measured."""
 
     def __init__(self, steps: int) -> None:
         super().__init__()
@@ -71,9 +71,9 @@ def main() -> None:
         device="cpu",
     )
     iteration = ENVS * work.steps
-    warm = Warm(work.warm_up * iteration)
+    warm = WarmUp(work.warm_up * iteration)
     model.learn((work.warm_up + work.iterations) * iteration, callback=warm)
-    clock.tell((model.num_timesteps - warm.at) / (time.process_time() - warm.began))
+    clock.print_figure((model.num_timesteps - warm.at) / (time.process_time() - warm.began))
 
 
 if __name__ == "__main__":

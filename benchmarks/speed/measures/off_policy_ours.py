@@ -1,9 +1,9 @@
-"""DQN on CartPole or SAC on Pendulum: environment steps per CPU second, updates included.
+"""Environment steps per CPU second of our DQN on CartPole or SAC on Pendulum, with updates.
 
     python -m benchmarks.speed.measures.off_policy_ours dqn|sac
 
 DQN: 128 updates of 64 after each 256 steps, two layers of 256 (rl-baselines3-zoo's settings). SAC:
-an update of 256 after each step, two layers of 256, lr 1e-3 (likewise).
+an update of 256 after each step, two layers of 256, lr 1e-3 (also from there).
 """
 
 import sys
@@ -48,14 +48,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    """Measure 6 s of CPU time, after what is drawn at random."""
+    """Measure 6 s of CPU time after the phase of random actions."""
     torch.set_num_threads(1)
     kind = sys.argv[1]
     trainer = {"dqn": DQN, "sac": SAC}[kind]({**SETTINGS[kind], "seed": 1})
-    made = clock.steps_per_cpu_second(
+    rate = clock.steps_per_cpu_second(
         lambda: int(trainer.train()["timesteps_this_iter"]), 6.0, warm_up=6
     )
-    clock.tell(made)
+    clock.print_figure(rate)
 
 
 if __name__ == "__main__":

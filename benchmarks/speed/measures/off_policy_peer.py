@@ -1,8 +1,8 @@
-"""The same DQN or SAC (`off_policy_ours`) by Stable-Baselines3, or by SBX, its like on JAX.
+"""Environment steps per CPU second of DQN or SAC by Stable-Baselines3, or by SBX on JAX.
 
     python -m benchmarks.speed.measures.off_policy_peer stable_baselines3|sbx dqn|sac
 
-Environment steps per CPU second; what JAX compiles, it compiles before the clock starts.
+The settings are those of `off_policy_ours`. The compilation of JAX is not measured.
 """
 
 import importlib
@@ -16,13 +16,13 @@ os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_paralleli
 import torch
 
 from benchmarks.speed.measures import clock
-from benchmarks.speed.measures.ppo_sb3 import Warm
+from benchmarks.speed.measures.ppo_sb3 import WarmUp
 
 STEPS = {"dqn": 11 * 1024, "sac": 1_600}
 
 
 def make(library: str, kind: str) -> Any:
-    """An algorithm of a library."""
+    """Return an algorithm of a library."""
     module = importlib.import_module(library)
     if kind == "dqn":
         return module.DQN(
@@ -51,12 +51,12 @@ def make(library: str, kind: str) -> Any:
 
 
 def main() -> None:
-    """Measure after what is drawn at random and a few updates."""
+    """Measure after the phase of random actions and a few updates."""
     torch.set_num_threads(1)
     library, kind = sys.argv[1:3]
-    model, warm = make(library, kind), Warm(1_600 if kind == "dqn" else 600)
+    model, warm = make(library, kind), WarmUp(1_600 if kind == "dqn" else 600)
     model.learn(STEPS[kind], callback=warm)
-    clock.tell((model.num_timesteps - warm.at) / (time.process_time() - warm.began))
+    clock.print_figure((model.num_timesteps - warm.at) / (time.process_time() - warm.began))
 
 
 if __name__ == "__main__":

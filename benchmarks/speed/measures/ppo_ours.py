@@ -1,4 +1,4 @@
-"""PPO on CartPole with tuned settings: environment steps per CPU second, update included.
+"""Environment steps per CPU second of our PPO on CartPole with tuned settings, with updates.
 
     python -m benchmarks.speed.measures.ppo_ours [SETTINGS_AS_JSON]
 
@@ -31,15 +31,18 @@ TUNED: dict[str, Any] = {
     "gamma": 0.98,
     "lambda_": 0.8,
     "clip_param": 0.2,
-    "vf_loss_coeff": 1.0,  # of half the mean square; the peers have 0.5 of the whole
+    "vf_loss_coeff": 1.0,  # factor of half the mean square; the peers have 0.5 of the mean square
     "model": {"hidden": [64, 64], "activation": "tanh"},
 }
 
 
 def learner(**further: Any) -> Callable[[], int]:
-    """Return a function that makes one iteration and returns its steps, with `further` settings.
+    """Return a function that trains one iteration and returns its number of steps.
 
-    The kernel of ``learner: compiled`` is built for it under ``build/``.
+    For ``learner: compiled``, the kernel is built under ``build/``.
+
+    Args:
+        further: settings that differ from `TUNED`.
     """
     if further.get("learner") == "compiled":
         KERNEL.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +55,7 @@ def main() -> None:
     """Measure 4 s of CPU time."""
     torch.set_num_threads(1)
     further: dict[str, Any] = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
-    clock.tell(clock.steps_per_cpu_second(learner(**further), 4.0, warm_up=5))
+    clock.print_figure(clock.steps_per_cpu_second(learner(**further), 4.0, warm_up=5))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The same PPO on CartPole by Stable-Baselines3, or by SBX, which is its like on JAX.
+"""Environment steps per CPU second of PPO by Stable-Baselines3, or by SBX on JAX.
 
     python -m benchmarks.speed.measures.ppo_sb3 stable_baselines3|sbx
 
-Environment steps per CPU second; what JAX compiles, it compiles before the clock starts.
+The settings are those of `ppo_ours`. The compilation of JAX is not measured.
 """
 
 import importlib
@@ -20,8 +20,8 @@ from stable_baselines3.common.env_util import make_vec_env
 from benchmarks.speed.measures import clock
 
 
-class Warm(BaseCallback):
-    """Starts the clock after some iterations, so that imports and first calls do not count."""
+class WarmUp(BaseCallback):
+    """Callback that starts the clock after `steps` steps, so that imports are not measured."""
 
     def __init__(self, steps: int) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Warm(BaseCallback):
 
 
 def make(library: str, seed: int) -> Any:
-    """PPO of a library with the tuned settings (`ppo_ours`)."""
+    """Return PPO of a library with the tuned settings of `ppo_ours`."""
     return importlib.import_module(library).PPO(
         "MlpPolicy",
         make_vec_env("CartPole-v1", n_envs=8, seed=seed),
@@ -54,11 +54,11 @@ def make(library: str, seed: int) -> Any:
 
 
 def main() -> None:
-    """Measure some 20,000 steps after 1,280."""
+    """Measure about 20,000 steps after 1,280."""
     torch.set_num_threads(1)
-    model, warm = make(sys.argv[1], 1), Warm(5 * 256)
+    model, warm = make(sys.argv[1], 1), WarmUp(5 * 256)
     model.learn(84 * 256, callback=warm)
-    clock.tell((model.num_timesteps - warm.at) / (time.process_time() - warm.began))
+    clock.print_figure((model.num_timesteps - warm.at) / (time.process_time() - warm.began))
 
 
 if __name__ == "__main__":

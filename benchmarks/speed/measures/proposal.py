@@ -1,4 +1,4 @@
-"""A proposal of a searcher in a sweep of so many trials: CPU milliseconds.
+"""CPU milliseconds of a searcher's proposal in a sweep of many trials.
 
 python -m benchmarks.speed.measures.proposal TRIALS [WINDOW | null] [--searcher NAME]
 """
@@ -20,12 +20,12 @@ from sweep.searchers import Request
 from sweep.space import Space
 from sweep.spec.objective import Score
 
-#: Proposals that are measured, after a first one that converts the history.
+#: Number of measured proposals, after one that converts the history and is not counted.
 COUNTED = 20
 
 
 def main() -> None:
-    """Propose in a row, each time with one trial more."""
+    """Measure successive proposals, each with one more trial in the history."""
     parser = argparse.ArgumentParser()
     parser.add_argument("trials", type=int)
     parser.add_argument("window", nargs="?", type=json.loads, default=...)
@@ -34,20 +34,24 @@ def main() -> None:
     trials = given.trials
     objective, space = Objective("score", "max", Score()), Space.parse(SPEC["space"])
     options: dict[str, Any] = {} if given.window is ... else {"window": given.window}
-    cls = searchers.find(given.searcher)
-    searcher, past, taken = cls(cls.Options(**options)), list[Trial](), list[float]()
+    searcher_class = searchers.find(given.searcher)
+    searcher, history, times = (
+        searcher_class(searcher_class.Options(**options)),
+        list[Trial](),
+        list[float](),
+    )
     for number in range(trials + COUNTED):
         if number >= trials - 1:
             began = time.process_time()
-            request = Request(space, objective, past, (), number, searched=number)
+            request = Request(space, objective, history, (), number, searched=number)
             searcher.suggest(request)
-            taken.append(1e3 * (time.process_time() - began))
-        past.append(_done(number, objective))
-    clock.tell(statistics.median(taken[1:]))
+            times.append(1e3 * (time.process_time() - began))
+        history.append(_completed(number, objective))
+    clock.print_figure(statistics.median(times[1:]))
 
 
-def _done(number: int, objective: Objective) -> Trial:
-    """A trial that is over."""
+def _completed(number: int, objective: Objective) -> Trial:
+    """Return a completed trial."""
     x, y = (number * step % 1009 / 1009 for step in (331, 733))
     trial = Trial.new(number, {"x": x, "y": 1e-5 + 0.09 * y}, {}, objective)
     trial.seen, trial.k, trial.replicas[0].status = number, number + 1, Status.COMPLETED

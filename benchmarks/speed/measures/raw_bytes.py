@@ -1,4 +1,4 @@
-"""The limit of a checkpoint: as many bytes hashed and written with fsync, or read and hashed.
+"""Milliseconds of hashing and writing as many bytes as a checkpoint has, or of reading them.
 
 python -m benchmarks.speed.measures.raw_bytes save|restore PARAMETERS
 """
@@ -13,7 +13,7 @@ from benchmarks.speed.measures import clock
 
 
 def write(path: Path, data: bytes) -> None:
-    """SHA-256, write, fsync of the file and of its folder."""
+    """Hash the data with SHA-256, write them, and synchronise the file and its folder."""
     hashlib.sha256(data).digest()
     with path.open("wb") as file:
         file.write(data)
@@ -25,17 +25,17 @@ def write(path: Path, data: bytes) -> None:
 
 
 def main() -> None:
-    """Three float32 arrays of so many parameters: weights and both moments of Adam."""
-    what, parameters = sys.argv[1], int(sys.argv[2])
+    """Measure with three float32 arrays of all parameters: weights and both moments of Adam."""
+    action, parameters = sys.argv[1], int(sys.argv[2])
     data = os.urandom(3 * 4 * parameters)
     times = 30 if parameters < 100_000 else 7
     with tempfile.TemporaryDirectory(dir=".") as folder:
         path = Path(folder) / "data"
         write(path, data)
-        if what == "save":
-            clock.tell(clock.milliseconds(lambda: write(path, data), times))
+        if action == "save":
+            clock.print_figure(clock.milliseconds(lambda: write(path, data), times))
         else:
-            clock.tell(
+            clock.print_figure(
                 clock.milliseconds(lambda: hashlib.sha256(path.read_bytes()).digest(), times)
             )
 

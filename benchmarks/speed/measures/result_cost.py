@@ -1,8 +1,12 @@
-"""CPU microseconds of a slice for each result, beside training: ``python -m … KIND``.
+"""CPU microseconds of a slice per result, without training.
 
-KIND is ``result`` (a function that does nothing but report), ``saved`` (one that hands over a
-checkpoint each time) or ``ppo`` (the shipped trainer, which saves after each iteration; what it
-trains does not count). It uses nothing that an older version lacks, so that two can be compared.
+    python -m benchmarks.speed.measures.result_cost result|saved|ppo
+
+result  a function that only reports
+saved   a function that reports with a checkpoint each time
+ppo     the PPO trainer, which saves after each iteration
+
+The module uses only functions that older versions have, too, so that two can be compared.
 """
 
 import json
@@ -17,25 +21,26 @@ from sweep.pools import inline
 from trainables import get_checkpoint, report
 from trainables.algorithms.ppo import PPO
 
-#: Kind → results of a trial. The first of the trials imports and prepares, and does not count.
+#: Kind → results of a trial.
 RESULTS = {"result": 5_000, "saved": 1_000, "ppo": 300}
 TRIALS = 5
+"""Number of trials; the first one, which imports modules, is not counted."""
 
 
 def result(config: Mapping[str, Any]) -> None:
-    """Report, and save nothing."""
+    """Report without checkpoints."""
     for _ in range(RESULTS["result"]):
         report({"loss": config["x"]})
 
 
 def saved(config: Mapping[str, Any]) -> None:
-    """Report with a checkpoint."""
+    """Report with a checkpoint each time."""
     start = get_checkpoint() or {"i": -1}
     for i in range(start["i"] + 1, RESULTS["saved"]):
         report({"loss": config["x"]}, checkpoint={"i": i})
 
 
-#: Kind → what is swept.
+#: Kind → keys of the spec.
 SPECS: dict[str, dict[str, Any]] = {
     "result": {"trainable": result, "metric": "loss", "mode": "min"},
     "saved": {"trainable": saved, "metric": "loss", "mode": "min"},
@@ -55,27 +60,27 @@ SPECS: dict[str, dict[str, Any]] = {
 }
 
 
-class Accounts:
-    """CPU seconds of each slice, without those of the trainer's iterations."""
+class SliceTimes:
+    """Record of the CPU seconds of each slice, without those of the trainer's iterations."""
 
     def __init__(self) -> None:
         self.slices: list[float] = []
         self._trained = 0.0
 
-    def of_slice(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function that runs a slice, with its time in `slices`."""
+    def wrap_slice(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that calls `run` for a slice and appends its time to `slices`."""
 
-        def timed(*arguments: Any, **named: Any) -> Any:
+        def timed(*arguments: Any, **options: Any) -> Any:
             began, self._trained = time.process_time(), 0.0
             try:
-                return run(*arguments, **named)
+                return run(*arguments, **options)
             finally:
                 self.slices.append(time.process_time() - began - self._trained)
 
         return timed
 
-    def of_training(self, train: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return the method that trains an iteration, whose time does not count."""
+    def wrap_training(self, train: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a method that calls `train`, whose time is subtracted from that of the slice."""
 
         def timed(trainer: Any) -> Any:
             began = time.thread_time()
@@ -88,18 +93,18 @@ class Accounts:
 
 
 def main() -> None:
-    """Run the trials in this process, each in one slice; the cheapest counts."""
-    kind, accounts = sys.argv[1], Accounts()
-    asked: Any = inline
-    asked.run_slice = accounts.of_slice(asked.run_slice)
+    """Run the trials in this process, each in one slice, and print the time of the fastest one."""
+    kind, record = sys.argv[1], SliceTimes()
+    pool: Any = inline
+    pool.run_slice = record.wrap_slice(pool.run_slice)
     if kind == "ppo":
         trainer: Any = PPO
-        trainer.train = accounts.of_training(trainer.train)
+        trainer.train = record.wrap_training(trainer.train)
     spec = {"name": kind, "trials": TRIALS, "limits": {"slice_s": 600}, **SPECS[kind]}
     spec["space"] = {"lr" if kind == "ppo" else "x": {"uniform": [1e-4, 1e-3]}}
     with tempfile.TemporaryDirectory() as folder:
         sweep.run(root=folder, pool="inline", progress=False, trackers=[], **spec)
-    value = 1e6 * min(accounts.slices[1:]) / RESULTS[kind]
+    value = 1e6 * min(record.slices[1:]) / RESULTS[kind]
     sys.stdout.write(json.dumps({"value": value}) + "\n")
 
 

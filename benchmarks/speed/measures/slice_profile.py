@@ -1,9 +1,10 @@
-"""Profile of a slice: one of the 16 settings, trained in this process.
+"""CPU time of the parts of a slice that trains one of the 16 settings in this process.
 
     python -m benchmarks.speed.measures.slice_profile [STEPS]
 
-Prints a line of JSON: ``value``, CPU milliseconds of the slice, and ``parts``, those of each part
-without the parts inside it. The slices before it, which import and prepare, do not count.
+The program prints a line of JSON: ``value``, CPU milliseconds of the slice, and ``parts``, the CPU
+milliseconds of each part without the parts inside it. Earlier slices, which import modules, are not
+counted.
 """
 
 import functools
@@ -23,13 +24,13 @@ import sweep
 from benchmarks.speed.measures.settings16 import STEPS
 from benchmarks.speed.measures.sweep_ours import spec
 
-#: The part that all others are inside; with it the account begins anew.
-WHOLE = "the slice itself: results, where it ends"
-#: Where a part's time is spent → its name; the time inside another part counts for that part.
+#: The part that contains all others; when it begins, the recorded times are cleared.
+WHOLE = "the slice itself: results, decision when it ends"
+#: Function → name of the part to which its time is added, without functions of other parts.
 PARTS = {
     "sweep.slices.slice:run_slice": WHOLE,
-    "sweep.slices.slice:RealSlice.restored": "making the trainer",
-    "trainables.trainer.trainer:Trainer.train": "an iteration's result",
+    "sweep.slices.slice:RealSlice.restored": "creating the trainer",
+    "trainables.trainer.trainer:Trainer.train": "the result of an iteration",
     "trainables.rollout.workers.worker_set:LocalWorkers.sample": "sampling: the rest",
     "trainables.envs.vector.native:NativeVectorEnv.step": "sampling: stepping environments",
     "trainables.policies.acting.deciding:SideBySide.choose": "sampling: acting",
@@ -42,8 +43,8 @@ PARTS = {
     "trainables.trainer.trainer:Trainer.end_round": "synchronising weights, counting",
     "sweep.slices.checkpoints:Saving.save": "checkpoints: collecting, hashing, writing",
 }
-#: Trials before the one that is measured.
-WARM = 2
+#: Number of trials before the measured one.
+WARM_UP = 2
 
 
 class Parts:
@@ -55,7 +56,7 @@ class Parts:
         self._since = 0.0
 
     def wrap(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, with its time on this account."""
+        """Return `function` with its time added to the part of this name."""
 
         @functools.wraps(function)
         def timed(*arguments: Any, **named: Any) -> Any:
@@ -63,17 +64,17 @@ class Parts:
                 return function(*arguments, **named)
             if name == WHOLE:
                 self.seconds.clear()
-            self._turn()
+            self._switch()
             self._inside.append(name)
             try:
                 return function(*arguments, **named)
             finally:
-                self._turn()
+                self._switch()
                 self._inside.pop()
 
         return timed
 
-    def _turn(self) -> None:
+    def _switch(self) -> None:
         now = time.thread_time()
         if self._inside:
             self.seconds[self._inside[-1]] += now - self._since
@@ -81,33 +82,35 @@ class Parts:
 
 
 def install(parts: Parts) -> None:
-    """Put the functions of `PARTS` on the account; what other modules have imported, too."""
+    """Replace the functions of `PARTS` by timed ones, also where other modules imported them."""
     for path, name in PARTS.items():
         module, _, inside = path.partition(":")
         owner: Any = importlib.import_module(module)
         *classes, function = inside.split(".")
         for one in classes:
             owner = getattr(owner, one)
-        plain = getattr(owner, function)
-        timed = parts.wrap(name, plain)
+        original = getattr(owner, function)
+        timed = parts.wrap(name, original)
         setattr(owner, function, timed)
         for other in list(sys.modules.values()):
-            if not classes and getattr(other, function, None) is plain:
+            if not classes and getattr(other, function, None) is original:
                 setattr(other, function, timed)
 
 
 def main() -> None:
-    """Run three trials in this process and count the last one's slice."""
+    """Run three trials in this process and print the times of the last one's slice."""
     torch.set_num_threads(1)
-    importlib.import_module("sweep.pools.inline")  # it has imported `run_slice`
+    importlib.import_module("sweep.pools.inline")  # this module imports `run_slice`
     parts = Parts()
     install(parts)
-    asked = spec(int(sys.argv[1]) if len(sys.argv) > 1 else STEPS)
+    options = spec(int(sys.argv[1]) if len(sys.argv) > 1 else STEPS)
     with tempfile.TemporaryDirectory() as folder:
-        asked |= {"trials": WARM + 1, "initial": asked["initial"][: WARM + 1]}
-        sweep.run(root=folder, pool="inline", progress=False, **asked)
-    told = {name: 1e3 * parts.seconds[name] for name in PARTS.values()}
-    sys.stdout.write(json.dumps({"value": sum(told.values()), "parts": told}) + "\n")
+        options |= {"trials": WARM_UP + 1, "initial": options["initial"][: WARM_UP + 1]}
+        sweep.run(root=folder, pool="inline", progress=False, **options)
+    milliseconds = {name: 1e3 * parts.seconds[name] for name in PARTS.values()}
+    sys.stdout.write(
+        json.dumps({"value": sum(milliseconds.values()), "parts": milliseconds}) + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The same 16 settings by Optuna on SQLite and Stable-Baselines3 in 2 processes: wall seconds.
+"""Wall seconds of the 16 settings by Optuna on SQLite and Stable-Baselines3 in 2 processes.
 
 Each process takes waiting trials of one study, reports the mean return at the end and saves the
-model; there is no tracker and no checkpoint on the way, which sweep has.
+model. Unlike with sweep, there is no tracker, and no checkpoint during training.
 """
 
 import fcntl
@@ -17,10 +17,10 @@ from benchmarks.speed.measures import clock
 from benchmarks.speed.measures.settings16 import FIXED, SETTINGS, STEPS
 
 
-def waiting(study: Any, folder: Path) -> Any:
-    """A trial that waits, now taken; None if there is none.
+def take_trial(study: Any, folder: Path) -> Any:
+    """Take a waiting trial and return it. Returns None if no trial waits.
 
-    On SQLite Optuna itself gives one trial to both processes where they ask at the same time.
+    A lock is needed, because on SQLite Optuna may give one trial to two processes at once.
     """
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -30,7 +30,7 @@ def waiting(study: Any, folder: Path) -> Any:
 
 
 def work(folder: Path) -> None:
-    """Train waiting trials until there is none."""
+    """Train waiting trials until there are none."""
     import numpy as np
     import optuna
     import torch
@@ -64,7 +64,7 @@ def work(folder: Path) -> None:
         model.save(folder / f"{trial.number}.zip")
         return float(np.mean([info["r"] for info in model.ep_info_buffer or ()]))
 
-    while (trial := waiting(study, folder)) is not None:
+    while (trial := take_trial(study, folder)) is not None:
         study.tell(trial, train(trial))
 
 
@@ -91,8 +91,8 @@ def main() -> None:
         ]
         codes = [one.wait() for one in workers]
         if any(codes):
-            raise SystemExit(f"a worker ended with {codes}")
-        clock.tell(time.perf_counter() - began)
+            raise SystemExit(f"a worker failed; exit codes: {codes}")
+        clock.print_figure(time.perf_counter() - began)
 
 
 if __name__ == "__main__":

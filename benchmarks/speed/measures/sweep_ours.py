@@ -1,4 +1,4 @@
-"""16 settings of PPO on CartPole by ``sweep run``: wall seconds, from the shell.
+"""Wall seconds of ``sweep run`` with the 16 settings of PPO on CartPole.
 
 python -m benchmarks.speed.measures.sweep_ours [STEPS [SLOTS [CORES]]]
 """
@@ -17,7 +17,7 @@ from benchmarks.speed.measures.settings16 import FIXED, SETTINGS, STEPS
 
 
 def spec(steps: int = STEPS) -> dict[str, Any]:
-    """Checkpoints and MLflow are on, nothing is pruned, and every setting is given."""
+    """Return the spec: all settings are given, no trial is stopped early, MLflow is on."""
     return {
         "name": "sixteen",
         "trials": len(SETTINGS),
@@ -55,27 +55,27 @@ def spec(steps: int = STEPS) -> dict[str, Any]:
 
 
 def command(folder: Path, steps: int, slots: int) -> list[str]:
-    """Return the command that runs the sweep in a folder, in which its spec is written."""
+    """Write the spec into a folder, and return the command that runs it."""
     file = folder / "sixteen.yaml"
     file.write_text(json.dumps(spec(steps)), encoding="utf-8")
     return [str(Path(sys.executable).with_name("sweep")), "run", str(file), "--jobs", str(slots)]
 
 
 def run(folder: Path, steps: int, slots: int) -> float:
-    """Run the sweep in a folder; its seconds."""
-    asked = command(folder, steps, slots)
+    """Run the sweep in a folder; return the wall seconds."""
+    words = command(folder, steps, slots)
     began = time.perf_counter()
-    subprocess.run(asked, cwd=folder, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 our own command
+    subprocess.run(words, cwd=folder, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 our own command
     return time.perf_counter() - began
 
 
 def main() -> None:
-    """Run the sweep in a folder of its own."""
+    """Run the sweep in a temporary folder."""
     steps, slots, cores = [*sys.argv[1:], *(str(STEPS), "2", "")[len(sys.argv) - 1 :]]
-    if cores:  # what it starts has no others either
+    if cores:  # child processes inherit it
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(cores)])
     with tempfile.TemporaryDirectory() as folder:
-        clock.tell(run(Path(folder), int(steps), int(slots)))
+        clock.print_figure(run(Path(folder), int(steps), int(slots)))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""Use of two slots in the sweep of the 16 settings: ``python -m … busy|outside``.
+"""Use of two slots in the sweep of the 16 settings.
 
-``busy`` is the share of their time, from the first slice to the last, in which a slice runs.
-``outside`` are the milliseconds of a slice that are not spent in `step`, the median of all slices:
-the first two also wait for their workers to start.
+    python -m benchmarks.speed.measures.sweep_slots busy|outside
+
+busy     share of the slots' time, from the first slice to the last, in which a slice runs
+outside  milliseconds of a slice outside `step`, the median of all trials; the first two slices
+         include the start of their workers
 """
 
 import contextlib
@@ -23,25 +25,30 @@ SLOTS = 2
 
 
 def busy(records: Sequence[Recorded], slots: int) -> float:
-    """The share of the slots' time in which a slice runs."""
-    at = [one.at for one in records if isinstance(one.event, Opened | Closed)]
-    return sum(_lengths(records).values()) / (slots * (max(at) - min(at)))
+    """Return the share of the slots' time in which a slice runs, from 0 to 1."""
+    times = [one.at for one in records if isinstance(one.event, Opened | Closed)]
+    return sum(_lengths(records).values()) / (slots * (max(times) - min(times)))
 
 
 def outside(records: Sequence[Recorded], trained: Mapping[int, float]) -> float:
-    """Milliseconds of a slice outside `step`; `trained` are each trial's seconds in it."""
+    """Return the milliseconds of a slice outside `step`, the median of all trials.
+
+    Args:
+        records: events of the sweep.
+        trained: trial → seconds inside `step`.
+    """
     lengths = _lengths(records)
     slices: dict[int, int] = defaultdict(int)
     for trial, _ in lengths:
         slices[trial] += 1
-    whole: dict[int, float] = defaultdict(float)
+    total: dict[int, float] = defaultdict(float)
     for (trial, _), length in lengths.items():
-        whole[trial] += length
-    return 1e3 * statistics.median((whole[t] - trained[t]) / slices[t] for t in slices)
+        total[trial] += length
+    return 1e3 * statistics.median((total[t] - trained[t]) / slices[t] for t in slices)
 
 
 def _lengths(records: Sequence[Recorded]) -> dict[tuple[int, int], float]:
-    """Trial and number of a slice → its seconds, as the driver sees them."""
+    """Return (trial, number of a slice) → its seconds between the driver's two events."""
     opened, lengths = {}, {}
     for record in records:
         event = record.event
@@ -61,14 +68,14 @@ def main() -> None:
         with contextlib.closing(ledger):
             records = ledger.read()
             if sys.argv[1] == "busy":
-                clock.tell(busy(records, SLOTS))
+                clock.print_figure(busy(records, SLOTS))
                 return
             trials = {trial for trial, _ in _lengths(records)}
             trained = {
                 trial: sum(float(row.metrics["time_this_iter_s"]) for row in ledger.results(trial))
                 for trial in trials
             }
-            clock.tell(outside(records, trained))
+            clock.print_figure(outside(records, trained))
 
 
 if __name__ == "__main__":

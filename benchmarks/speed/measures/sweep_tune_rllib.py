@@ -1,7 +1,7 @@
-"""The same 16 settings by Ray Tune and RLlib, 2 trials at a time: wall seconds, from the shell.
+"""Wall seconds of the 16 settings by Ray Tune and RLlib, 2 trials at a time.
 
-Each trial saves a checkpoint at its end; there is no tracker and no checkpoint on the way, which
-sweep has.
+Each trial saves a checkpoint at its end. Unlike with sweep, there is no tracker, and no checkpoint
+during training.
 """
 
 import json
@@ -16,7 +16,7 @@ from benchmarks.speed.measures.settings16 import FIXED, SETTINGS, STEPS
 
 
 def train_all(folder: str) -> None:
-    """Every setting in a trial of one CPU."""
+    """Train every setting in a trial with one CPU."""
     import ray
     from ray import tune
     from ray.rllib.algorithms.ppo import PPO
@@ -31,7 +31,7 @@ def train_all(folder: str) -> None:
         log_to_driver=False,
     )
 
-    def each(name: str) -> dict[str, list[float]]:
+    def grid_of(name: str) -> dict[str, list[float]]:
         grid: dict[str, list[float]] = tune.grid_search(sorted({one[name] for one in SETTINGS}))
         return grid
 
@@ -39,9 +39,9 @@ def train_all(folder: str) -> None:
         PPO,
         param_space=configure(
             num_epochs=FIXED["epochs"],
-            lr=each("lr"),
-            minibatch_size=each("minibatch"),
-            entropy_coeff=each("entropy"),
+            lr=grid_of("lr"),
+            minibatch_size=grid_of("minibatch"),
+            entropy_coeff=grid_of("entropy"),
         ),
         run_config=tune.RunConfig(
             name="sixteen",
@@ -59,7 +59,7 @@ def train_all(folder: str) -> None:
 
 
 def main() -> None:
-    """Start the program and wait for it."""
+    """Run the program in a process of its own and measure it."""
     if len(sys.argv) > 1:
         train_all(sys.argv[1])
         return
@@ -68,7 +68,7 @@ def main() -> None:
         subprocess.run(  # noqa: S603 this module
             [sys.executable, "-m", __spec__.name, folder], check=True, stdout=subprocess.DEVNULL
         )
-        clock.tell(time.perf_counter() - began)
+        clock.print_figure(time.perf_counter() - began)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""CPU seconds of a command and of all processes that it starts: 64 short trials of cartpole_ppo.
+"""CPU seconds of a sweep of 64 short trials of cartpole_ppo, in all its processes.
 
-python -m benchmarks.speed.measures.tree_cost [TRIALS]
+    python -m benchmarks.speed.measures.tree_cost [TRIALS]
 
-All trials take the same steps, so that two versions have the same to train.
+All trials take the same number of steps, so that two versions train equally long.
 """
 
 import ctypes
@@ -15,17 +15,17 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-#: prctl: what descendants leave behind becomes a child of this process.
+#: Option of prctl: orphaned descendants become children of this process.
 _SET_SUBREAPER = 36
 #: Settings that make the work of a trial depend on its number alone.
 ALIKE = ("searcher=random", "scheduler=fifo", "stop.timesteps_total=5120")
 
 
 def cpu_seconds(command: Sequence[str], folder: str) -> float:
-    """Return the CPU seconds of a command in a folder, with those of all processes below it.
+    """Return the CPU seconds of a command in a folder, including all its descendants.
 
     Raises:
-        subprocess.CalledProcessError: it failed.
+        subprocess.CalledProcessError: the command failed.
     """
     ctypes.CDLL(None).prctl(_SET_SUBREAPER, 1)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -39,7 +39,7 @@ def cpu_seconds(command: Sequence[str], folder: str) -> float:
 
 
 def main() -> None:
-    """Run it in a folder of its own."""
+    """Run the sweep in a temporary folder."""
     trials = sys.argv[1] if len(sys.argv) > 1 else "64"
     sweep = str(Path(sys.executable).with_name("sweep"))
     command = [sweep, "run", "cartpole_ppo", "--trials", trials, "--jobs", "2"]

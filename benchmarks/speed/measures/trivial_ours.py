@@ -1,4 +1,4 @@
-"""Trivial trials per second of a whole command, ledger and MLflow included, 2 slots."""
+"""Trivial trials per second of a whole `sweep run` with MLflow and 2 slots."""
 
 import tempfile
 import time
@@ -11,12 +11,12 @@ TRIALS = 300
 
 
 def main() -> None:
-    """Run them once; the command ends when everything is recorded."""
+    """Run the sweep once; its command ends when all results are recorded."""
     with tempfile.TemporaryDirectory(dir=".") as place:
         began = time.perf_counter()
         for _ in engine.throughput(Path(place), TRIALS):
             pass
-        clock.tell(TRIALS / (time.perf_counter() - began))
+        clock.print_figure(TRIALS / (time.perf_counter() - began))
 
 
 if __name__ == "__main__":

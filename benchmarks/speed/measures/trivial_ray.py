@@ -1,4 +1,4 @@
-"""The same by Ray Tune with reused actors, without a tracker: trivial trials per second."""
+"""Trivial trials per second of Ray Tune with reused actors, without a tracker."""
 
 import tempfile
 import time
@@ -12,32 +12,32 @@ TRIALS = 300
 
 
 class Trivial(tune.Trainable):  # type: ignore[misc] # Ray is not installed here
-    """One iteration that does nothing."""
+    """Trainable with one iteration that only reports."""
 
     def setup(self, config: dict[str, float]) -> None:
-        """Keep the setting."""
+        """Store the setting."""
         self.x = config["x"]
 
     def step(self) -> dict[str, float | bool]:
-        """Report it."""
+        """Return the setting as the score."""
         return {"score": self.x, "done": True}
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, float]:
-        """The setting is all that there is."""
+        """Return the state: the setting."""
         return {"x": self.x}
 
     def load_checkpoint(self, checkpoint: dict[str, float]) -> None:
-        """Take it back."""
+        """Restore the state."""
         self.x = checkpoint["x"]
 
     def reset_config(self, new_config: dict[str, float]) -> bool:
-        """The actor goes on with other settings."""
+        """Store the setting of the next trial; the actor is reused."""
         self.x = new_config["x"]
         return True
 
 
 def main() -> None:
-    """Run them once, `import ray` left out and its start included, as the command's is with us."""
+    """Run the sweep once; the time includes the start of Ray, but not its import."""
     began = time.perf_counter()
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     with tempfile.TemporaryDirectory() as place:
@@ -49,7 +49,7 @@ def main() -> None:
             storage_path=place,
             verbose=0,
         )
-    clock.tell(TRIALS / (time.perf_counter() - began))
+    clock.print_figure(TRIALS / (time.perf_counter() - began))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Wall seconds of training until the greedy policy balances CartPole, whoever trains it."""
+"""Wall seconds of training until the greedy policy balances CartPole, for any trainer."""
 
 import time
 from collections.abc import Callable
@@ -7,23 +7,23 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-#: So many that chance does not decide: the steps that one seed takes vary by a factor of seven.
+#: Seeds; with fewer, the mean would be too random: the steps of one seed vary by a factor of 7.
 SEEDS = range(1, 21)
-#: Mean return of `EPISODES` at which training is over, and steps after which it has failed.
+#: Mean return of `EPISODES` episodes at which training ends, and most environment steps until then.
 GOAL, EPISODES, MOST_STEPS = 475.0, 10, 200_000
-#: Environment steps between two looks at the greedy policy.
+#: Environment steps between two evaluations of the greedy policy.
 STEPS = 2_048
 
 
 def seconds(train: Callable[[], object], act: Callable[[NDArray[np.float32]], object]) -> float:
-    """Seconds inside `train` until `act` reaches the goal; looking at it does not count.
+    """Return the seconds inside `train` until `act` reaches the goal, without evaluations.
 
     Args:
-        train: trains for `STEPS` more.
-        act: the most probable actions (N,) for observations (N, 4).
+        train: trains for `STEPS` more environment steps.
+        act: returns the most probable actions (N,) for observations (N, 4).
 
     Raises:
-        RuntimeError: it was not reached in `MOST_STEPS`.
+        RuntimeError: the goal was not reached within `MOST_STEPS`.
     """
     spent = 0.0
     for _ in range(0, MOST_STEPS, STEPS):
@@ -36,7 +36,7 @@ def seconds(train: Callable[[], object], act: Callable[[NDArray[np.float32]], ob
 
 
 def greedy_return(act: Callable[[NDArray[np.float32]], object]) -> float:
-    """Mean return of `EPISODES` that are the same for every policy."""
+    """Return the mean return of `EPISODES` episodes, with the same seed for every policy."""
     envs = gymnasium.make_vec("CartPole-v1", EPISODES, vectorization_mode="vector_entry_point")
     observations, _ = envs.reset(seed=0)
     running, total = np.ones(EPISODES, dtype=bool), 0.0
