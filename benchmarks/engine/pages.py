@@ -53,7 +53,7 @@ def main() -> None:
         "--trials", type=int, nargs="*", default=[500, 5_000], help="trials of each report"
     )
     parser.add_argument(
-        "--tracked", type=int, nargs="*", default=[500, 2_000], help="trials of each sweep in MLflow"
+        "--tracked", type=int, nargs="*", default=[500, 2_000], help="trials of each MLflow page"
     )
     parser.add_argument("--pictures", type=Path, help="folder for screenshots of the pages")
     given = parser.parse_args()
