@@ -1,9 +1,9 @@
-"""Learning over several seeds, beside published figures.
+"""Learning over several seeds, compared with published figures.
 
-rows          environments, algorithms, settings, budgets, and what is to be reached
+rows          environments, algorithms, settings, budgets and goals
 run           one run in a process of its own
 report        docs/learning.md and its picture
-updates       updates beside the reference's, from the same weights on the same batches
-stored        learning from files alone, beside the policies that wrote them
-environments  those that no package has
+updates       comparison of single updates with those of the reference, from the same weights
+stored        learning from files alone, compared with the policies that wrote the files
+environments  environments that no package has
 """

@@ -9,17 +9,17 @@ from numpy.typing import NDArray
 
 
 class CartPoleWithoutVelocities(gymnasium.ObservationWrapper[NDArray[np.float32], int, Any]):
-    """CartPole of which only position (m) and angle (rad) are seen, so that a policy must remember.
+    """CartPole whose observations lack the velocities, so that a policy needs a memory.
 
-    Its return is that of CartPole-v1: at most 500.
+    An observation is (position in m, angle in rad). The return is that of CartPole-v1: at most 500.
     """
 
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__(gymnasium.make("CartPole-v1", render_mode=render_mode))
-        whole = self.env.observation_space
-        assert isinstance(whole, spaces.Box)  # noqa: S101 as CartPole has it
-        self.observation_space = spaces.Box(whole.low[::2], whole.high[::2], dtype=np.float32)
+        space = self.env.observation_space
+        assert isinstance(space, spaces.Box)  # noqa: S101 for mypy
+        self.observation_space = spaces.Box(space.low[::2], space.high[::2], dtype=np.float32)
 
     def observation(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
-        """(2,) position and angle."""
+        """Return position and angle, (2,), of CartPole's observation (4,)."""
         return observation[::2]

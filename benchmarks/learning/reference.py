@@ -1,9 +1,8 @@
-"""One run of a row's reference under one seed, by Stable-Baselines3; prints its figures as JSON.
+"""Make one run of a row's reference with one seed, by Stable-Baselines3, and print its figures.
 
     build/peers/sb3-simulators/bin/python -m benchmarks.learning.reference ROW SEED
 
-It is trained and evaluated as `benchmarks.learning.run` does it: as many steps, then as many fresh
-episodes greedily.
+Steps and evaluation are those of `benchmarks.learning.run`; the figures are printed as JSON.
 """
 
 import argparse
@@ -23,16 +22,16 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
-from benchmarks.learning.rows import Row, named
+from benchmarks.learning.rows import Row, find
 
-#: What the names of Atari games begin with.
+#: Prefix of the ids of Atari games.
 GAMES = "ALE/"
 POINTS = 50
 FRESH = 10_000
 
 
-class Curve(BaseCallback):  # type: ignore[misc] # there are no types of it where ours are checked
-    """Keeps the mean return of the last 100 episodes, 50 times in a run."""
+class Curve(BaseCallback):  # type: ignore[misc] # its package has no types here
+    """Callback that records the mean return of the last 100 episodes, `POINTS` times in a run."""
 
     def __init__(self, steps: int) -> None:
         super().__init__()
@@ -45,59 +44,59 @@ class Curve(BaseCallback):  # type: ignore[misc] # there are no types of it wher
         return True
 
 
-def made(row: Row, count: int) -> Any:
-    """So many environments of a row whose episodes are noted."""
+def make_envs(row: Row, count: int) -> Any:
+    """Return `count` environments of a row as one vector environment that records returns."""
     env = row.config["env"]
     if env.startswith(GAMES):
         gymnasium.register_envs(import_module("ale_py"))
-        how = {"frameskip": 1, **row.config["env_config"]}  # its wrapper skips frames
-        return VecFrameStack(make_atari_env(env, count, env_kwargs=how), 4)
+        settings = {"frameskip": 1, **row.config["env_config"]}  # the wrapper skips frames
+        return VecFrameStack(make_atari_env(env, count, env_kwargs=settings), 4)
     return DummyVecEnv([lambda: Monitor(gymnasium.make(env))] * count)
 
 
 def learn(row: Row, seed: int) -> dict[str, Any]:
-    """Train to the row's budget and evaluate; the figures of the run."""
+    """Train with the row's budget and evaluate; return the figures of the run."""
     reference = row.reference
     if reference is None:
         raise SystemExit(f"{row.name} has no reference")
     torch.set_num_threads(1)
-    envs = made(row, reference.num_envs)
+    envs = make_envs(row, reference.num_envs)
     settings = dict(reference.settings)
     if reference.normalize:
         envs = VecNormalize(envs, gamma=settings["gamma"])
     if networks := settings.pop("policy_kwargs", None):
         activation = getattr(torch.nn, networks["activation_fn"])
         settings["policy_kwargs"] = {**networks, "activation_fn": activation}
-    kind = getattr(stable_baselines3, reference.model)
+    algorithm = getattr(stable_baselines3, reference.model)
     policy = "CnnPolicy" if row.config["env"].startswith(GAMES) else "MlpPolicy"
-    model = kind(policy, envs, seed=seed, device="cpu", **settings)
+    model = algorithm(policy, envs, seed=seed, device="cpu", **settings)
     curve, started = Curve(row.steps), time.process_time()
     model.learn(row.steps, callback=curve)
-    trained = time.process_time() - started
-    playing = made(row, 1)
+    cpu_s = time.process_time() - started
+    evaluation_envs = make_envs(row, 1)
     if reference.normalize:
-        playing = VecNormalize(playing, training=False, norm_reward=False)
-        playing.obs_rms = envs.obs_rms
-    playing.seed(FRESH + seed)
-    returns, _ = evaluate_policy(model, playing, row.episodes, return_episode_rewards=True)
+        evaluation_envs = VecNormalize(evaluation_envs, training=False, norm_reward=False)
+        evaluation_envs.obs_rms = envs.obs_rms
+    evaluation_envs.seed(FRESH + seed)
+    returns, _ = evaluate_policy(model, evaluation_envs, row.episodes, return_episode_rewards=True)
     return {
         "row": row.name,
         "seed": seed,
         "mean": statistics.fmean(returns),
         "deviation": statistics.stdev(returns),
         "steps": model.num_timesteps,
-        "cpu_s": round(trained, 1),
+        "cpu_s": round(cpu_s, 1),
         "curve": curve.points,
     }
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.reference")
     parser.add_argument("row")
     parser.add_argument("seed", type=int)
-    asked = parser.parse_args()
-    sys.stdout.write(json.dumps(learn(named(asked.row), asked.seed)) + "\n")
+    options = parser.parse_args()
+    sys.stdout.write(json.dumps(learn(find(options.row), options.seed)) + "\n")
 
 
 if __name__ == "__main__":

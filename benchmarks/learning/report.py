@@ -1,4 +1,4 @@
-"""docs/learning.md and its picture: what was reached, beside what others publish."""
+"""The page docs/learning.md and its picture: returns, compared with published ones."""
 
 import json
 from collections import defaultdict
@@ -16,22 +16,23 @@ from benchmarks.learning.rows import ROWS, Row
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SEARCHED = Path(__file__).with_name("searched") / "results.jsonl"
 RESAMPLES = 10_000
-#: Seeds under which what a search found and what is tuned are compared.
+"""Resamples of a bootstrap interval."""
+#: Number of seeds with which found and tuned settings are compared.
 HELD_OUT = 10
 Floats = NDArray[np.float64]
 
 
 def interval(values: Floats) -> tuple[float, float]:
-    """The 95 % bootstrap interval of the mean of (S,) seeds; the same for the same values."""
+    """Return the 95 % bootstrap interval of the mean of (S,) seeds, a function of the values."""
     drawn = np.random.default_rng(0).choice(values, (RESAMPLES, len(values)))
     low, high = np.percentile(drawn.mean(axis=1), [2.5, 97.5])
     return float(low), float(high)
 
 
 def interquartile_mean(values: Floats) -> float:
-    """The mean of the middle half of (S,) seeds (Agarwal et al. 2021).
+    """Return the mean of the middle half of (S,) seeds (Agarwal et al. 2021).
 
-    A quarter of the weight is cut off at each end, of single seeds a part if need be.
+    A quarter of the weight is removed at each end; a seed may be removed partly.
     """
     ordered = np.sort(values)
     edges = np.arange(len(values) + 1) / len(values)
@@ -40,16 +41,22 @@ def interquartile_mean(values: Floats) -> float:
 
 
 Runs = dict[str, list[dict[str, Any]]]
+"""Name of a row → its runs."""
 
 
 def write(runs: Sequence[dict[str, Any]], references: Sequence[dict[str, Any]] = ()) -> None:
-    """The page and the picture."""
+    """Write the page and the picture.
+
+    Args:
+        runs: of our algorithms.
+        references: runs of Stable-Baselines3.
+    """
     ours, others = _by_row(runs), _by_row(references)
     rows = [row for row in ROWS if ours[row.name]]
     lines = [_line(row, ours[row.name], others[row.name]) for row in rows]
     text = TEXT.format(
         table="\n".join(lines),
-        updates="\n".join(side_by_side()),
+        updates="\n".join(update_lines()),
         searched="\n".join(searched()),
         stored="\n".join(from_files()),
     )
@@ -58,58 +65,57 @@ def write(runs: Sequence[dict[str, Any]], references: Sequence[dict[str, Any]] =
 
 
 def searched() -> list[str]:
-    """The lines of the table of searches: what was found, beside what is tuned."""
+    """Return the lines of the table of searches: found settings, compared with tuned ones."""
     runs = [json.loads(line) for line in SEARCHED.read_text("utf-8").splitlines()]
     lines = []
     for row in ROWS:
-        of = {who: _means(runs, row.name, who) for who in ("found", "tuned")}
-        if min(map(len, of.values())) < HELD_OUT:  # not all of them have been trained yet
+        means = {who: _means(runs, row.name, who) for who in ("found", "tuned")}
+        if min(map(len, means.values())) < HELD_OUT:  # some have not been trained yet
             continue
-        low, high = difference(of["found"], of["tuned"])
+        low, high = difference(means["found"], means["tuned"])
         settings = next(
             r["config"] for r in runs[::-1] if (r["row"], r["who"]) == (row.name, "found")
         )
         cells = (
             f"{row.title}, {row.algorithm.partition(':')[0]}",
-            *(f"{of[who].mean():.1f} ± {of[who].std(ddof=1):.1f}" for who in ("found", "tuned")),
+            *(
+                f"{means[who].mean():.1f} ± {means[who].std(ddof=1):.1f}"
+                for who in ("found", "tuned")
+            ),
             f"{low:.1f} to {high:.1f}",
             "yes" if high >= 0 else "no",
-            _plain(settings),
+            _as_text(settings),
         )
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
 def from_files() -> list[str]:
-    """The lines of the table of what is learnt from files alone."""
-    made = stored.known()
+    """Return the lines of the table of learning from files alone."""
+    made = stored.finished_runs()
     lines = []
     for row in stored.ROWS:
-        of = [
-            run
-            for (name, at, _), run in made.items()
-            if (name, at) == (row.name, stored.version(row))
-        ]
-        if len(of) > 1:
-            lines.append(_stored_line(row, of))
+        runs = [run for key, run in made.items() if key[:2] == (row.name, stored.version(row))]
+        if len(runs) > 1:
+            lines.append(_stored_line(row, runs))
     return lines
 
 
-def side_by_side() -> list[str]:
-    """The lines of the table of updates: how far each network is from the reference's."""
-    found: dict[str, dict[str, float]] = json.loads(updates.RESULTS.read_text("utf-8"))
+def update_lines() -> list[str]:
+    """Return the lines of the table of updates: distances of networks from the reference's."""
+    results: dict[str, dict[str, float]] = json.loads(updates.RESULTS.read_text("utf-8"))
     return [
-        f"| {name} | {', '.join(f'{network} {apart:.0e}' for network, apart in of.items())} |"
-        for name, of in found.items()
+        f"| {name} | {', '.join(f'{network} {apart:.0e}' for network, apart in networks.items())} |"
+        for name, networks in results.items()
     ]
 
 
 def _stored_line(row: stored.StoredRow, runs: Sequence[dict[str, Any]]) -> str:
     means = np.array([run["mean"] for run in runs])
-    bests = {how: np.array([max(run[how]) for run in runs]) for how in ("sampled", "greedy")}
-    above = {how: interval(means - row.share * best) for how, best in bests.items()}
-    better = [how for how, (low, _) in above.items() if low > 0]
-    words = ("no", "than it sampled" if "sampled" in better else "than it was greedily", "yes")
+    bests = {mode: np.array([max(run[mode]) for run in runs]) for mode in ("sampled", "greedy")}
+    above = {mode: interval(means - row.share * best) for mode, best in bests.items()}
+    better = [mode for mode, (low, _) in above.items() if low > 0]
+    words = ("no", "than sampling" if "sampled" in better else "than greedy", "yes")
     low, high = interval(means)
     cells = (
         stored.WRITERS[row.writers].title,
@@ -126,62 +132,64 @@ def _stored_line(row: stored.StoredRow, runs: Sequence[dict[str, Any]]) -> str:
 
 
 def _means(runs: Sequence[dict[str, Any]], row: str, who: str) -> Floats:
-    """Of the settings that were found last, or of the tuned ones."""
-    of = [run for run in runs if (run["row"], run["who"]) == (row, who)]
-    return np.array([run["mean"] for run in of if run["config"] == of[-1]["config"]])
+    """Return the means of all seeds with the newest settings of ``found`` or ``tuned``."""
+    own = [run for run in runs if (run["row"], run["who"]) == (row, who)]
+    return np.array([run["mean"] for run in own if run["config"] == own[-1]["config"]])
 
 
-def _plain(settings: dict[str, Any]) -> str:
-    shown = {key: value for key, value in settings.items() if key not in WRITTEN_DOWN}
+def _as_text(settings: dict[str, Any]) -> str:
+    shown = {key: value for key, value in settings.items() if key not in OMITTED}
     return ", ".join(
         f"`{key}` {value:.3g}" if isinstance(value, float) else f"`{key}` {value}"
         for key, value in shown.items()
     )
 
 
-#: What a trial's settings hold beside what was searched or said.
-WRITTEN_DOWN = ("env", "schedule_timesteps", "native_vector_env", "learner")
+#: Keys of a trial's settings that the table omits.
+OMITTED = ("env", "schedule_timesteps", "native_vector_env", "learner")
 
 
 def _by_row(runs: Sequence[dict[str, Any]]) -> Runs:
-    found = defaultdict(list)
+    rows = defaultdict(list)
     for run in runs:
-        found[run["row"]].append(run)
-    return found
+        rows[run["row"]].append(run)
+    return rows
 
 
 def difference(ours: Floats, reference: Floats) -> tuple[float, float]:
-    """The 95 % bootstrap interval of the difference of two means, ours first."""
+    """Return the 95 % bootstrap interval of our mean minus the mean of the reference."""
     stream = np.random.default_rng(0)
-    drawn = [stream.choice(of, (RESAMPLES, len(of))).mean(axis=1) for of in (ours, reference)]
-    low, high = np.percentile(drawn[0] - drawn[1], [2.5, 97.5])
+    means = [
+        stream.choice(seeds, (RESAMPLES, len(seeds))).mean(axis=1) for seeds in (ours, reference)
+    ]
+    low, high = np.percentile(means[0] - means[1], [2.5, 97.5])
     return float(low), float(high)
 
 
-def _judged(row: Row, means: Floats, reference: Floats) -> tuple[str, str, str]:
-    """The cells: to reach, reached, and what others have."""
-    if row.at_least is not None:
-        said = "yes" if means.mean() >= row.at_least else f"no: {row.why}" if row.why else "no"
-        beside = [row.published]
+def _comparison(row: Row, means: Floats, reference: Floats) -> tuple[str, str, str]:
+    """Return three cells: the goal, the answer to whether it is reached, and returns of others."""
+    if row.goal is not None:
+        answer = "yes" if means.mean() >= row.goal else f"no: {row.reason}" if row.reason else "no"
+        others = [row.published]
         if len(reference) > 1:
             reached = f"{reference.mean():.1f} ± {reference.std(ddof=1):.1f}"
-            beside.append(f"{reached} (Stable-Baselines3, {len(reference)} seeds)")
-        return f"{row.at_least:g}", said, "; ".join(beside)
+            others.append(f"{reached} (Stable-Baselines3, {len(reference)} seeds)")
+        return f"{row.goal:g}", answer, "; ".join(others)
     if not len(reference):
         return "no worse than the reference", "not known yet", row.published
     spread = f" ± {reference.std(ddof=1):.1f}" if len(reference) > 1 else ""
-    whom = f"Stable-Baselines3, seeds so far: {len(reference)}"
-    said = "not known yet: seeds are missing"
+    source = f"Stable-Baselines3, seeds so far: {len(reference)}"
+    answer = "not known yet: seeds are missing"
     missing = row.seeds - len(reference)
     if missing > 0 and len(means) >= row.seeds and row.highest is not None:
         highest = (reference.sum() + missing * row.highest) / row.seeds
-        whom += f"; the mean of {row.seeds} can be {highest:.1f} at most"
-        said = "yes, whatever the missing seeds return" if means.mean() >= highest else said
+        source += f"; the mean of {row.seeds} can be {highest:.1f} at most"
+        answer = "yes, for any return of missing seeds" if means.mean() >= highest else answer
     elif min(len(means), len(reference)) >= row.seeds:
         low, high = difference(means, reference)
-        whom = f"Stable-Baselines3, {len(reference)} seeds; difference {low:.0f} to {high:.0f}"
-        said = "yes" if means.mean() >= reference.mean() else "alike" if high >= 0 else "no"
-    return "no worse than the reference", said, f"{reference.mean():.1f}{spread} ({whom})"
+        source = f"Stable-Baselines3, {len(reference)} seeds; difference {low:.0f} to {high:.0f}"
+        answer = "yes" if means.mean() >= reference.mean() else "alike" if high >= 0 else "no"
+    return "no worse than the reference", answer, f"{reference.mean():.1f}{spread} ({source})"
 
 
 def _line(row: Row, runs: Sequence[dict[str, Any]], references: Sequence[dict[str, Any]]) -> str:
@@ -197,26 +205,26 @@ def _line(row: Row, runs: Sequence[dict[str, Any]], references: Sequence[dict[st
         f"{interquartile_mean(means):.1f}",
         f"{low:.1f} to {high:.1f}",
         f"{means.min():.1f}",
-        *_judged(row, means, np.array([run["mean"] for run in references])),
+        *_comparison(row, means, np.array([run["mean"] for run in references])),
     )
     return f"| {' | '.join(cells)} |"
 
 
 def draw(rows: Sequence[Row], ours: Runs, references: Runs, path: Path) -> None:
-    """A small plot for each row: the mean of the returns while it learns, and every seed."""
+    """Draw a small plot for each row: the returns of each seed during training, and their mean."""
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    across = 3
-    down = -(-len(rows) // across)
-    figure, axes = pyplot.subplots(down, across, figsize=(10, 2.6 * down), squeeze=False)
+    columns = 3
+    lines = -(-len(rows) // columns)
+    figure, axes = pyplot.subplots(lines, columns, figsize=(10, 2.6 * lines), squeeze=False)
     for axis in axes.flat[len(rows) :]:
         axis.set_visible(False)
     for axis, row in zip(axes.flat, rows, strict=False):
         for runs, color in ((references[row.name], "tab:orange"), (ours[row.name], "tab:blue")):
             _curves(axis, runs, color)
-        if row.at_least is not None:
-            axis.axhline(row.at_least, color="tab:green", linewidth=0.8, linestyle="--")
+        if row.goal is not None:
+            axis.axhline(row.goal, color="tab:green", linewidth=0.8, linestyle="--")
         name = row.algorithm.partition(":")[0]
         axis.set_title(f"{row.title}, {name}", fontsize=8)
         axis.tick_params(labelsize=7)
@@ -244,11 +252,11 @@ plays 100 fresh episodes (20 of Pong) greedily; its score is the mean return. Th
 and standard deviation over the seeds, their interquartile mean, the 95 % bootstrap interval of the
 mean, and the worst seed.
 
-| environment | by | steps | seeds | return | IQM | 95 % | worst | to reach | reached | others |
+| environment | algorithm | steps | seeds | return | IQM | 95 % | worst | goal | reached | others |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 {table}
 
-![Returns while it learns: each seed, and their mean; dashed: to be reached; orange:
+![Returns during training: each seed, and their mean; dashed: the goal; orange:
 Stable-Baselines3.](learning.png)
 
 *zoo* is [rl-baselines3-zoo](https://github.com/DLR-RM/rl-baselines3-zoo): one tuned run,
@@ -267,7 +275,7 @@ from the same weights, with the same batches and the same noise, relative to the
 weights. Both use the same settings: PPO and A2C without normalised advantages, A2C with Adam, DQN
 neither double nor n-step.
 
-| by | apart |
+| algorithm | relative distance |
 | --- | --- |
 {updates}
 
@@ -278,11 +286,11 @@ neither double nor n-step.
 For each of five seeds, PPO trains policies, most of which are stopped while they are poor. Each
 policy writes whole episodes: 5,000 steps on CartPole, 10,000 on Pendulum. An algorithm then learns
 from these files without an environment (`iql` and `dqn` with 5,000 updates) and plays 100 fresh
-episodes greedily. *Best that wrote* is the return of the seed's best policy while it sampled, and
-*greedily* its return over 100 greedy episodes, as means over the seeds. *Above* shows the 95 %
+episodes greedily. *Sampling* is the return of the seed's best policy while it wrote the files, and
+*greedy* its return over 100 greedy episodes, as means over the seeds. *Above* shows the 95 %
 bootstrap intervals of the differences from these two; for the trained policy, from 90 % of them.
 
-| read | by | seeds | best that wrote | greedily | return | 95 % | worst | above | | better |
+| files of | algorithm | seeds | sampling | greedy | return | 95 % | worst | above | | better |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 {stored}
 
@@ -297,7 +305,7 @@ best of them and the tuned settings are then trained under ten seeds that the se
 The tuned settings of Acrobot and of CartPole dqn were chosen under some of these seeds, which
 favours them. *As good* means that the 95 % interval of the difference is not below zero.
 
-| environment | found | tuned | difference, 95 % | as good | what was found |
+| environment | found | tuned | difference, 95 % | as good | found settings |
 | --- | --- | --- | --- | --- | --- |
 {searched}
 

@@ -1,6 +1,8 @@
 """Trainings: each environment with an algorithm, settings, a budget and published results.
 
-Settings are those of rl-baselines3-zoo where nothing else is said, in our names.
+Unless stated otherwise, the settings are those of rl-baselines3-zoo, with our names.
+
+A change of values here changes `version` of `benchmarks.learning`, so that the runs are repeated.
 """
 
 from collections.abc import Mapping
@@ -11,32 +13,32 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trainables.trainer.trainer import Trainer
 
-#: That the policy that was learnt plays, where a row says nothing else.
+#: Number of episodes that a learnt policy plays, by default.
 EPISODES = 100
 MEMORY = "benchmarks.learning.environments:CartPoleWithoutVelocities"
 
 
 @dataclass(frozen=True)
 class Linear:
-    """A setting of the reference that falls from this value to 0 over a run."""
+    """Setting of the reference that falls linearly from `start` to 0 over a run."""
 
     start: float
 
     def __call__(self, remaining: float) -> float:
-        """The value while this share of the run remains, as Stable-Baselines3 asks for it."""
+        """Return the value when this share of the run remains; Stable-Baselines3 calls it."""
         return self.start * remaining
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The same by Stable-Baselines3, with the settings that rl-baselines3-zoo has for it."""
+    """Training by Stable-Baselines3, with settings of rl-baselines3-zoo."""
 
     model: str
-    """Its class: ``PPO``."""
+    """Name of the class: ``PPO``."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     num_envs: int = 1
     normalize: bool = False
-    """True if observations and rewards go through its VecNormalize."""
+    """True if its VecNormalize normalises observations and rewards."""
 
 
 @dataclass(frozen=True)
@@ -45,31 +47,31 @@ class Row:
 
     name: str
     title: str
-    """Of the environment, as the table shows it."""
+    """Name of the environment in the table."""
     algorithm: str
     """Module and class under `trainables.algorithms`: ``ppo:PPO``."""
     steps: int
     """Environment steps of a run."""
-    at_least: float | None
-    """The mean to reach over all seeds; None: the mean that the reference reaches."""
+    goal: float | None
+    """Mean return over all seeds that should be reached; None for that of the reference."""
     published: str
-    """Results of others after as many steps, and their source."""
+    """Results of others after the same number of steps, with their source."""
     config: Mapping[str, Any] = field(default_factory=dict)
     seeds: int = 5
-    why: str = ""
-    """Why it is not reached, where it is not."""
+    reason: str = ""
+    """Reason why the goal is not reached, for the table."""
     reference: Reference | None = None
-    """Trained over as many seeds, beside ours."""
+    """Reference that is trained with the same seeds; None if there is none."""
     episodes: int = EPISODES
-    """The number of episodes that the learnt policy plays."""
+    """Number of episodes that the learnt policy plays."""
     highest: float | None = None
-    """The highest return that an episode can have, where there is one."""
+    """Highest possible return of an episode; None if there is none."""
 
     def trainer(self) -> "type[Trainer]":
-        """The class that trains."""
+        """Return the class of the algorithm."""
         module, _, name = self.algorithm.partition(":")
-        found: type[Trainer] = getattr(import_module(f"trainables.algorithms.{module}"), name)
-        return found
+        cls: type[Trainer] = getattr(import_module(f"trainables.algorithms.{module}"), name)
+        return cls
 
 
 PPO_CARTPOLE: Mapping[str, Any] = {
@@ -85,7 +87,7 @@ PPO_CARTPOLE: Mapping[str, Any] = {
     "sgd_minibatch_size": 256,
 }
 
-#: What the zoo has for PPO on MuJoCo in common; its value loss is not halved, as ours is.
+#: Common settings of the zoo for PPO on MuJoCo. Its value loss is not halved, while ours is.
 PPO_MUJOCO: Mapping[str, Any] = {
     "num_envs_per_worker": 1,
     "rollout_fragment_length": 512,
@@ -94,7 +96,7 @@ PPO_MUJOCO: Mapping[str, Any] = {
     "model": {"hidden": [256, 256], "activation": "relu", "log_std_init": -2.0},
 }
 
-#: The networks that the zoo has for PPO there.
+#: Networks of the zoo for PPO on MuJoCo.
 ZOO_MUJOCO: Mapping[str, Any] = {
     "log_std_init": -2,
     "ortho_init": False,
@@ -102,16 +104,16 @@ ZOO_MUJOCO: Mapping[str, Any] = {
     "net_arch": [256, 256],
 }
 
-#: Of SAC and TD3: an update takes a fifth of the time that it takes with the published 256 x 256
-#: (400 x 300 with TD3), and is no worse on classic control.
+#: Networks of SAC and TD3. An update takes a fifth of its time with the published 256 x 256 units
+#: (400 x 300 with TD3), and returns on classic control are no worse.
 SMALL_NETWORKS: Mapping[str, Any] = {"model": {"hidden": [64, 64]}}
 
-#: The game as the publications have it: no action is repeated by chance.
+#: Environment of Pong as in publications: actions are not repeated at random.
 PONG: Mapping[str, Any] = {
     "env": "ALE/Pong-v5",
     "env_config": {"repeat_action_probability": 0.0},
 }
-#: A game takes thousands of decisions, and 100 of them as long as a third of the training.
+#: Number of episodes of Pong; 100 would take a third of the time of training.
 PONG_EPISODES = 20
 
 ROWS: tuple[Row, ...] = (
@@ -142,7 +144,7 @@ ROWS: tuple[Row, ...] = (
         "450 after 2M, a pass mark (RLlib)",
         {
             "env": "CartPole-v1",
-            "num_workers": 2,  # they sample on while the trainer learns
+            "num_workers": 2,  # workers keep sampling while the trainer learns
             "num_envs_per_worker": 8,
             "rollout_fragment_length": 8,
             "lr": 2e-3,
@@ -162,8 +164,8 @@ ROWS: tuple[Row, ...] = (
             "rollout_fragment_length": 256,
             "observation_filter": "MeanStdFilter",
             "normalize_rewards": True,
-            # Chosen among seven under seeds from 100 on; the zoo's, lr 3e-4 and 4 epochs of 64,
-            # come to -82.7.
+            # The best of seven settings for seeds from 100 on; with those of the zoo, lr 3e-4 and
+            # 4 epochs of 64, the mean return is -82.7.
             "lr": 1e-3,
             "lr_schedule": "linear",
             "gamma": 0.99,
@@ -199,7 +201,7 @@ ROWS: tuple[Row, ...] = (
                 "sample_freq": 4,
                 "log_std_init": 0.0,
             },
-            "normalize_actions": False,  # as those settings were tuned
+            "normalize_actions": False,  # because the settings were tuned so
         },
     ),
     Row(
@@ -294,14 +296,15 @@ ROWS: tuple[Row, ...] = (
         "500 ± 0 (zoo)",
         {
             "env": "CartPole-v1",
-            # Chosen among nineteen under seeds from 100 on; the defaults come to 462 over ten.
+            # The best of nineteen settings for seeds from 100 on; with the defaults, the mean
+            # return of ten seeds is 462.
             "gamma": 0.98,
             "lr_schedule": "linear",
             "updates_per_step": 64,
         },
         seeds=20,
-        why="five seeds of twenty forget late, as eight of the reference's do, whose updates are "
-        "the same; the first five come to 500, the first ten to 466",
+        reason="the returns of five of twenty seeds fall late, as do those of eight seeds of the "
+        "reference, with the same updates; the mean of the first five is 500, of ten 466",
         reference=Reference(
             "DQN",
             {
@@ -352,7 +355,7 @@ ROWS: tuple[Row, ...] = (
             "num_sgd_iter": 4,
             "sgd_minibatch_size": 64,
             "entropy_coeff": 0.01,
-            "vf_loss_coeff": 1.0,  # of half the squares; with 0.5 two seeds came to -104 and -111
+            "vf_loss_coeff": 1.0,  # with 0.5 two seeds reached only -104 and -111
         },
         seeds=10,
         reference=Reference(
@@ -545,6 +548,6 @@ ROWS: tuple[Row, ...] = (
 )
 
 
-def named(name: str) -> Row:
-    """The row of this name."""
+def find(name: str) -> Row:
+    """Return the row of this name."""
     return next(row for row in ROWS if row.name == name)

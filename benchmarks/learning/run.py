@@ -1,8 +1,8 @@
-"""One run of one row under one seed, in a process of its own; prints its figures as JSON.
+"""Make one run of a row with one seed, and print its figures as JSON.
 
     python -m benchmarks.learning.run ROW SEED [--config JSON]
 
-After the last step the policy that was learnt plays fresh episodes greedily.
+After the last step, the learnt policy plays new episodes greedily.
 """
 
 import argparse
@@ -13,25 +13,25 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.learning.rows import Row, named
+from benchmarks.learning.rows import Row, find
 
-#: Points of a curve.
+#: Number of points of a learning curve.
 POINTS = 50
-#: Added to a run's seed: evaluations play what was never trained on.
+#: Number added to a run's seed for its evaluation, whose episodes were never trained on.
 FRESH = 10_000
 
 
 def learn(row: Row, seed: int) -> dict[str, Any]:
-    """Train to the row's budget and evaluate; the figures of the run."""
-    whole = {
+    """Train with the row's budget and evaluate; return the figures of the run."""
+    settings = {
         "schedule_timesteps": row.steps,
         "timesteps_per_iteration": row.steps // POINTS,
         "evaluation_config": {"explore": False},
-        "env_level": "C",  # nothing is restored
+        "env_level": "C",  # no run is restored
         **row.config,
         "seed": seed,
     }
-    trainer = row.trainer()(whole)
+    trainer = row.trainer()(settings)
     started, curve = time.process_time(), []
     while trainer.progress.timesteps < row.steps:
         result = trainer.train()
@@ -39,7 +39,7 @@ def learn(row: Row, seed: int) -> dict[str, Any]:
         curve.append(point)
         if sys.stderr.isatty():
             sys.stderr.write(f"\r{row.name} seed {seed}: {point[0]:,} of {row.steps:,} steps ")
-    trained = time.process_time() - started
+    cpu_s = time.process_time() - started
     returns = [one["episode_reward"] for one in trainer.play(row.episodes, seed=FRESH + seed)]
     trainer.stop()
     return {
@@ -48,22 +48,22 @@ def learn(row: Row, seed: int) -> dict[str, Any]:
         "mean": statistics.fmean(returns),
         "deviation": statistics.stdev(returns),
         "steps": curve[-1][0],
-        "cpu_s": round(trained, 1),
+        "cpu_s": round(cpu_s, 1),
         "curve": curve,
     }
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.run")
     parser.add_argument("row")
     parser.add_argument("seed", type=int)
-    parser.add_argument("--config", type=json.loads, help="settings in place of the row's, as JSON")
-    asked = parser.parse_args()
-    row = named(asked.row)
-    if asked.config is not None:
-        row = replace(row, config=asked.config)
-    sys.stdout.write(json.dumps(learn(row, asked.seed)) + "\n")
+    parser.add_argument("--config", type=json.loads, help="settings instead of the row's, as JSON")
+    options = parser.parse_args()
+    row = find(options.row)
+    if options.config is not None:
+        row = replace(row, config=options.config)
+    sys.stdout.write(json.dumps(learn(row, options.seed)) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""Learn from files alone what policies of ours wrote, and compare with the best of them.
+"""Learn from files that our policies wrote, and compare with the best of these policies.
 
     python -m benchmarks.learning.stored [--only ROW …] [--seeds N] [--jobs 2]
 
-For each seed a few policies are trained, most of them poor, and write whole episodes as they
-sample; then each row learns from these files, without an environment, and plays 100 fresh episodes
-greedily. Files stand in ``build/stored``, every run in ``stored.jsonl`` here once it is over, and
-is not made again unless its row's settings have changed: stop and start as you like.
+For each seed a few policies, most of them poor, are trained and write whole episodes while they
+sample. Then each row learns from these files, without an environment, and plays 100 new episodes
+greedily. The files are in ``build/stored``. Each run is appended to ``stored.jsonl`` when it ends,
+and repeated only if the settings of its row have changed. So the program can be stopped and started
+at any time.
 """
 
 import argparse
@@ -30,40 +31,48 @@ if TYPE_CHECKING:
 RESULTS = Path(__file__).with_name("stored.jsonl")
 FILES = Path("build") / "stored"
 SEEDS = 5
+"""Number of seeds of each row."""
 
 
 @dataclass(frozen=True)
 class Writers:
-    """Policies that write files."""
+    """Policies that write the files of rows.
+
+    A change of names or values here changes `version`, so that all runs are repeated.
+    """
 
     title: str
-    """Of the environment and of what they are."""
+    """Environment and quality of the policies, for the table."""
     config: Mapping[str, Any]
-    """Of PPO, which trains them."""
+    """Settings of PPO, which trains the policies."""
     rounds: tuple[int, ...]
-    """Of training, of each policy."""
+    """Training iterations of each policy."""
     steps: int
-    """That each writes, at least."""
+    """Number of environment steps that each policy writes, at least."""
 
 
 @dataclass(frozen=True)
 class StoredRow:
-    """One line of the table."""
+    """One line of the table.
+
+    A change of names or values here changes `version`, so that the runs are repeated.
+    """
 
     name: str
     writers: str
-    """One of `WRITERS`."""
+    """Key of `WRITERS`."""
     by: str
-    """As the table shows it."""
+    """Name of the algorithm in the table."""
     algorithm: str
     """Module and class under `trainables.algorithms`."""
     rounds: int
+    """Training iterations."""
     share: float
-    """Of the return of the best policy that wrote, which is to be reached."""
+    """Goal as a share of the return of the best policy that wrote."""
     config: Mapping[str, Any]
 
 
-#: PPO as in the table of learning, at a learning rate that stays.
+#: Settings of PPO as in the table of learning, but with a constant learning rate.
 CARTPOLE = {key: one for key, one in PPO_CARTPOLE.items() if not key.endswith("_schedule")}
 PENDULUM = {
     "env": "Pendulum-v1",
@@ -83,7 +92,7 @@ WRITERS: Mapping[str, Writers] = {
     ),
     "pendulum": Writers("Pendulum-v1, three poor policies", PENDULUM, (5, 10, 15), 10_000),
 }
-#: 250 updates a round, from all that was written: 5,000 in all.
+#: Settings for 250 updates per round, 5,000 in all, from all written rows.
 UPDATES = {"train_batch_size": 1000, "updates_per_step": 250, "lr": 1e-3}
 ON_CARTPOLE = {"env": "CartPole-v1", **UPDATES, "learning_starts": 15_000}
 ROWS: tuple[StoredRow, ...] = (
@@ -129,77 +138,86 @@ ROWS: tuple[StoredRow, ...] = (
 
 
 def trainer_of(algorithm: str) -> "type[Trainer]":
-    """The class of ``module:Class``."""
+    """Return the class of ``module:Class`` under `trainables.algorithms`."""
     module, _, name = algorithm.partition(":")
     found: type[Trainer] = getattr(import_module(f"trainables.algorithms.{module}"), name)
     return found
 
 
-def greedy(trainer: "Trainer", seed: int) -> float:
-    """The mean return of fresh episodes."""
+def greedy_return(trainer: "Trainer", seed: int) -> float:
+    """Return the mean return of `EPISODES` new episodes, played greedily."""
     return statistics.fmean(one["episode_reward"] for one in trainer.play(EPISODES, seed=seed))
 
 
 def write(name: str, seed: int) -> dict[str, Any]:
-    """The files of policies of this seed, unless they are there; returns what these return."""
+    """Train the policies of a seed and write their files, unless they exist.
+
+    Returns:
+        The mean returns of the policies, while they ``sampled`` and when they acted ``greedy``.
+    """
     folder = FILES / name / str(seed)
-    if (said := folder / "returns.json").exists():
-        known: dict[str, Any] = json.loads(said.read_text("utf-8"))
+    file = folder / "returns.json"
+    if file.exists():
+        known: dict[str, Any] = json.loads(file.read_text("utf-8"))
         return known
-    of, ppo = WRITERS[name], trainer_of("ppo:PPO")
-    whole = {"batch_mode": "complete_episodes", "train_batch_size": of.steps, "output": "logdir"}
+    writers, ppo = WRITERS[name], trainer_of("ppo:PPO")
+    to_write = {
+        "batch_mode": "complete_episodes",
+        "train_batch_size": writers.steps,
+        "output": "logdir",
+    }
     returns: dict[str, list[float]] = {"sampled": [], "greedy": []}
-    for i, rounds in enumerate(of.rounds):
-        given = {**of.config, "seed": 100 * seed + i, "env_level": "C"}
+    for i, rounds in enumerate(writers.rounds):
+        given = {**writers.config, "seed": 100 * seed + i, "env_level": "C"}
         policy = ppo(given)
         for _ in range(rounds):
             policy.train()
-        returns["greedy"].append(greedy(policy, FRESH + seed))
+        returns["greedy"].append(greedy_return(policy, FRESH + seed))
         saved = policy.save(folder / str(i) / "checkpoint")
         policy.stop()
-        # Learns so slowly that it stays what it was.
-        writer = ppo({**given, **whole, "output": str(folder / str(i) / "output"), "lr": 1e-12})
+        # With this learning rate the policy does not change.
+        writer = ppo({**given, **to_write, "output": str(folder / str(i) / "output"), "lr": 1e-12})
         writer.restore(saved)
         returns["sampled"].append(writer.train()["episode_reward_mean"])
         writer.stop()
-    said.write_text(json.dumps(returns), "utf-8")
+    file.write_text(json.dumps(returns), "utf-8")
     return returns
 
 
 def learn(row: StoredRow, seed: int) -> dict[str, Any]:
-    """Learn from the files and play; the figures of the run."""
+    """Learn from the files and play; return the figures of the run."""
     written = write(row.writers, seed)
     given = f"{FILES / row.writers / str(seed)}/*/output/*.json"
     trainer = trainer_of(row.algorithm)({**row.config, "input": given, "seed": seed})
     for _ in range(row.rounds):
         trainer.train()
-    mean = greedy(trainer, FRESH + seed)
+    mean = greedy_return(trainer, FRESH + seed)
     trainer.stop()
     return {"row": row.name, "seed": seed, "mean": mean, **written, "version": version(row)}
 
 
 def version(row: StoredRow) -> str:
-    """Of what a run of this row depends on that is written here."""
-    plain = json.dumps([asdict(row), asdict(WRITERS[row.writers])], sort_keys=True)
-    return hashlib.sha256(plain.encode()).hexdigest()[:12]
+    """Return a digest of the entries of this module on which the row's runs depend."""
+    text = json.dumps([asdict(row), asdict(WRITERS[row.writers])], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def known() -> dict[tuple[str, str, int], dict[str, Any]]:
-    """The runs made so far, by row, version and seed."""
+def finished_runs() -> dict[tuple[str, str, int], dict[str, Any]]:
+    """Return (name of the row, version, seed) → run, for all finished runs."""
     lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else []
     runs = [json.loads(line) for line in lines]
     return {(run["row"], run["version"], run["seed"]): run for run in runs}
 
 
-def missing(rows: list[StoredRow], seeds: int) -> list[tuple[StoredRow, int]]:
-    """The runs that are still to be made, seed by seed."""
-    made = known()
+def missing_runs(rows: list[StoredRow], seeds: int) -> list[tuple[StoredRow, int]]:
+    """Return the missing runs, seed by seed, as (row, seed)."""
+    made = finished_runs()
     due = [(row, seed) for seed in range(seeds) for row in rows]
     return [(row, seed) for row, seed in due if (row.name, version(row), seed) not in made]
 
 
-def in_a_process(row: StoredRow, seed: int) -> dict[str, Any]:
-    """One run in a process of its own."""
+def make(row: StoredRow, seed: int) -> dict[str, Any]:
+    """Make one run in a process of its own; return its figures."""
     command = [sys.executable, "-m", "benchmarks.learning.stored", "--run", row.name, str(seed)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
     figures: dict[str, Any] = json.loads(done.stdout)
@@ -207,35 +225,35 @@ def in_a_process(row: StoredRow, seed: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.learning.stored", description=(__doc__ or "").partition("\n")[0]
     )
     names = [row.name for row in ROWS]
     parser.add_argument("--only", nargs="*", choices=names, metavar="ROW", help=", ".join(names))
     parser.add_argument("--seeds", type=int, default=SEEDS, help="runs of each row")
-    parser.add_argument("--jobs", type=int, default=2, help="runs side by side")
+    parser.add_argument("--jobs", type=int, default=2, help="runs at the same time")
     parser.add_argument("--run", nargs=2, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.run:
-        name, seed = asked.run
+    options = parser.parse_args()
+    if options.run:
+        name, seed = options.run
         figures = learn(next(row for row in ROWS if row.name == name), int(seed))
         sys.stdout.write(json.dumps(figures) + "\n")
         return
-    wanted = missing([row for row in ROWS if not asked.only or row.name in asked.only], asked.seeds)
-    with ThreadPoolExecutor(asked.jobs) as pool:
-        # Written by one, before several read them.
-        places = sorted({(row.writers, seed) for row, seed in wanted}, key=lambda one: one[1])
-        for name, seed in places:
+    wanted = missing_runs(
+        [row for row in ROWS if not options.only or row.name in options.only], options.seeds
+    )
+    with ThreadPoolExecutor(options.jobs) as pool:
+        # The files are written before several runs read them.
+        writings = sorted({(row.writers, seed) for row, seed in wanted}, key=lambda one: one[1])
+        for name, seed in writings:
             write(name, seed)
-        for done, future in enumerate(
-            as_completed(pool.submit(in_a_process, *one) for one in wanted), 1
-        ):
+        for done, future in enumerate(as_completed(pool.submit(make, *one) for one in wanted), 1):
             run = future.result()
             with RESULTS.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(run) + "\n")
-            said = f"{run['row']} seed {run['seed']}: {run['mean']:.1f}"
-            sys.stdout.write(f"{done} of {len(wanted)}: {said}\n")
+            text = f"{run['row']} seed {run['seed']}: {run['mean']:.1f}"
+            sys.stdout.write(f"{done} of {len(wanted)}: {text}\n")
             sys.stdout.flush()
 
 

@@ -1,9 +1,9 @@
-"""Updates beside Stable-Baselines3's, from the same weights and on the same batches.
+"""Compare our updates with those of Stable-Baselines3, from the same weights and batches.
 
     python -m benchmarks.learning.updates
 
-Prints how far the networks are apart after some updates, as a share of how far they have moved, and
-keeps it in ``updates.json``; the page of learning shows it.
+The program prints the distance between the networks of both after some updates, divided by the
+distance that the updates moved them, and stores it in ``updates.json``. docs/learning.md shows it.
 """
 
 import json
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from trainables.trainer.trainer import Trainer
 
 RESULTS = Path(__file__).with_name("updates.json")
-#: Weights, batches and noise, for the other process.
+#: File with weights, batches and noise for the other process.
 FILE = Path("build") / "updates.npz"
+#: Number of updates, and of rows in each batch.
 UPDATES, ROWS = 20, 256
 Arrays = dict[str, NDArray[Any]]
-#: What both are given by which they learn from one batch as a whole; advantages are left as they
-#: are, which the other one divides by a deviation of one row less.
-WHOLE = {
+#: Settings of algorithms that learn from one batch at once. Advantages are not normalised, because
+#: the two libraries estimate the standard deviation differently.
+ONE_BATCH = {
     "num_envs_per_worker": 1,
     "rollout_fragment_length": ROWS,
     "model": {"hidden": [64, 64], "activation": "tanh"},
@@ -37,16 +38,16 @@ WHOLE = {
     "vf_loss_coeff": 1.0,
     "entropy_coeff": 0.01,
 }
-#: Each algorithm's settings, so that it is what the other one has by default.
+#: Algorithm → settings that are equal to the defaults of Stable-Baselines3.
 CONFIGS: Mapping[str, Mapping[str, Any]] = {
     "ppo": {
-        **WHOLE,
+        **ONE_BATCH,
         "env": "Pendulum-v1",
         "lr": 3e-4,
         "num_sgd_iter": 1,
         "sgd_minibatch_size": ROWS,
     },
-    "a2c": {**WHOLE, "env": "CartPole-v1", "lr": 7e-4, "optimizer": {"name": "adam"}},
+    "a2c": {**ONE_BATCH, "env": "CartPole-v1", "lr": 7e-4, "optimizer": {"name": "adam"}},
     "sac": {"env": "Pendulum-v1", "lr": 3e-4},
     "td3": {"env": "Pendulum-v1", "lr": 1e-3},
     "dqn": {
@@ -62,20 +63,20 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-class Recorded:
-    """A stream that keeps what is drawn from it."""
+class RecordingStream:
+    """Random stream that records all numbers drawn from it."""
 
     def __init__(self) -> None:
         self._stream, self.drawn = np.random.default_rng(1), list[NDArray[Any]]()
 
     def standard_normal(self, shape: tuple[int, ...], dtype: Any = np.float64) -> NDArray[Any]:
-        """As `numpy.random.Generator` has it."""
+        """Return and record normal numbers, like `numpy.random.Generator`."""
         self.drawn.append(self._stream.standard_normal(shape, dtype))
         return self.drawn[-1].copy()
 
 
 def transitions(trainer: "Trainer", stream: np.random.Generator) -> Arrays:
-    """Rows drawn by chance that fit its spaces; a tenth of them end an episode."""
+    """Return random transitions in the trainer's spaces; a tenth of them end an episode."""
     size = ROWS, *trainer.spaces.observation_shape
     space = trainer.spaces.action
     actions = np.stack([space.sample() for _ in range(ROWS)])
@@ -88,13 +89,13 @@ def transitions(trainer: "Trainer", stream: np.random.Generator) -> Arrays:
     }
 
 
-def judged(trainer: Any, stream: np.random.Generator) -> Arrays:
-    """Such rows with what an actor-critic learns from; ratios are around 1."""
+def actor_critic_rows(trainer: Any, stream: np.random.Generator) -> Arrays:
+    """Return random rows of an actor-critic's batch; ratios of probabilities are around 1."""
     from trainables.rollout.batch import TrainBatch
 
     rows = transitions(trainer, stream)
-    plain = rows["rewards"]
-    empty = TrainBatch(rows["observations"], rows["actions"], plain, plain, plain, plain)
+    unused = rows["rewards"]
+    empty = TrainBatch(rows["observations"], rows["actions"], unused, unused, unused, unused)
     logp, values = trainer.learner.evaluate(empty)
     noise = stream.normal(size=(3, ROWS)).astype(np.float32)
     return {
@@ -107,45 +108,51 @@ def judged(trainer: Any, stream: np.random.Generator) -> Arrays:
     }
 
 
-def ours(name: str) -> Arrays:
-    """Weights before and after, the batches, and what was drawn meanwhile."""
+def run_updates(name: str) -> Arrays:
+    """Make all updates of an algorithm; return weights before and after, batches and noise."""
     from sweep import plugins
     from trainables.rollout.batch import TrainBatch
 
     trainer: Any = plugins.find_trainable(name, [])({**CONFIGS[name], "seed": 3})
-    trainer.streams["update"] = noise = Recorded()
+    trainer.streams["update"] = noise = RecordingStream()
     trainer.spaces.action.seed(0)
     stream = np.random.default_rng(0)
     replayed = name not in ("ppo", "a2c")
-    batches = [(transitions if replayed else judged)(trainer, stream) for _ in range(UPDATES)]
-    found: Arrays = {f"before.{n}": one.copy() for n, one in trainer.policy.model.weights().items()}
+    batches = [
+        (transitions if replayed else actor_critic_rows)(trainer, stream) for _ in range(UPDATES)
+    ]
+    result: Arrays = {
+        f"before.{n}": one.copy() for n, one in trainer.policy.model.weights().items()
+    }
     for rows in batches:
         if replayed:
             trainer.update(rows)
         else:
             trainer.take_steps(trainer.learner, TrainBatch(**rows))
-    found |= {f"after.{n}": one for n, one in trainer.policy.model.weights().items()}
+    result |= {f"after.{n}": one for n, one in trainer.policy.model.weights().items()}
     for column in batches[0]:
-        found[column] = np.stack([rows[column] for rows in batches])
+        result[column] = np.stack([rows[column] for rows in batches])
     if noise.drawn:
-        found["noise"] = np.stack(noise.drawn)
+        result["noise"] = np.stack(noise.drawn)
     trainer.stop()
-    return found
+    return result
 
 
 def main() -> None:
-    """The command line."""
-    python, found = peers.interpreter_of("sb3-simulators"), {}
+    """Compare all algorithms, print and store the distances."""
+    interpreter, result = peers.interpreter_of("sb3-simulators"), {}
     FILE.parent.mkdir(exist_ok=True)
     for name in CONFIGS:
-        np.savez(FILE, **ours(name))  # type: ignore[arg-type]  # its stubs take names for options
+        np.savez(FILE, **run_updates(name))  # type: ignore[arg-type]  # the stubs expect its options
         module = "benchmarks.learning.reference_updates"
-        command = [str(python), "-m", module, name, str(FILE)]
+        command = [str(interpreter), "-m", module, name, str(FILE)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
-        found[name] = json.loads(done.stdout)
-        worst = max(found[name], key=found[name].__getitem__)
-        sys.stdout.write(f"{name}: {found[name][worst]:.1e} of the way apart ({worst})\n")
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        result[name] = json.loads(done.stdout)
+        worst = max(result[name], key=result[name].__getitem__)
+        sys.stdout.write(
+            f"{name}: {result[name][worst]:.1e} relative distance, at most ({worst})\n"
+        )
+    RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

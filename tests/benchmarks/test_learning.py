@@ -1,4 +1,4 @@
-"""What is learnt: which runs are due, and what is said of a row beside its reference."""
+"""Tests of the benchmark of learning: missing runs, and comparisons with the reference."""
 
 import json
 from dataclasses import replace
@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.learning import __main__ as learning
 from benchmarks.learning import report, stored, updates
-from benchmarks.learning.rows import ROWS, Reference, Row, named
+from benchmarks.learning.rows import ROWS, Reference, Row, find
 
 ROW = Row(
     "a", "A-v1", "ppo:PPO", 100, None, "", {"env": "A-v1"}, seeds=2, reference=Reference("PPO")
@@ -21,16 +21,16 @@ def test_a_run_is_due_until_it_stands_in_the_file_and_again_when_its_settings_ch
 ) -> None:
     monkeypatch.setattr(learning, "RESULTS", tmp_path / "results.jsonl")
     everything = [(ROW, seed, by) for seed in (0, 1) for by in ("sweep", "Stable-Baselines3")]
-    assert list(learning.missing([ROW], None)) == everything
+    assert list(learning.missing_runs([ROW], None)) == everything
     made = [
         {"row": "a", "seed": 0, "version": learning.version(ROW, by)} for _, _, by in everything
     ]
     learning.RESULTS.write_text("".join(json.dumps(run) + "\n" for run in made[:2]))
-    assert list(learning.missing([ROW], None)) == everything[2:]
+    assert list(learning.missing_runs([ROW], None)) == everything[2:]
     tuned = replace(ROW, reference=Reference("PPO", {"n_epochs": 3}))
-    assert list(learning.missing([tuned], 1)) == [(tuned, 0, "Stable-Baselines3")]
+    assert list(learning.missing_runs([tuned], 1)) == [(tuned, 0, "Stable-Baselines3")]
     slower = replace(ROW, config={"env": "A-v1", "lr": 1e-5})
-    assert list(learning.missing([slower], 1)) == [(slower, 0, "sweep")]
+    assert list(learning.missing_runs([slower], 1)) == [(slower, 0, "sweep")]
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_a_row_is_no_worse_than_its_reference_only_where_seeds_say_so(
 @pytest.mark.parametrize(
     ("ours", "theirs", "said"),
     [
-        ([9, 9, 9], [1], "yes, whatever the missing seeds return"),  # (1 + 10 + 10) / 3 is 7
-        ([7, 7, 7], [1], "yes, whatever the missing seeds return"),
+        ([9, 9, 9], [1], "yes, for any return of missing seeds"),  # (1 + 10 + 10) / 3 is 7
+        ([7, 7, 7], [1], "yes, for any return of missing seeds"),
         ([6, 7, 7], [1], "not known yet: seeds are missing"),
         ([9, 9], [1], "not known yet: seeds are missing"),
     ],
@@ -74,7 +74,7 @@ def test_a_row_is_decided_before_its_reference_has_all_seeds_only_where_these_ca
 
 
 def test_a_published_figure_stands_beside_what_the_reference_reaches_here() -> None:
-    row = replace(ROW, at_least=5.0, published="9.0 (zoo)", why="it forgets")
+    row = replace(ROW, goal=5.0, published="9.0 (zoo)", reason="it forgets")
     cells = report._line(row, [{"mean": 1.0}, {"mean": 3.0}], []).split(" | ")
     assert cells[-2:] == ["no: it forgets", "9.0 (zoo) |"]
     runs = [{"mean": 2.0}, {"mean": 4.0}]
@@ -90,7 +90,7 @@ def test_the_page_says_how_far_updates_are_from_the_references(
     assert max(apart for of in kept.values() for apart in of.values()) < 0.002
     monkeypatch.setattr(updates, "RESULTS", tmp_path / "updates.json")
     updates.RESULTS.write_text('{"sac": {"actor": 0.2, "critics": 0.001}}')
-    assert report.side_by_side() == ["| sac | actor 2e-01, critics 1e-03 |"]
+    assert report.update_lines() == ["| sac | actor 2e-01, critics 1e-03 |"]
 
 
 def test_without_runs_of_the_reference_nothing_is_said_of_it() -> None:
@@ -99,7 +99,7 @@ def test_without_runs_of_the_reference_nothing_is_said_of_it() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_every_rows_settings_are_ones_that_its_algorithm_has(row: Row) -> None:
-    assert named(row.name) is row
+    assert find(row.name) is row
     row.trainer().check_config({"schedule_timesteps": row.steps, **row.config})
 
 
@@ -109,22 +109,22 @@ def test_a_run_from_files_is_due_until_its_settings_or_those_of_its_writers_are_
     monkeypatch.setattr(stored, "RESULTS", tmp_path / "stored.jsonl")
     rows = [row for row in stored.ROWS if row.name in ("cartpole-bc", "cartpole-iql")]
     everything = [(row, seed) for seed in (0, 1) for row in rows]
-    assert stored.missing(rows, 2) == everything
+    assert stored.missing_runs(rows, 2) == everything
     made = [
         {"row": row.name, "seed": seed, "version": stored.version(row)}
         for row, seed in everything[:2]
     ]
     stored.RESULTS.write_text("".join(json.dumps(run) + "\n" for run in made))
-    assert stored.missing(rows, 2) == everything[2:]
+    assert stored.missing_runs(rows, 2) == everything[2:]
     longer = replace(stored.WRITERS["cartpole"], steps=9)
     monkeypatch.setattr(stored, "WRITERS", {**stored.WRITERS, "cartpole": longer})
-    again = [(row.name, seed) for row, seed in stored.missing(rows, 2)]
+    again = [(row.name, seed) for row, seed in stored.missing_runs(rows, 2)]
     assert again == [("cartpole-iql", 0), ("cartpole-bc", 1), ("cartpole-iql", 1)]
 
 
 @pytest.mark.parametrize(
     ("means", "said"),
-    [([90, 91, 92], "yes"), ([60, 61, 62], "than it sampled"), ([10, 11, 12], "no")],
+    [([90, 91, 92], "yes"), ([60, 61, 62], "than sampling"), ([10, 11, 12], "no")],
 )
 def test_better_than_the_best_that_wrote_is_what_all_seeds_say(
     means: list[float], said: str

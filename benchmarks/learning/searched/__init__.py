@@ -1,1 +1,1 @@
-"""Comparison of searched settings with tuned ones, from ranges that do not know these."""
+"""Comparison of settings that a search found with tuned ones, from wide ranges."""

@@ -1,12 +1,12 @@
-"""Search wide spaces with 16 trials, then train what was found beside what is tuned.
+"""Search wide spaces with 16 trials, and compare the settings found with tuned ones.
 
     python -m benchmarks.learning.searched [--only ROW …] [--jobs 2]
 
-The spaces stand beside this file: ranges at least ten times wide whose middle is not the tuned
-value. The three best trials are trained anew under three seeds that the search has not seen; the
-best of them is what was found. Its settings and the tuned ones are then trained under ten further
-seeds each. Every step stands in ``sweeps/`` under ``build/learning``, or in ``results.jsonl`` here,
-once it is over: stop and start as you like.
+The specs are beside this file; their ranges span at least a factor of ten, and their middle is not
+the tuned value. The three best trials are retrained with three seeds that the search did not use;
+the best of them has the *found* settings. The found and the tuned settings are then trained with
+ten further seeds each. Sweeps are stored under ``build/learning``, and each run is appended to
+``results.jsonl`` here when it ends. So the program can be stopped and started at any time.
 """
 
 import argparse
@@ -18,32 +18,32 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning.rows import named
+from benchmarks.learning.rows import find
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.jsonl"
 SWEEPS = Path("build") / "learning"
 NAMES = tuple(sorted(path.stem for path in HERE.glob("*.yaml")))
-#: Seeds that neither the search nor its choice has seen, nor any row of the table. The tuned
-#: settings of Acrobot ppo and of CartPole dqn were chosen under the first six.
+#: Seeds that neither the search nor any row of the table uses. The tuned settings of Acrobot ppo
+#: and of CartPole dqn were chosen with the first six.
 SEEDS = range(100, 110)
-#: Settings that say how a search looks on, not how a trial learns.
-LOOKING = ("evaluation_", "timesteps_per_iteration")
+#: Prefixes of settings that do not influence learning.
+WITHOUT_INFLUENCE = ("evaluation_", "timesteps_per_iteration")
 
 
 def sweep(*words: str) -> str:
-    """Return the output of a command; its progress goes to the terminal.
+    """Run a command of sweep and return its output; the terminal shows its progress.
 
     Raises:
-        CalledProcessError: it failed.
+        CalledProcessError: the command failed.
     """
     command = [sys.executable, "-m", "sweep.cli.main", *words, "--root", str(SWEEPS)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
     return done.stdout
 
 
-def found(name: str, jobs: int) -> dict[str, Any]:
-    """Settings of the trial that a search of this space chooses."""
+def search(name: str, jobs: int) -> dict[str, Any]:
+    """Run or resume the search of this name; return the settings of the trial that it chooses."""
     if (SWEEPS / name).exists():
         sweep("resume", name, "--jobs", str(jobs), "--json")
     else:
@@ -54,51 +54,64 @@ def found(name: str, jobs: int) -> dict[str, Any]:
     chosen = max(best["final_evaluation"]["trials"], key=lambda one: one["estimate"]["value"])
     trials = json.loads(sweep("results", name, "--json"))["trials"]
     config = next(one["config"] for one in trials if one["trial"] == chosen["trial"])
-    return {key: value for key, value in config.items() if not key.startswith(LOOKING)}
+    return {key: value for key, value in config.items() if not key.startswith(WITHOUT_INFLUENCE)}
 
 
-def known() -> list[dict[str, Any]]:
-    """The runs made so far."""
+def finished_runs() -> list[dict[str, Any]]:
+    """Return all finished runs."""
     return [json.loads(line) for line in RESULTS.read_text("utf-8").splitlines()]
 
 
-def due(name: str, settings: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], int]]:
-    """Yield the trainings that are due: the finder of the settings, the settings, and a seed."""
-    of = {"found": settings, "tuned": named(name).config}
-    made = [(run["row"], run["who"], run["config"], run["seed"]) for run in known()]
+def missing_runs(
+    name: str, settings: Mapping[str, Any]
+) -> Iterator[tuple[str, Mapping[str, Any], int]]:
+    """Yield the missing runs as (source of the settings, settings, seed).
+
+    Args:
+        name: of the row.
+        settings: that the search found.
+    """
+    sources = {"found": settings, "tuned": find(name).config}
+    made = [(run["row"], run["who"], run["config"], run["seed"]) for run in finished_runs()]
     for seed in SEEDS:
-        for who, config in of.items():
+        for who, config in sources.items():
             if (name, who, json.loads(json.dumps(dict(config))), seed) not in made:
                 yield who, config, seed
 
 
-def trained(name: str, who: str, config: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """One run, in a process of its own."""
-    plain = json.dumps(dict(config))
+def train(name: str, who: str, config: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Make one run in a process of its own; return its figures."""
+    text_of_config = json.dumps(dict(config))
     command = [sys.executable, "-m", "benchmarks.learning.run", name, str(seed)]
-    command += ["--config", plain]
+    command += ["--config", text_of_config]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
     mean = json.loads(done.stdout)["mean"]
-    return {"row": name, "who": who, "seed": seed, "mean": mean, "config": json.loads(plain)}
+    return {
+        "row": name,
+        "who": who,
+        "seed": seed,
+        "mean": mean,
+        "config": json.loads(text_of_config),
+    }
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.searched")
     parser.add_argument("--only", nargs="*", choices=NAMES, metavar="ROW", help=", ".join(NAMES))
-    parser.add_argument("--jobs", type=int, default=2, help="trials and runs side by side")
-    asked = parser.parse_args()
+    parser.add_argument("--jobs", type=int, default=2, help="trials and runs at the same time")
+    options = parser.parse_args()
     RESULTS.touch()
-    for name in asked.only or NAMES:
-        wanted = list(due(name, found(name, asked.jobs)))
-        with ThreadPoolExecutor(asked.jobs) as pool:
-            runs = [pool.submit(trained, name, *one) for one in wanted]
+    for name in options.only or NAMES:
+        wanted = list(missing_runs(name, search(name, options.jobs)))
+        with ThreadPoolExecutor(options.jobs) as pool:
+            runs = [pool.submit(train, name, *one) for one in wanted]
             for done, future in enumerate(as_completed(runs), 1):
                 run = future.result()
                 with RESULTS.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(run) + "\n")
-                said = f"{name}, {run['who']}, seed {run['seed']}: {run['mean']:.1f}"
-                sys.stdout.write(f"{done} of {len(wanted)}: {said}\n")
+                text = f"{name}, {run['who']}, seed {run['seed']}: {run['mean']:.1f}"
+                sys.stdout.write(f"{done} of {len(wanted)}: {text}\n")
                 sys.stdout.flush()
 
 
