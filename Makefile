@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: run test test-rest test-gpu check chaos bench learn kernels mlflow-releases setup clean
+.PHONY: run test test-rest test-gpu check chaos bench learn kernels mlflow-releases dist setup clean
 
 run: setup ## the main job: search, train, checkpoint, compare
 	$(BIN)/sweep run search_spaces/quickstart.yaml --trials 8 --name quickstart-$$(date +%Y%m%d-%H%M%S)
@@ -47,6 +47,9 @@ kernels: setup ## compile the gradient steps of PPO and A2C; needs a C compiler
 
 mlflow-releases: setup ## test the MLflow store with several releases of MLflow, each in an environment of its own
 	$(BIN)/python -m benchmarks.mlflow_releases
+
+dist: setup ## build wheel and source archive into dist/ and check what is in them
+	$(BIN)/python -m tests.support.distribution
 
 setup: $(STAMP) ## .venv with the pinned dependencies
 

@@ -2,7 +2,7 @@
 
 import sys
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 
 def unsupported() -> str:

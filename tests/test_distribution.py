@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from importlib import resources
 from pathlib import Path
@@ -12,6 +13,7 @@ from packaging.requirements import Requirement
 
 from sweep import __version__
 from sweep.driver.creation import provenance
+from tests.support import distribution
 from tests.support.command_line import environment
 from trainables.trainable import Trainable
 
@@ -85,6 +87,46 @@ commands(["--version"])
     told = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
     assert told.stdout == f"{__version__}\n"
     assert provenance.current(Trainable)["versions"]["sweep"] == __version__
+
+
+def test_the_version_stands_in_one_place_and_in_the_changelog() -> None:
+    assert "version" in PROJECT["dynamic"]
+    assert re.fullmatch(r"\d+\.\d+\.\d+", __version__)
+    assert f"\n## {__version__}" in (HERE / "CHANGELOG.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Wheel and source archive."""
+    return distribution.build(tmp_path_factory.mktemp("dist"))
+
+
+@pytest.mark.slow
+def test_wheel_and_source_archive_hold_what_they_need_and_nothing_else(
+    built: tuple[Path, Path], tmp_path: Path
+) -> None:
+    wheel, archive = built
+    assert wheel.name == f"sweep_rl-{__version__}-py3-none-any.whl"
+    assert [*distribution.wheel_problems(wheel), *distribution.archive_problems(archive)] == []
+    assert [*distribution.metadata_problems(wheel)] == []
+    again = distribution.from_archive(archive, tmp_path)
+    assert distribution.contents(again) == distribution.contents(wheel)
+
+
+@pytest.mark.slow
+def test_the_wheel_works_in_an_empty_folder_and_a_fresh_environment(
+    built: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Other packages come from this environment; `make dist` with --install takes an empty one."""
+    python = tmp_path / "env" / "bin" / "python"
+    make = [sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")]
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
+    for command in (make, [*pip, "--no-deps", "--no-index", str(built[0])]):
+        subprocess.run(command, check=True)
+    (site,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
+    (site / "others.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    (tmp_path / "empty").mkdir()
+    assert distribution.first_day(python, tmp_path / "empty") == ""
 
 
 @pytest.mark.parametrize("package", ["sweep", "trainables"])

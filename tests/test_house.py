@@ -11,7 +11,7 @@ HERE = Path(__file__).parents[1]
 TOP_LEVEL = {
     *("pyproject.toml", "constraints.txt", "sweep", "trainables", "search_spaces", "tests"),
     *("docker", "README.md", "Makefile", "docs", "benchmarks", "CHANGELOG.md", "LICENSE"),
-    "CONTRIBUTING.md",
+    *("CONTRIBUTING.md", "MANIFEST.in"),
 }
 #: Modules and folders at the top of each package, at most.
 MOST_AT_THE_TOP = {"sweep": (8, 15), "trainables": (5, 11)}
