@@ -42,7 +42,7 @@ def run(desk: Path, spec: str) -> "sweep.Sweep":
 
 
 def test_recipes_are_short() -> None:
-    assert len(FILES) == 9
+    assert len(FILES) == 10
     lines = {name: len(list(filter(str.strip, body.splitlines()))) for name, body in FILES.items()}
     assert max(lines.values()) <= LONGEST, lines
 
@@ -89,6 +89,18 @@ def test_the_lightning_module(desk: Path) -> None:
     )
     assert list(straight.results()["loss"]) == list(sliced.results()["loss"])
     assert straight.iterations == 27
+
+
+@pytest.mark.slow
+def test_the_objective_of_optuna(desk: Path) -> None:
+    done = scripts.python(["digits.py"], desk)
+    assert done.returncode == 0, done.stderr
+    assert "'l1_ratio': {'uniform': [0.0, 1.0], 'when': {'penalty': ['elasticnet']}}" in done.stdout
+    best = sweep.load("digits", root=desk / "sweeps").best()
+    assert best.score is not None
+    assert best.score > 0.9
+    assert best.iterations == 21
+    assert best.results()["zeros"].iloc[-1] >= 0
 
 
 @pytest.mark.slow

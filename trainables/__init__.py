@@ -3,6 +3,7 @@
 trainable   the contract: what can be trained, saved and continued
 function    a plain function as a Trainable
 forms       the forms in which such functions are written, those of other tools too
+objectives  the form of Optuna's: runs one, and finds what it asks for
 errors      every error of a trainable, by what a person can do
 stacks      many trials as lanes of one compiled program
 algorithms  one file each: settings, loss and training step

@@ -3,8 +3,7 @@
     def train(config):                        report({"loss": ...}) ends an iteration
     def train(config): yield {"loss": ...}    each yielded dict or number does; also a pair of
                                               that and a checkpoint
-    def objective(trial): ...                 Optuna's: `suggest_float("lr", …)` returns the setting
-                                              ``lr``; `trial.report(value, step)` ends an iteration
+    def objective(trial): ...                 Optuna's; see `trainables.objectives`
     def train(config): tune.report(...)       Ray Tune's, which then ends an iteration here
 
 The form is recognised from the function's kind and the names in it. Of these tools only Ray is
@@ -19,13 +18,16 @@ import importlib.util
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from trainables.errors import ConfigError, TrainableError, printable, shorten
+from trainables import objectives
+from trainables.core.results import named_result
+from trainables.errors import printable
+from trainables.objectives import innermost
 
 
 @dataclass(frozen=True)
@@ -40,15 +42,19 @@ class ReportingCalls:
     """Returns the name of the metric by which trials are compared; empty if there is none."""
     is_inside: Callable[[], bool]
     """Returns whether the caller is a running training function."""
+    number: Callable[[], int]
+    """Returns the number of the trial in its sweep; 0 outside one."""
+    ends: type[BaseException]
+    """Raised by `report` if the trial is stopped there."""
 
 
 def adapt(function: Callable[..., Any], ours: ReportingCalls) -> Callable[[dict[str, Any]], Any]:
     """Return a function of the settings that does what `function` does, whatever its form."""
     if _is_generator(function):
         return functools.partial(_run_generator, function, ours)
-    if is_objective(function):
+    if objectives.is_objective(function):
         return functools.partial(_run_objective, function, ours)
-    inner = _innermost(function)
+    inner = innermost(function)
     if late := _imports_ray(getattr(inner, "__code__", None)):
         with contextlib.suppress(ImportError):  # the function meets the error itself
             importlib.import_module("ray.tune")
@@ -65,7 +71,7 @@ def problem(function: Callable[..., Any]) -> str:
     try:
         inspect.signature(function).bind({})
     except TypeError:
-        name = getattr(_innermost(function), "__name__", type(function).__name__)
+        name = getattr(innermost(function), "__name__", type(function).__name__)
         parameters = ", ".join(inspect.signature(function).parameters)
         found = f"takes ({parameters})" if parameters else "takes no argument"
         return f"{printable(name)}() {found}; expected one, the settings: def {name}(config)"
@@ -74,25 +80,12 @@ def problem(function: Callable[..., Any]) -> str:
     return ""
 
 
-def _innermost(function: Any) -> Any:
-    """Return the plain function behind a partial, a method or a callable object.
-
-    Returns other objects unchanged.
-    """
-    while isinstance(function, functools.partial):
-        function = function.func
-    if not isinstance(function, FunctionType):
-        called = getattr(function, "__func__", None) or vars(type(function)).get("__call__")
-        return called if isinstance(called, FunctionType) else function
-    return function
-
-
 # ---- generators -----------------------------------------------------------------------------
 
 
 def _is_generator(function: Any) -> bool:
     """Return whether `function` is a generator function."""
-    return inspect.isgeneratorfunction(_innermost(function))
+    return inspect.isgeneratorfunction(innermost(function))
 
 
 def _run_generator(
@@ -107,200 +100,15 @@ def _run_generator(
                 return end.value
             pair = isinstance(given, tuple) and len(given) == 2
             metrics, checkpoint = given if pair else (given, None)
-            ours.report(_as_result(metrics, ours), checkpoint=checkpoint)
-
-
-def _as_result(value: Any, ours: ReportingCalls) -> Any:
-    """Return a number as a result with the metric's name, and anything else unchanged."""
-    if getattr(value, "shape", None) == () and callable(item := getattr(value, "item", None)):
-        value = item()
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return {ours.metric() or "value": value} if number else value
-
-
-# ---- objectives of Optuna -------------------------------------------------------------------
-
-
-def is_objective(function: Any) -> bool:
-    """Return whether the only parameter without a default is ``trial``, as for Optuna."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    needed = [one for one in parameters if one.default is one.empty]
-    return len(needed) == 1 and needed[0].name in ("trial", "_trial")
-
-
-class Trial(dict[str, Any]):
-    """A trial's settings with the methods of Optuna's `Trial`.
-
-    Args:
-        config: the settings.
-        name: name of the objective, for errors.
-        ours: this package's calls.
-    """
-
-    def __init__(self, config: Mapping[str, Any], name: str, ours: ReportingCalls) -> None:
-        super().__init__(config)
-        self._name = name
-        self._ours = ours
-        self.number = 0
-        self.user_attrs: dict[str, Any] = {}
-        self.system_attrs: dict[str, Any] = {}
-
-    @property
-    def params(self) -> dict[str, Any]:
-        """The settings."""
-        return dict(self)
-
-    def _setting(self, name: str, written: str) -> Any:
-        """Return the setting `name`, also a dotted path of nested ones.
-
-        Raises TrainableError if it does not exist; `written` is the range to write in the spec.
-        """
-        inner: Any = self
-        if name in self:
-            return self[name]
-        for part in name.split("."):
-            if not isinstance(inner, Mapping) or part not in inner:
-                raise TrainableError(_missing_setting_text(self._name, name, written))
-            inner = inner[part]
-        return inner
-
-    def suggest_float(
-        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
-    ) -> float:
-        """Return the setting `name`; the range is used in the error for a missing one only."""
-        return float(self._setting(name, _range("uniform", low, high, step, log)))
-
-    def suggest_int(
-        self, name: str, low: int, high: int, *, step: int = 1, log: bool = False
-    ) -> int:
-        """Return the setting `name`; the range is used in the error for a missing one only."""
-        return int(self._setting(name, _range("randint", low, high, step, log)))
-
-    def suggest_categorical(self, name: str, choices: Any) -> Any:
-        """Return the setting `name`; the choices are used in the error for a missing one only."""
-        return self._setting(name, f"{{choice: {list(choices)}}}")
-
-    def suggest_uniform(self, name: str, low: float, high: float) -> float:
-        """Return the setting `name`; Optuna's former name for `suggest_float`."""
-        return self.suggest_float(name, low, high)
-
-    def suggest_loguniform(self, name: str, low: float, high: float) -> float:
-        """Return the setting `name`; Optuna's former name for `suggest_float` with ``log``."""
-        return self.suggest_float(name, low, high, log=True)
-
-    def suggest_discrete_uniform(self, name: str, low: float, high: float, q: float) -> float:
-        """Return the setting `name`; Optuna's former name for `suggest_float` with ``step``."""
-        return self.suggest_float(name, low, high, step=q)
-
-    def report(self, value: float, step: int) -> None:
-        """End an iteration with the metric's value and the objective's own step number."""
-        named = _as_result(float(value), self._ours)
-        self._ours.report({**named, "step": step, **self._numbers()})
-
-    def should_prune(self) -> bool:
-        """Return False: the sweep's scheduler ends trials from outside."""
-        return False
-
-    def set_user_attr(self, key: str, value: Any) -> None:
-        """Store a value; numbers are part of all further results."""
-        self.user_attrs[key] = value
-
-    def set_system_attr(self, key: str, value: Any) -> None:
-        """Store a value; it is not part of results."""
-        self.system_attrs[key] = value
-
-    def _numbers(self) -> dict[str, Any]:
-        """Return the user attributes that are numbers."""
-        return {
-            key: value
-            for key, value in self.user_attrs.items()
-            if isinstance(value, int | float) and not isinstance(value, bool)
-        }
-
-    def result(self, returned: Any) -> Any:
-        """Return the objective's value as a result, with the user attributes that are numbers."""
-        named = _as_result(returned, self._ours)
-        return {**named, **self._numbers()} if isinstance(named, dict) else named
+            ours.report(named_result(metrics, ours.metric()), checkpoint=checkpoint)
 
 
 def _run_objective(
     function: Callable[..., Any], ours: ReportingCalls, config: dict[str, Any]
 ) -> Any:
-    """Run an objective of Optuna's; return its result, or None if it raised TrialPruned."""
-    trial = Trial(config, getattr(_innermost(function), "__name__", "the objective"), ours)
-    try:
-        return trial.result(function(trial))
-    except Exception as error:
-        if type(error).__name__ == "TrialPruned":
-            return None  # what was reported stands
-        raise
-
-
-def _range(kind: str, low: Any, high: Any, step: Any, log: bool) -> str:
-    """Return a range as it is written in a spec's ``space``."""
-    kind = f"log{kind}" if log else kind
-    stepped = f", step: {step}" if step not in (None, 1) else ""
-    return f"{{{kind}: [{low}, {high}]{stepped}}}"
-
-
-def _missing_setting_text(function: str, name: str, written: str) -> str:
-    """Return the message for a missing setting."""
-    return (
-        f"{function}() asks for {shorten(name)}, which the trial's settings do not have; write "
-        f"space: {{{name}: {written}}} in the spec"
-    )
-
-
-def check(function: Any, config: Mapping[str, Any]) -> None:
-    """Raise ConfigError if an objective is certain to ask for a setting that does not exist."""
-    if is_objective(function):
-        name = getattr(_innermost(function), "__name__", "the objective")
-        for call in _suggestions(_innermost(function)):
-            _check_call(call, Trial(config, name, _NO_CALLS))
-
-
-def _check_call(call: ast.Call, trial: "Trial") -> None:
-    """Raise ConfigError if a ``trial.suggest_…`` call asks for a missing setting.
-
-    Calls with arguments that are not literals are skipped.
-    """
-    verb = getattr(trial, str(getattr(call.func, "attr", "")), None)
-    try:
-        given = [ast.literal_eval(one) for one in call.args]
-        named = {one.arg: ast.literal_eval(one.value) for one in call.keywords if one.arg}
-    except ValueError:
-        return  # what is not written out is known when it runs
-    try:
-        if verb is not None:
-            verb(*given, **named)
-    except TrainableError as error:
-        remedy = str(error).rpartition("; ")[2]
-        allowed = "a setting, as trials ask for it"
-        raise ConfigError(str(given[0]), None, allowed, remedy) from None
-    except (TypeError, ValueError):
-        return  # a value that is none of its kind is told when it runs
-
-
-#: Calls that do nothing.
-_NO_CALLS = ReportingCalls(lambda *_, **__: None, lambda: None, lambda: "", lambda: False)
-
-
-def _suggestions(function: Any) -> Iterator[ast.Call]:
-    """Yield the ``trial.suggest_…`` calls that every run of an objective makes."""
-    with contextlib.suppress(OSError, TypeError, SyntaxError, IndexError):
-        body = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
-        for statement in getattr(body, "body", ()):
-            if isinstance(statement, ast.Assign | ast.AnnAssign | ast.Expr | ast.Return):
-                yield from filter(_is_suggestion, ast.walk(statement))
-
-
-def _is_suggestion(node: ast.AST) -> bool:
-    """Return whether a syntax node is a ``….suggest_…`` call with positional arguments."""
-    called = node.func if isinstance(node, ast.Call) and node.args else None
-    return isinstance(called, ast.Attribute) and called.attr.startswith("suggest_")
+    """Run an objective of Optuna's."""
+    told = ours.number(), ours.report, ours.metric(), ours.ends
+    return objectives.run(function, config, *told)
 
 
 # ---- functions of Ray Tune ------------------------------------------------------------------
@@ -394,7 +202,7 @@ def missing_packages(function: Any) -> list[str]:
 
     Each is text with its place: ``'package' (file.py:12)``. Empty if the source cannot be read.
     """
-    inner = _innermost(function)
+    inner = innermost(function)
     try:
         lines, first = inspect.getsourcelines(inner)
         tree = ast.parse(textwrap.dedent("".join(lines)))

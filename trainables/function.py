@@ -38,7 +38,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, ClassVar, TypeGuard
 
-from trainables import forms
+from trainables import forms, objectives
 from trainables.checkpoint.opaque import read_files, temporary_folder, write_files
 from trainables.checkpoint.signing import Opaque
 from trainables.checkpoint.state import pack, unpack
@@ -391,7 +391,12 @@ def _innermost(function: Any) -> Any:
 
 
 _OURS = forms.ReportingCalls(
-    report, get_checkpoint, lambda: get_context().metric, lambda: hasattr(_here, "thread")
+    report,
+    get_checkpoint,
+    lambda: get_context().metric,
+    lambda: hasattr(_here, "thread"),
+    lambda: get_context().number,
+    _StopFunction,
 )
 
 
@@ -410,11 +415,6 @@ class FunctionTrainable(Trainable):
     def can_save(cls) -> bool:
         """Return whether its reports have checkpoints, as far as the source shows."""
         return cls.saves if cls.saves is not None else not never_saves(cls.function)
-
-    @classmethod
-    def check_config(cls, config: Mapping[str, Any]) -> None:
-        """Raise ConfigError if the function is certain to ask for a setting that does not exist."""
-        forms.check(cls.function, config)
 
     def setup(self, config: dict[str, Any]) -> None:
         """Prepare without running the function, so that a checkpoint can be restored first."""
@@ -530,6 +530,8 @@ def never_saves(function: TrainingFunction) -> bool:
     function that reports in other ways (a second name for `report`, ``**more``) may save, and so
     may one that names something of another module from which `report` can be reached.
     """
+    if objectives.is_objective(function):
+        return objectives.never_saves(function)
     if not isinstance(function, FunctionType) or function.__name__ == "<lambda>":
         return False
     return _never_saves(function)

@@ -96,6 +96,8 @@ class TrialContext:
     """
     other_kernel: bool = False
     """True if a trial may continue without the compiled code that its checkpoint was made with."""
+    #: Number of the trial in its sweep; 0 outside one.
+    number: int = 0
 
 
 _Save = TypeVar("_Save", bound=Callable[..., Any])

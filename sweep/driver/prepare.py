@@ -4,7 +4,7 @@ import contextlib
 import functools
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import joblib
 from sweep import plugins, pools
 from sweep import spec as specs
 from sweep.driver import capacity, launch, sync
-from sweep.driver.creation import creating, learning, resolving, samples
+from sweep.driver.creation import creating, learning, resolving, samples, suggested
 from sweep.driver.creation.resolving import Resolved
 from sweep.driver.launch import Launch
 from sweep.errors import KeyPath, NameTaken, SweepError, SweepLocked, UsageError
@@ -99,12 +99,37 @@ def checked(
         name: name of the sweep if the text has none.
         remark: a remark about that name for the user.
     """
+    paths = tuple(dict.fromkeys(paths))
     spec, found = specs.survey(text, file, overrides, name, remark)
-    if parsed is not None and not found.refused:
-        parsed(spec)
-    resolved = resolving.resolve(spec, tuple(dict.fromkeys(paths)), True, trainable, found=found)
+    begins = parsed or (lambda _: None)
+    if not (waits := found.refused):
+        begins(spec)
+    added = _asked_for(spec, found.refused, paths, trainable)
+    if added:
+        spec, found = specs.survey(text, file, [*overrides, *added], name, remark)
+    if waits and not found.refused:
+        begins(spec)
+    resolved = resolving.resolve(spec, paths, True, trainable, found=found)
     changed = "".join(f"# given {where}: {printable(override.said)}\n" for override in overrides)
+    changed += "".join(f"# {printable(f'{o.path}: {o.value}, {o.said}')}\n" for o in added)
     return resolved, changed + text
+
+
+def _asked_for(
+    spec: SweepSpec,
+    refused: Collection[str],
+    paths: Sequence[str],
+    trainable: type[Trainable] | None,
+) -> list[Override]:
+    """Return what the spec of an objective of Optuna's lacks; nothing for other trainables."""
+    wrong = {key for key in refused if (key,) in spec.source.marks}
+    if not wrong.isdisjoint(("trainable", "space", "config")) or ":" not in spec.trainable:
+        return []
+    try:
+        found = trainable or plugins.find_trainable(spec.trainable, paths)
+    except UsageError:  # it is told with the spec's other mistakes
+        return []
+    return suggested.overrides(spec, found, paths) if suggested.is_objective(found) else []
 
 
 def create(

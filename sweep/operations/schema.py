@@ -149,9 +149,9 @@ class _Builder:
             "title": "A sweep",
             "type": "object",
             "properties": properties,
-            "required": [key for key in spec["required"] if key != "name"],
+            "required": [key for key in spec["required"] if key not in _OWN],
             "additionalProperties": False,
-            "allOf": cases,
+            "allOf": [*cases, _NOT_OWN],
             "definitions": self._used_definitions(properties, cases),
         }
 
@@ -279,6 +279,15 @@ class _Builder:
                 found[name] = known[name]
                 todo += _refs(known[name])
         return dict(sorted(found.items()))
+
+
+#: Keys that a spec may lack: its file has a name, and an objective of Optuna's the others.
+_OWN = ("name", "space", "metric")
+#: The keys among them that are needed unless a path names the trainable.
+_NOT_OWN: Schema = {
+    "if": {"properties": {"trainable": _PATH}, "required": ["trainable"]},
+    "else": {"required": ["space", "metric"]},
+}
 
 
 def _key_equals(key: str, value: str) -> Schema:

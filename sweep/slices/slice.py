@@ -254,6 +254,7 @@ class RealSlice(Stretch):
             settled=True,
             metric=spec.metric,
             other_kernel=spec.other_kernel,
+            number=spec.trial,
         )
 
     def look(self, trainable: Trainable) -> None:

@@ -155,7 +155,8 @@ class SweepSpec(Settings):
         "or an entry point trainables.algorithms of an installed package."
     )
     metric: Annotated[ResultPath, BeforeValidator(check_single)] = Field(
-        description="Key of the result by which trials are compared; a path with slashes."
+        description="Key of the result by which trials are compared; a path with slashes. An "
+        "objective of Optuna may leave it out: value."
     )
     mode: Mode = Field(
         description="Direction of the metric: min if less is better, max if more is better."
@@ -181,7 +182,10 @@ class SweepSpec(Settings):
     forbid: ForbidField = Field(
         (), description="Combinations of settings that are never tried: conditions or expressions."
     )
-    space: SpaceField = Field(description="Searched, derived and fixed settings, by dotted name.")
+    space: SpaceField = Field(
+        description="Searched, derived and fixed settings, by dotted name. The suggest_… calls of "
+        "an objective of Optuna add those that are missing."
+    )
     initial: InitialField = Field(
         (), description="Settings to try first; the searcher completes them."
     )

@@ -28,6 +28,8 @@ class Override:
     value: Any
     said: str
     """Text that the user typed, for messages, for example ``--set config.lr=0.1``."""
+    #: Remark about it for the user; usually empty.
+    remark: str = ""
 
     @classmethod
     def parse(
@@ -75,7 +77,7 @@ def apply_overrides(
     for override in overrides:
         given = Override.parse(override) if isinstance(override, str) else override
         path = _set_value(changed, given)
-        remarks += _drop_options(changed, raw, path)
+        remarks += [*_drop_options(changed, raw, path), *filter(None, [given.remark])]
         marks = {key: at for key, at in marks.items() if key[: len(path)] != path}
         for end in range(1, len(path) + 1):  # created parents belong to the option too
             marks.setdefault(path[:end], Place(given.said))

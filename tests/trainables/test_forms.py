@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from trainables import forms, get_checkpoint, report
-from trainables.errors import ConfigError, TrainableError
+from trainables.errors import TrainableError
 from trainables.function import wrap
 from trainables.trainable import TrialContext
 
@@ -63,48 +63,6 @@ def test_a_generator_goes_on_from_what_it_yielded_beside_its_metrics(tmp_path: P
     again.restore(saved)
     assert again.train()["loss"] == 2.0
     again.stop()
-
-
-def objective(trial: Any) -> float:
-    x = trial.suggest_float("x", 1e-3, 1.0, log=True)
-    layers = trial.suggest_int("net.layers", 1, 3)
-    if trial.suggest_categorical("kind", ["a", "b"]) == "b":
-        trial.suggest_uniform("more", 0.0, 1.0)
-    for step in (10, 20):
-        trial.report(x * layers / step, step)
-        if trial.should_prune():
-            raise AssertionError
-    trial.set_user_attr("seen", 7)
-    return float(x)
-
-
-def test_an_objective_of_optuna_takes_its_settings_from_the_trial() -> None:
-    config = {"x": 0.5, "net": {"layers": 2}, "kind": "a"}
-    assert results(objective, config) == [
-        {"loss": 0.1, "step": 10, "training_iteration": 1},
-        {"loss": 0.05, "step": 20, "training_iteration": 2},
-        {"loss": 0.5, "seen": 7, "training_iteration": 3},
-    ]
-
-
-def test_settings_that_an_objective_is_sure_to_ask_for_are_checked_before_it_runs() -> None:
-    trained = wrap(objective)
-    trained.check_config({"x": 0.5, "net": {"layers": 2}})
-    with pytest.raises(ConfigError, match=r"write space: \{x: \{loguniform: \[0.001, 1.0\]\}\}"):
-        trained.check_config({"kind": "a"})
-    with pytest.raises(TrainableError, match=r"asks for 'kind'.*\{kind: \{choice: \['a', 'b'\]\}"):
-        results(objective, {"x": 0.5, "net": {"layers": 2}})
-
-
-def test_a_pruned_objective_keeps_what_it_reported() -> None:
-    class TrialPruned(Exception):
-        pass
-
-    def pruned(trial: Any) -> float:
-        trial.report(1.0, 1)
-        raise TrialPruned
-
-    assert results(pruned, {}) == [{"loss": 1.0, "step": 1, "training_iteration": 1}]
 
 
 RAY = """\
@@ -217,7 +175,6 @@ def two(config: Any, data: Any) -> None: ...
         (without, r"without\(\) takes no argument; expected one"),
         (two, r"two\(\) takes \(config, data\); expected one"),
         (named, ""),
-        (objective, ""),
         (Yields(), ""),
         (dict, ""),
         (lambda *given: None, ""),

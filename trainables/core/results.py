@@ -55,6 +55,17 @@ def has_name(names: Collection[str], name: str) -> bool:
     return name in names or any(one.endswith("/") and name.startswith(one) for one in names)
 
 
+def named_result(value: Any, metric: str) -> Any:
+    """Return a number, possibly numpy's or torch's, as a result with the metric's name.
+
+    Returns anything else unchanged. The name is ``value`` if `metric` is empty.
+    """
+    if getattr(value, "shape", None) == () and callable(item := getattr(value, "item", None)):
+        value = item()
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return {metric or "value": value} if number else value
+
+
 #: Return this machine's host name; cached.
 _hostname = functools.cache(socket.gethostname)
 

@@ -1,0 +1,198 @@
+"""The parts of a space that an objective of Optuna's defines by its `suggest_…` calls.
+
+Optuna learns them while trials run. Here they are found before the sweep is created, in a process
+that runs the objective with many values up to its last suggestion, and stored in its spec. So
+searchers see the whole space from the first trial on, and a resumed sweep has the same one.
+"""
+
+import contextlib
+import itertools
+import linecache
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import BrokenExecutor
+from dataclasses import replace
+from typing import Any
+
+from sweep import pickled, plugins
+from sweep.errors import UsageError
+from sweep.space import Fixed
+from sweep.spec import Override, SweepSpec
+from trainables import objectives
+from trainables.core.processes import worker
+from trainables.function import FunctionTrainable
+from trainables.objectives import Exploration
+from trainables.trainable import Trainable
+
+#: Limit of the time to explore an objective, in seconds; more time for a call that hangs.
+LONGEST_S, HANGING_S = 20.0, 20.0
+#: Largest number of parameters in one inferred condition.
+_MOST_PARENTS = 2
+
+
+def is_objective(trainable: type[Trainable]) -> bool:
+    """Return whether a trainable is a function written for Optuna."""
+    return issubclass(trainable, FunctionTrainable) and objectives.is_objective(trainable.function)
+
+
+def overrides(spec: SweepSpec, trainable: type[Trainable], paths: Sequence[str]) -> list[Override]:
+    """Return what an objective defines and the spec lacks: parameters and the metric's name.
+
+    Args:
+        spec: the spec; what its ``space`` and ``config`` have is left as it is.
+        trainable: the objective.
+        paths: folders in which modules are searched after all installed packages.
+
+    Raises:
+        UsageError: the objective raised an error before its first suggestion, or asks for one name
+            with several ranges.
+    """
+    function = pickled.held_by(trainable)
+    name = objectives.name_of(function)
+    roles = {key: one.role for key, one in spec.space.parameters.items()}
+    fixed = {key: role.value for key, role in roles.items() if isinstance(role, Fixed)}
+    config = spec.space.nest(fixed, spec.config)
+    found = _explore(function, config, frozenset(roles), paths, name)
+    if found.problem:
+        raise UsageError(f"space: {found.problem}")
+    errors = [look.error for look in found.looks if look.error]
+    if len(errors) == len(found.looks) and not found.suggestions:
+        raise UsageError(f"trainable: {name} raised {errors[0]}")
+    if not found.suggestions and ("space",) not in spec.source.marks:
+        raise UsageError(
+            f"space: is missing, and {name} makes no suggest_… call; write space: in the spec"
+        )
+    added = [
+        Override(f"space.{key}", _entry(key, found), f"the suggest_… calls of {name}")
+        for key in found.suggestions
+        if key not in roles
+    ]
+    if added and not found.is_finished:
+        added[0] = replace(added[0], remark=_unfinished(name, len(found.looks)))
+    if ("metric",) not in spec.source.marks:
+        added.append(Override("metric", "value", f"the value that {name} returns"))
+    return added
+
+
+def _unfinished(name: str, runs: int) -> str:
+    """Return the remark about an exploration that ran out of time."""
+    return (
+        f"space: {name} was run for {LONGEST_S:.0f} s to see what it suggests, {runs} "
+        f"time{'' if runs == 1 else 's'}; trials fail at what was not seen, unless it is added to "
+        f"space"
+    )
+
+
+def _entry(name: str, found: Exploration) -> Any:
+    """Return a parameter as it is written in a space, with its condition."""
+    entry = found.suggestions[name].entry
+    when = _condition(name, found)
+    if not when:
+        return entry
+    # A bare value has no place for a condition.
+    return {**(entry if isinstance(entry, Mapping) else {"choice": [entry]}), "when": when}
+
+
+def _condition(name: str, found: Exploration) -> dict[str, list[Any]]:
+    """Return the condition on which an objective asks for `name`: parameter → its values.
+
+    It is the shortest that agrees with all runs. Empty if `name` is always asked for, or if no
+    such condition is certain: then trials have a value of it that they may not use.
+    """
+    using = [look.values for look in found.looks if name in look.values]
+    without = [look.values for look in found.looks if look.is_whole and name not in look.values]
+    if not without:
+        return {}
+    able = {
+        key: [value for value in few if any(_same(v.get(key), value) for v in using)]
+        for key in _before(name, using)
+        if (few := found.suggestions[key].values(objectives.FEW)) is not None
+        if len(found.visited(key)) == len(few)
+    }
+    for count in range(1, _MOST_PARENTS + 1):
+        for keys in itertools.combinations(able, count):
+            wanted = {key: able[key] for key in keys}
+            if not any(_holds(wanted, values) for values in without):
+                return wanted
+    return {}
+
+
+def _before(name: str, using: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names that each of these runs asked for before `name`."""
+    earlier = [list(itertools.takewhile(lambda key: key != name, values)) for values in using]
+    return [key for key in earlier[0] if all(key in one for one in earlier)]
+
+
+def _holds(wanted: Mapping[str, list[Any]], values: Mapping[str, Any]) -> bool:
+    """Return whether a condition holds for the values of a run."""
+    return all(
+        key in values and any(_same(values[key], one) for one in some)
+        for key, some in wanted.items()
+    )
+
+
+def _same(one: object, other: object) -> bool:
+    """Return whether two values are equal and of one type."""
+    return repr(one) == repr(other)
+
+
+# ---- the process that runs the objective --------------------------------------------------------
+
+
+def _explore(
+    function: object,
+    config: Mapping[str, Any],
+    given: frozenset[str],
+    paths: Sequence[str],
+    name: str,
+) -> Exploration:
+    """Explore an objective in a process of its own, so that nothing of it stays in this one."""
+    import cloudpickle
+
+    try:
+        data = cloudpickle.dumps(function)
+    except Exception as error:  # the sweep's creation says more
+        why = f"cannot be sent to another process ({type(error).__name__}: {error})"
+        raise UsageError(f"trainable: {name} {why}") from error
+    executor = worker.start({})
+    try:
+        with worker.submitting():
+            waiting = executor.submit(_serve, data, dict(config), given, paths, _source(function))
+        found: Exploration = waiting.result(LONGEST_S + HANGING_S)
+    except (TimeoutError, BrokenExecutor) as error:
+        ended = "its process ended" if isinstance(error, BrokenExecutor) else "it hangs"
+        raise UsageError(
+            f"space: {name} was run to find what it asks for, but {ended}; write the parameters "
+            f"of its suggest_… calls in the spec's space"
+        ) from error
+    finally:
+        worker.end(executor)
+    return found
+
+
+def _source(function: Any) -> tuple[str, list[str]]:
+    """Return file and lines of a function's source; a notebook's are not on the disk."""
+    code = getattr(objectives.innermost(function), "__code__", None)
+    file = getattr(code, "co_filename", "")
+    return file, linecache.getlines(file) if file else []
+
+
+def _serve(
+    data: bytes,
+    config: Mapping[str, Any],
+    given: frozenset[str],
+    paths: Sequence[str],
+    source: tuple[str, list[str]],
+) -> Exploration:
+    """Explore an objective in the process of a worker; what it prints is dropped."""
+    import cloudpickle
+
+    with contextlib.suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+    plugins.add_paths(paths)
+    file, lines = source
+    if lines:
+        linecache.cache[file] = (sum(map(len, lines)), None, lines, file)
+    return objectives.explore(cloudpickle.loads(data), config, LONGEST_S, given)
