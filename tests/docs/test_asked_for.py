@@ -42,12 +42,13 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """The rows of all tables with the column *shown by*."""
+    """Return the rows of all tables with the column *shown by*."""
     lines = [re.split(r" ?\| ?", line)[1:-1] for line in PAGE.splitlines() if line[:3] == "| ["]
     return [row(cells[0], cells[3]) for cells in lines if len(cells) == 4]
 
 
 def row(wish: str, shown_by: str) -> Row:
+    """Return the row with the cells `wish` and `shown_by`."""
     commands, _, told = shown_by.partition(" prints ")
     return Row(
         wish=wish,
@@ -83,7 +84,7 @@ def test_the_tests_that_it_names_are_collected() -> None:
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the files and the sweeps of the page, in which the test stands."""
+    """Return a folder with the files and the sweeps of the page; the test runs in it."""
     for name, body in FILES.items():
         (tmp_path / name).write_text(body)
     monkeypatch.chdir(tmp_path)
