@@ -359,6 +359,11 @@ class DQN(Trainer):
         """Return the current learning rate, and the bound on the gradient's norm or None."""
         return self.learning_rate, self.settings.grad_clip
 
+    def load_trained(self, key: str, path: str, name: str) -> None:
+        """Load the weights and filter of a trained policy, also into the target network."""
+        super().load_trained(key, path, name)
+        self.target.update_targets(1.0)
+
     def update_target(self) -> None:
         """Copy the trained network to the target network, unless `tau` moves it every update."""
         if self.settings.tau is None:

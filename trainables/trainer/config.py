@@ -246,6 +246,12 @@ class TrainerConfig(Settings):
     seed: int | None = Field(
         default=None, ge=0, lt=2**63, description="Seed of all random streams; null: the trial's."
     )
+    restore: str | None = Field(
+        default=None,
+        description="File of a trained policy with whose weights and filter training starts: a "
+        "checkpoint, exported safetensors, or a folder with one, such as that of a trial; null: "
+        "initial weights.",
+    )
     gamma: float = Field(default=0.99, ge=0, le=1, description="Discount per environment step.")
     train_batch_size: int | None = Field(
         default=None,

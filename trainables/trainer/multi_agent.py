@@ -24,7 +24,7 @@ from trainables.envs.exactness.measuring import Inquiry, Look
 from trainables.envs.make import EnvironmentConfig
 from trainables.envs.spaces.actions import Spread
 from trainables.envs.spaces.connectors import row_shape
-from trainables.errors import CheckpointError, ConfigError, SigningError
+from trainables.errors import ConfigError
 from trainables.evaluation.agents import AgentsPlayer
 from trainables.offline.batches import WRITTEN_IN_LANES
 from trainables.offline.config import IOContext
@@ -138,41 +138,13 @@ def _member_class(algorithm: type[Trainer]) -> type[Trainer]:
     return type(algorithm.__name__, (_Member, algorithm), {"__module__": algorithm.__module__})
 
 
-def _read_source(pid: str, source: tuple[str, str]) -> tuple[Weights, Mapping[str, Any] | None]:
-    """Return the weights of a trained policy, and the state of its filter or None.
-
-    Raises:
-        ConfigError: the file cannot be read; it names the key.
-    """
-    try:
-        return policy_files.read_policy(*source)
-    except (CheckpointError, SigningError) as error:
-        raise _restore_error(pid, source[0], str(error)) from error
-
-
-def _load_trained(member: Trainer, pid: str, source: tuple[str, str]) -> None:
-    """Load the weights and filter of a trained policy; raises ConfigError if they do not fit."""
-    found, seen = _read_source(pid, source)
-    expected = member.policy.weights()
-    if seen is None:  # an exported graph has constants of its own beside them
-        found = {name: one for name, one in found.items() if name in expected}
-    if problem := policy_files.misfit(found, expected):
-        raise _restore_error(pid, source[0], problem)
-    mine = member.filters["observation"]
-    if (seen or {}).keys() != mine.get_state().keys():
-        raise _restore_error(pid, source[0], "its policy saw the world through another filter")
-    member.policy.load_weights(found)
-    mine.set_state(seen or {})
+def _key(pid: str) -> str:
+    """Return the key of a policy's file of trained weights."""
+    return f"multiagent.policies.{pid}.restore"
 
 
 def _do_nothing(agents: Agents, made: Mapping[str, Trainer]) -> None:
     """Leave new policies as they were made: their weights are loaded from a checkpoint later."""
-
-
-def _restore_error(pid: str, path: str, problem: str) -> ConfigError:
-    """Return the error for a file from which a policy cannot begin."""
-    allowed = "a checkpoint or safetensors file of such a policy, or a folder with one"
-    return ConfigError(f"multiagent.policies.{pid}.restore", path, allowed, problem)
 
 
 # ---- all of them ---------------------------------------------------------------------------------
@@ -220,7 +192,7 @@ class MultiAgentTrainer(Trainer):
         """Raise ConfigError as `Trainer.check_config`, also for unreadable trained policies."""
         super().check_config(config)
         for pid, source in Agents.of(parse(cls.config_class, config)).sources.items():
-            _read_source(pid, source)
+            policy_files.read_source(_key(pid), *source)
 
     @classmethod
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
@@ -268,7 +240,7 @@ class MultiAgentTrainer(Trainer):
         def begin(agents: Agents, made: Mapping[str, Trainer]) -> None:
             for pid, source in agents.sources.items():
                 try:
-                    _load_trained(made[pid], pid, source)
+                    made[pid].load_trained(_key(pid), *source)
                 except ConfigError as error:
                     self._unread_sources[pid] = error
 
@@ -593,7 +565,7 @@ class MultiAgentTrainer(Trainer):
 
         def begin(agents: Agents, made: Mapping[str, Trainer]) -> None:
             if policy_id in agents.sources:
-                _load_trained(made[policy_id], policy_id, agents.sources[policy_id])
+                made[policy_id].load_trained(_key(policy_id), *agents.sources[policy_id])
             if policy_state is not None:
                 Policy(made[policy_id]).adopt(policy_state)
 

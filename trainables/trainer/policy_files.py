@@ -12,8 +12,9 @@ from trainables.checkpoint import file
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.connectors import Connectors
 from trainables.envs.spaces.leaves import named_leaves
-from trainables.errors import CheckpointError, ConfigError
+from trainables.errors import CheckpointError, ConfigError, SigningError
 from trainables.policies.acting.actor import Weights
+from trainables.policies.filters import Filter
 from trainables.policies.inference import InferencePolicy, Note
 from trainables.policies.onnx import export, formats
 from trainables.policies.onnx.formats import FILES
@@ -146,6 +147,49 @@ def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None
         raise CheckpointError(found, f"it holds no policy {name!r}; its policies are {there}")
     own = members[name]
     return own["policy"]["weights"], own["filters"]["observation"]
+
+
+def read_source(key: str, path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None]:
+    """Return what `read_policy` returns of the file that the setting `key` names.
+
+    Raises:
+        ConfigError: there is no such policy; it names the key.
+    """
+    try:
+        return read_policy(path, name)
+    except (CheckpointError, SigningError) as error:
+        raise _source_error(key, path, str(error)) from error
+
+
+def load_trained(policy: Policy, seen: Filter, key: str, path: str, name: str) -> None:
+    """Load a trained policy into `policy` and its observation filter `seen`.
+
+    Args:
+        policy: the policy.
+        seen: its observation filter.
+        key: setting that names the file.
+        path: the file, as for `read_policy`.
+        name: name of the trained policy, as for `read_policy`.
+
+    Raises:
+        ConfigError: there is no such policy, or it does not fit; nothing is changed.
+    """
+    found, state = read_source(key, path, name)
+    expected = policy.weights()
+    if state is None:  # an exported graph has constants of its own beside them
+        found = {name: one for name, one in found.items() if name in expected}
+    if problem := misfit(found, expected):
+        raise _source_error(key, path, problem)
+    if (state or {}).keys() != seen.get_state().keys():
+        raise _source_error(key, path, "its policy saw the world through another filter")
+    policy.load_weights(found)
+    seen.set_state(state or {})
+
+
+def _source_error(key: str, path: str, problem: str) -> ConfigError:
+    """Return the error for a file from which a policy cannot begin."""
+    allowed = "a checkpoint or safetensors file of such a policy, or a folder with one"
+    return ConfigError(key, path, allowed, problem)
 
 
 def _find_file(path: Path, name: str) -> Path:

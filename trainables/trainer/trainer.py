@@ -100,7 +100,9 @@ class Trainer(Trainable):
     takes_other_settings: ClassVar[bool] = False
     depends_on_seed: ClassVar[bool] = True
     settings: TrainerConfig
-    fixed_keys: ClassVar[frozenset[str]] = frozenset(agreement.COLLECTING + agreement.FILTERING)
+    fixed_keys: ClassVar[frozenset[str]] = frozenset(
+        (*agreement.COLLECTING, *agreement.FILTERING, "restore")
+    )
     #: Hidden layers and activation for vectors, where ``model`` leaves them open.
     usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((64, 64), "tanh")
     #: True if it can learn from other policies' experience (``input``).
@@ -123,6 +125,9 @@ class Trainer(Trainable):
         "native_vector_env": False,
         "normalize_actions": False,
     }
+    _unread_source: ConfigError | None = None
+    """Error of the file that ``restore`` names, which a trial restored from a checkpoint does not
+    need."""
 
     def __new__(cls, config: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> Self:
         """Make a trainer of several policies if ``multiagent`` names them."""
@@ -318,6 +323,8 @@ class Trainer(Trainable):
             return
         settings = cls._settle_stepping(parse(cls.config_class, config))
         cls.validate_config(settings)
+        if settings.restore is not None:
+            policy_files.read_source("restore", settings.restore, DEFAULT_POLICY_ID)
         config_checks.check_by_trying(settings, cls.networks)
         cls._checked_choice(settings, measuring.look(settings.environment))
 
@@ -475,12 +482,30 @@ class Trainer(Trainable):
         )
         self.recent: NDArray[Any] = np.zeros((0, *self.spaces.row_shape), between.row_dtype)
         self.inference = InferencePolicy(self.policy.make_actor(), self.spaces, between)
+        if settings.restore is not None:
+            try:
+                self.load_trained("restore", settings.restore, DEFAULT_POLICY_ID)
+            except ConfigError as error:
+                self._unread_source = error
+
+    def load_trained(self, key: str, path: str, name: str) -> None:
+        """Load the weights and filter of a trained policy, in this process only.
+
+        Raises:
+            ConfigError: as `policy_files.load_trained`.
+        """
+        policy_files.load_trained(self.policy, self.filters["observation"], key, path, name)
 
     def step(self) -> dict[str, Any]:
         """Make one iteration, and return its result.
 
         It has rounds of sampling and learning until it is long enough.
+
+        Raises:
+            ConfigError: the file that ``restore`` names cannot be read.
         """
+        if self._unread_source is not None:
+            raise self._unread_source
         check_quota(self.settings.resources.memory)
         self.set_global_vars({"timestep": self.progress.timesteps})
         at_start = self._evaluation_at_start()
@@ -573,6 +598,7 @@ class Trainer(Trainable):
 
     def _restore_learnt(self, checkpoint: Mapping[str, Any]) -> None:
         """Restore what `_learnt_state` returned."""
+        self._unread_source = None
         self.policy.set_state(checkpoint["policy"])
         filters_.set_state(self.filters, checkpoint["filters"])
         for name, stream in self.streams.items():

@@ -24,7 +24,7 @@ def fixed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_trainer_names_them() -> None:
-    assert set(COLLECTING + FILTERING) == PPO.fixed_keys
+    assert {*COLLECTING, *FILTERING, "restore"} == PPO.fixed_keys
     assert {"num_workers", "num_envs_per_worker", "observation_filter"} < PPO.fixed_keys
 
 

@@ -34,6 +34,7 @@ NEEDED: Mapping[str, tuple[Any, str]] = {
     "data_parallel": (False, "each policy learns in the trainer's own process"),
     "soft_horizon": (False, "an agent's episode ends with everybody's"),
     "remote_env_batch_wait_ms": (0.0, "all environments are stepped together"),
+    "restore": (None, "each policy has its own: multiagent.policies.NAME.restore"),
 }
 
 
