@@ -4,7 +4,7 @@ main          the program: commands, exit codes, messages
 options       options and output functions that several commands share
 train         commands init, run, resume
 results       commands ls, status, results, show, best, explain, report, curves
-control       commands stop, pause, unpause, clone, set
+control       commands stop, pause, unpause, clone, suggest, set, mcp
 check         commands validate, check-env, doctor, verify, sync
 export        commands play, export-model, ui, trust
 disk          commands gc, rm

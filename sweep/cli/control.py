@@ -1,5 +1,7 @@
-"""Commands that send a request to a driver: stop, pause, unpause, clone, suggest, set."""
+"""Commands that send a request to a driver, and `mcp`, which lets a language model do so."""
 
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import click
@@ -145,3 +147,44 @@ def _request(name: str, verb: str, body: dict[str, Any], given: dict[str, Any]) 
             "trials": [] if done is None else list(done.trials),
         }
         answer(data, answer_text)
+
+
+@click.command("mcp", cls=options.SpaceCommand)
+@click.argument(
+    "spaces", nargs=-1, required=True, metavar="SPACE...", shell_complete=completion.spaces
+)
+@click.option(
+    "--trials",
+    type=click.IntRange(min=1),
+    required=True,
+    metavar="TOTAL",
+    help="Trials of all sweeps that it starts, together, whenever it is started again.",
+)
+@click.option(
+    "--budget",
+    "budget",
+    multiple=True,
+    metavar="KEY=NUMBER",
+    help="Budget of these sweeps: time_s, cpu_hours and timesteps of all together; target, "
+    "patience and settled of each.",
+)
+@options.jobs_option
+@options.root_option
+def mcp_(
+    spaces: tuple[str, ...], trials: int, budget: tuple[str, ...], jobs: int | None, root: Path
+) -> None:
+    """Let a language model tune, within the limits given here.
+
+    A server of the Model Context Protocol on standard input and output, which the client of the
+    model starts. The model can start sweeps of the SPACEs, narrow their search spaces, read
+    results, suggest settings, and stop its own sweeps.
+    """
+    from sweep.errors import UsageError
+    from sweep.operations.agent.permission import Permission
+
+    if find_spec("mcp") is None:
+        raise UsageError("mcp: the package of the protocol is missing: pip install 'sweep-rl[mcp]'")
+    allowed = Permission.of(spaces, root, trials, budget, jobs)
+    from sweep.operations.agent import server, tools
+
+    server.serve(tools.Toolbox(allowed))

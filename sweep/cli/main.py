@@ -38,7 +38,7 @@ _PURPOSES = {
     ),
     "Control a running sweep": (
         *(control.stop, control.pause, control.unpause),
-        *(control.clone, control.suggest, control.set_),
+        *(control.clone, control.suggest, control.set_, control.mcp_),
     ),
     "Export": (export.export_model, results.export_schedule),
     "Maintain": (

@@ -70,11 +70,11 @@ class BudgetTracker:
     def _exhausted_parts(self, history: History, budget: Budget) -> Iterator[str]:
         """Yield each exhausted part of the budget except the time, as a text."""
         if budget.cpu_hours is not None:
-            hours = history.total(_trained_seconds) * self._spec.resources.cpu / 3600
+            hours = cpu_hours(history, self._spec)
             if hours >= budget.cpu_hours:
                 yield f"budget.cpu_hours: {hours:.3g} of {budget.cpu_hours:g} hours are used up"
         if budget.timesteps is not None:
-            steps = history.total(_steps)
+            steps = timesteps(history)
             if steps >= budget.timesteps:
                 yield f"budget.timesteps: {steps:,.0f} of {budget.timesteps:,.0f} steps are used up"
         if budget.target is not None:
@@ -105,6 +105,16 @@ class BudgetTracker:
         if since >= patience and math.isfinite(best):
             best *= history.objective.sign
             yield f"budget.patience: {since} trials in a row were no better than {best:.6g}"
+
+
+def cpu_hours(history: History, spec: SweepSpec) -> float:
+    """Return the hours of training of all trials, multiplied by the cores of each."""
+    return history.total(_trained_seconds) * spec.resources.cpu / 3600
+
+
+def timesteps(history: History) -> float:
+    """Return the environment steps of all trials."""
+    return history.total(_steps)
 
 
 def _trained_seconds(trial: Trial) -> tuple[float, ...]:

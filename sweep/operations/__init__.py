@@ -15,5 +15,6 @@ networks        compares the networks of one trial on fresh episodes
 cleaning        deletes a sweep, or the files of it that are no longer needed
 export          writes a trial's model into a folder that runs without sweep
 mlflow          sends MLflow reports and models, and serves its page
+agent           tools with which a language model tunes, and their server
 control_client  sends requests to the driver of a running sweep
 """

@@ -1,0 +1,163 @@
+"""Make the space of a spec smaller, which is the only change of a spec that a model may make.
+
+    {"lr": {"between": [1e-4, 1e-3]}, "activation": {"among": ["tanh"]}}
+
+The result contains values of the person's space only. A value of the model is never copied into the
+spec: it selects a number of a range, or values of a list, and the spec gets those of the space. So
+no text of a model reaches a trainable, unless the space has this text as a choice.
+"""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from sweep import spec as specs
+from sweep.errors import BadConfig, KeyPath, Source, UnknownName, UsageError
+from sweep.space import Choice, Domain, Float, Int, Normal, Ordinal, Space, canonical, initial
+from sweep.space.domains import choice_key
+from sweep.spec import Override, SweepSpec
+from trainables.core.settings import Settings
+
+Number = int | float
+#: Keywords of parameters with a list of values.
+_LISTS = ("choice", "ordinal", "grid")
+
+
+class Narrowing(Settings):
+    """Values of one parameter that are left; exactly one of the two is given."""
+
+    between: Annotated[tuple[Number, Number], Field(strict=False)] | None = Field(
+        None, description="Lowest and highest value that are left of a numeric range."
+    )
+    among: Annotated[tuple[Any, ...], Field(strict=False)] | None = Field(
+        None, description="Values that are left, all of them values of the parameter."
+    )
+
+
+def narrowed(
+    text: str, file: str, name: str, narrow: Mapping[str, Narrowing], trials: int
+) -> tuple[SweepSpec, list[Override]]:
+    """Return the spec with a smaller space and a number of trials, and the settings for that.
+
+    Settings to try first (`initial`) that are not in the smaller space, or that are more than the
+    trials, are left out.
+
+    Args:
+        text: YAML text of the spec.
+        file: its file, for messages.
+        name: name of the sweep.
+        narrow: parameter → the values that are left.
+        trials: number of trials.
+
+    Raises:
+        UsageError: a value is not in the space, or the smaller space has no point.
+    """
+    whole = _read(text, file, name, [])
+    space, never = whole.space, list(whole.forbid)
+    parents = {needed for parameter in space.parameters.values() for needed in parameter.needs}
+    changes = []
+    for parameter, wish in narrow.items():
+        change = _override(space, parameter, wish)
+        if parameter in parents and isinstance(domain := space.role(parameter), Choice | Ordinal):
+            # Conditions of others may name values that are gone, which a space refuses.
+            never += _complement(domain, parameter, change.value)
+        else:
+            changes.append(change)
+    if len(never) > len(whole.forbid):
+        changes.append(Override("forbid", never, "forbid"))
+    number = Override("trials", trials, f"trials {trials}")
+    first = Override("initial", [], "initial")
+    smaller = _read(text, file, name, [*changes, first]).space
+    kept = [given for given in whole.initial if _fits(smaller, given)][:trials]
+    if len(kept) < len(whole.initial):
+        changes.append(Override("initial", [dict(given) for given in kept], "initial"))
+    changes.append(number)
+    return _read(text, file, name, changes), changes
+
+
+def _read(text: str, file: str, name: str, changes: Sequence[Override]) -> SweepSpec:
+    """Return the changed spec; UsageError if it has mistakes."""
+    spec, found = specs.survey(text, file, changes, name)
+    found.check()
+    return spec
+
+
+def _fits(space: Space, given: Mapping[str, Any]) -> bool:
+    """Return whether given settings belong to a space."""
+    with contextlib.suppress(UsageError):
+        initial.check(space, [given], Source())
+        return True
+    return False
+
+
+def _override(space: Space, name: str, wish: Narrowing) -> Override:
+    """Return the setting that leaves a parameter only the values of `wish`."""
+    if name not in space.searched:
+        raise UnknownName("searched parameter", name, space.searched)
+    parameter, domain, said = space.parameters[name], space.role(name), f"narrow.{name}"
+    if (wish.between is None) == (wish.among is None):
+        raise BadConfig(said, wish.model_dump(exclude_none=True), "either between or among")
+    if wish.between is not None:
+        words = _range(domain, wish.between, f"{said}.between")
+    else:
+        words = _list(domain, wish.among or (), f"{said}.among", parameter.crossed)
+    if (when := _raw(space, parameter.path).get("when")) is not None:
+        words["when"] = when
+    return Override(".".join(("space", *map(str, parameter.path))), words, said)
+
+
+def _complement(domain: Choice | Ordinal, name: str, words: Mapping[str, Any]) -> list[Any]:
+    """Return the clause that forbids the values of a domain that are not in `words`, if any."""
+    left = {choice_key(value) for kind in _LISTS for value in words.get(kind, ())}
+    gone = [value for key, value in domain.by_key.items() if key not in left]
+    return [{name: gone}] if gone else []
+
+
+def _raw(space: Space, path: KeyPath) -> Mapping[str, Any]:
+    """Return the description of a parameter in its file."""
+    found: Any = space.raw
+    for part in path:
+        found = found[part]
+    return dict(found)
+
+
+def _range(domain: Domain, bounds: tuple[Number, Number], said: str) -> dict[str, Any]:
+    """Return the description of the part of a numeric domain between two of its values."""
+    if not isinstance(domain, Float | Int | Normal):
+        raise BadConfig(said, list(bounds), "among, since the parameter has a list of values")
+    low, high = (_own(domain, bound, said) for bound in bounds)
+    if low >= high:
+        hint = "write among with one value to fix it"
+        raise BadConfig(said, list(bounds), "the lower value, then the higher one", hint)
+    more = {} if domain.step is None else {"step": domain.step}
+    log = "log" if domain.log else ""
+    if isinstance(domain, Normal):
+        return {f"{log}normal": [domain.mu, domain.sigma], "bounds": [low, high], **more}
+    return {log + ("randint" if isinstance(domain, Int) else "uniform"): [low, high], **more}
+
+
+def _list(domain: Domain, values: Sequence[Any], said: str, crossed: bool) -> dict[str, Any]:
+    """Return the description of some values of a domain, in the domain's order."""
+    if not values:
+        raise BadConfig(said, [], "one value at least")
+    wanted = {choice_key(own): own for own in (_own(domain, value, said) for value in values)}
+    if not isinstance(domain, Choice | Ordinal):
+        return {"ordinal": sorted(wanted.values())}
+    left = [value for key, value in domain.by_key.items() if key in wanted]
+    if isinstance(domain, Ordinal):
+        return {"ordinal": left}
+    if domain.weights is None:
+        return {"grid" if crossed else "choice": left}
+    weights = zip(domain.by_key, domain.weights, strict=True)
+    return {"choice": left, "weights": [weight for key, weight in weights if key in wanted]}
+
+
+def _own(domain: Domain, value: Any, said: str) -> Any:
+    """Return the domain's own value that equals `value`; BadConfig if there is none."""
+    if not domain.contains(value):
+        raise BadConfig(said, value, domain.describe())
+    if isinstance(domain, Choice | Ordinal):
+        return domain.by_key[choice_key(value)]
+    return canonical(domain, value)

@@ -1,0 +1,235 @@
+"""The limits of a model: spec files, a root, trials in all, a budget; and how much is left.
+
+The counts are taken from the ledgers of the sweeps that were started through a server, so they hold
+whenever a server, a driver or the machine was stopped. ``ROOT/.agent/NAME.log``, the output of the
+sweep's driver, marks such a sweep.
+"""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sweep import spec as specs
+from sweep.driver import limits
+from sweep.errors import BadConfig, NameTaken, Place, Source, UnknownName, UsageError
+from sweep.ledger import folder as folders
+from sweep.ledger.folder import Folder
+from sweep.operations.agent.narrowing import Narrowing, narrowed
+from sweep.spec import Budget, Override, SweepSpec
+from sweep.spec.sections import name_from
+from sweep.views import lookup
+from trainables.errors import shorten
+
+#: Folder in the root for the logs of drivers that a server started, and its lock.
+PLACE = ".agent"
+#: Seconds for which a driver may take to end after its sweep has ended.
+END_S, POLL_S = 20.0, 0.1
+#: Parts of a budget of which all sweeps together have one; the others hold for each sweep.
+SHARED = ("time_s", "cpu_hours", "timesteps")
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is left of a permission, and the sweeps that used the rest."""
+
+    trials: int
+    budget: Mapping[str, float]
+    """Shared part of the budget → its rest, not below 0."""
+    driven: tuple[str, ...]
+    """Names of the sweeps that run."""
+
+
+@dataclass(frozen=True)
+class Permission:
+    """The limits of one server, fixed when it is started."""
+
+    root: Path
+    """Absolute path of the folder of all sweeps."""
+    files: Mapping[str, Path]
+    """Name of a sweep → the file of its spec."""
+    trials: int
+    """Trials of all sweeps together."""
+    budget: Mapping[str, float] = field(default_factory=dict)
+    """Part of the spec's budget → its limit."""
+    jobs: int | None = None
+    """Trials at once; None for as many as the processor cores allow."""
+
+    @classmethod
+    def of(
+        cls, spaces: Sequence[str], root: Path, trials: int, budget: Sequence[str], jobs: int | None
+    ) -> "Permission":
+        """Return the permission of a command line.
+
+        Args:
+            spaces: spec files, or names of shipped ones.
+            root: folder of all sweeps.
+            trials: trials of all sweeps together.
+            budget: values of the option ``--budget``.
+            jobs: trials at once.
+
+        Raises:
+            UsageError: a spec has mistakes, two have one name, or a part of the budget is wrong.
+        """
+        files: dict[str, Path] = {}
+        for space in spaces:
+            path = specs.find(space).resolve()
+            name = _read(path)[0].name
+            if name in files:
+                raise NameTaken(f"{shorten(space)}: {files[name]} has the name '{name}' as well")
+            files[name] = path
+        given = [Override.parse(text, "--budget", "time_s=7200") for text in budget]
+        parts = {one.path: one.value for one in given if one.value is not None}
+        Budget().changed(parts, Source(marks={(): Place("--budget")}))
+        return cls(root.absolute(), files, trials, parts, jobs)
+
+    # ---- specs ------------------------------------------------------------------------------
+
+    def file(self, name: str) -> Path:
+        """Return the file of an allowed spec; UnknownName for any other name."""
+        if name not in self.files:
+            raise UnknownName("spec", name, self.files)
+        return self.files[name]
+
+    def spec(self, name: str) -> SweepSpec:
+        """Return an allowed spec, as its file says now."""
+        return _read(self.file(name))[0]
+
+    def prepare(
+        self, name: str, narrow: Mapping[str, Narrowing], trials: int | None, left: Left
+    ) -> tuple[SweepSpec, list[Override]]:
+        """Return an allowed spec with a smaller space, trials and budget, and the settings for it.
+
+        Args:
+            name: name of the spec.
+            narrow: parameter → values that are left.
+            trials: number of trials; None for those of the spec, or what is left if that is less.
+            left: what is left of the permission.
+
+        Raises:
+            UsageError: something is not in the space, or more than is left.
+        """
+        spec, text = _read(self.file(name))
+        if left.trials < 1:
+            raise UsageError(
+                f"trials: all {self.trials} that `sweep mcp --trials` allows are taken"
+            )
+        wanted = min(spec.trials, left.trials) if trials is None else trials
+        if not 1 <= wanted <= left.trials:
+            raise BadConfig("trials", wanted, f"1 to {left.trials}, of {self.trials} in all")
+        changed, changes = narrowed(text, str(self.file(name)), name, narrow, wanted)
+        own = self._limits(changed.budget, left)
+        changes += [Override(f"budget.{part}", value, "--budget") for part, value in own.items()]
+        checked, found = specs.survey(text, str(self.file(name)), changes, name)
+        found.check()
+        return checked, changes
+
+    def _limits(self, own: Budget, left: Left) -> dict[str, float]:
+        """Return the budget of the next sweep: what is left, or less if its spec has less."""
+        found = dict(self.budget)
+        for part, rest in left.budget.items():
+            if rest <= 0:
+                raise UsageError(f"budget.{part}: all {self.budget[part]:g} are used up")
+            asked = getattr(own, part)
+            found[part] = rest if asked is None else min(asked, rest)
+        return found
+
+    # ---- sweeps -----------------------------------------------------------------------------
+
+    def find(self, name: str) -> Folder:
+        """Return a sweep of the root; UnknownName if it has none of this name."""
+        names = folders.list_sweeps(self.root)
+        if name not in names:
+            raise UnknownName("sweep", name, names)
+        return folders.find(self.root, name)
+
+    def find_own(self, name: str) -> Folder:
+        """Return a sweep that a server started; UsageError for one of a person."""
+        found = self.find(name)
+        if name not in self.started():
+            raise UsageError(f"{name}: a person started this sweep, so only a person may stop it")
+        return found
+
+    def started(self) -> list[str]:
+        """Return the names of the sweeps that servers of this root started, sorted."""
+        names = {path.name.removesuffix(".log") for path in (self.root / PLACE).glob("*.log")}
+        return [name for name in folders.list_sweeps(self.root) if name in names]
+
+    def log(self, name: str) -> Path:
+        """Return the file for the output of a sweep's driver, which marks the sweep."""
+        return self.root / PLACE / f"{name}.log"
+
+    def left(self) -> Left:
+        """Return what is left, from the ledgers of the sweeps that servers started."""
+        trials, used, driven = 0, dict.fromkeys(SHARED, 0.0), []
+        for name in self.started():
+            sweep = lookup.read(Folder(self.root, name), curves=False)
+            past, runs = sweep.history, sweep.state in lookup.DRIVEN
+            driven += [name] * runs
+            wanted = past.wanted or sweep.spec.trials
+            trials += max(past.searched_count, wanted) if runs else past.searched_count
+            used["time_s"] += past.driven_s
+            used["cpu_hours"] += limits.cpu_hours(past, sweep.spec)
+            used["timesteps"] += limits.timesteps(past)
+        rest = {
+            part: max(0.0, self.budget[part] - spent)
+            for part, spent in used.items()
+            if part in self.budget
+        }
+        return Left(max(0, self.trials - trials), rest, tuple(driven))
+
+    @contextlib.contextmanager
+    def claim(self) -> Iterator[int]:
+        """Hold the right to start a sweep, so that only one runs at a time.
+
+        Yields the descriptor of the locked file. The right lasts until each process that has
+        inherited the descriptor has ended.
+
+        Raises:
+            UsageError: a sweep of this root runs or is being started.
+        """
+        place = self.root / PLACE
+        place.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            until = time.monotonic() + END_S
+            while not _locks(descriptor):
+                driven = self.left().driven
+                if driven or time.monotonic() > until:
+                    raise _busy(driven)
+                time.sleep(POLL_S)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _locks(descriptor: int) -> bool:
+    """Return whether an open file could be locked."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _busy(driven: Sequence[str]) -> UsageError:
+    """Return the refusal to start a sweep while another one runs."""
+    which = ", ".join(driven) or "another sweep"
+    return UsageError(f"run: {which} runs, and one sweep runs at a time; wait for it, or stop it")
+
+
+def require_idle(left: Left) -> None:
+    """Raise UsageError if a sweep that a server started runs, perhaps resumed by a person."""
+    if left.driven:
+        raise _busy(left.driven)
+
+
+def _read(path: Path) -> tuple[SweepSpec, str]:
+    """Return the spec in a file and its text; UsageError if it has mistakes."""
+    text = specs.text_of(path)
+    spec, found = specs.survey(text, str(path), [], name_from(path.stem))
+    found.check()
+    return spec, text

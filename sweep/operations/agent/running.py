@@ -1,0 +1,123 @@
+"""Start sweeps, and validate specs, as processes of their own: the commands that a person types.
+
+A sweep's process is the leader of its own session, so it outlives the server and whoever started
+that. The server itself loads no trainable.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sweep.errors import SweepError, UsageError
+from sweep.ledger.folder import Folder
+from sweep.spec import Override
+from sweep.views import lookup
+from trainables.errors import printable
+
+#: Seconds within which a sweep begins; importing a trainable takes most of them.
+BEGIN_S = 120.0
+#: Seconds for which a validation trains, and after which it is ended.
+TRY_S, VALIDATE_S = 20.0, 180.0
+POLL_S = 0.05
+#: Exit codes of a sweep that ran: done, and with failed trials.
+_RAN = (0, 1)
+
+
+def begin(
+    folder: Folder,
+    file: Path,
+    changes: Sequence[Override],
+    jobs: int | None,
+    log: Path,
+    claim: int,
+) -> "subprocess.Popen[bytes]":
+    """Start ``sweep run``, and return its process as soon as the sweep is driven or has ended.
+
+    Args:
+        folder: folder of the new sweep.
+        file: file of the spec.
+        changes: settings that replace those of the file.
+        jobs: trials at once, or None.
+        log: file for the output of the driver.
+        claim: descriptor that the process inherits.
+
+    Raises:
+        UsageError: the command refused the sweep; the message is its own.
+        SweepError: no sweep began within `BEGIN_S`.
+    """
+    named = [*changes, Override("name", folder.name, "name")]
+    command = _command("run", file, named, jobs, folder.root)
+    with log.open("wb") as out:
+        process = subprocess.Popen(  # noqa: S603 ours
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            pass_fds=[claim],
+        )
+    until = time.monotonic() + BEGIN_S
+    while process.poll() is None and not (folder.ledger.exists() and lookup.is_driven(folder)):
+        if time.monotonic() > until:
+            process.terminate()
+            raise SweepError(f"run: no sweep began within {BEGIN_S:g} seconds; see {log}")
+        time.sleep(POLL_S)
+    if process.returncode not in (None, *_RAN):
+        said = _refusals(log.read_text(encoding="utf-8", errors="replace"))
+        if not folder.ledger.exists():
+            log.unlink()
+        raise UsageError(said)
+    return process
+
+
+def validate(
+    file: Path, changes: Sequence[Override], jobs: int | None, root: Path
+) -> dict[str, Any]:
+    """Return the data of ``sweep validate``.
+
+    Raises:
+        UsageError: the spec or its trainable is not valid; the message is the command's own.
+    """
+    command = _command("validate", file, changes, jobs, root, f"--for={TRY_S:g}", "--json")
+    try:
+        ended = subprocess.run(  # noqa: S603 ours
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=VALIDATE_S,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+        )
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"validate: it took longer than {VALIDATE_S:g} seconds") from None
+    if ended.returncode:
+        raise UsageError(_refusals(ended.stderr))
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
+
+
+def _command(
+    verb: str,
+    file: Path,
+    changes: Sequence[Override],
+    jobs: int | None,
+    root: Path,
+    *options: str,
+) -> list[str]:
+    """Return the words of a command about a spec; its settings are JSON, which YAML contains."""
+    settings = [f"--set={change.path}={json.dumps(change.value)}" for change in changes]
+    slots = [] if jobs is None else [f"--jobs={jobs}"]
+    program = [sys.executable, "-P", "-m", "sweep", verb]
+    return [*program, f"--root={root}", *slots, *options, *settings, "--", str(file)]
+
+
+def _refusals(said: str) -> str:
+    """Return the messages in the standard error of a command, or its last line."""
+    lines = [line for line in said.splitlines() if line.strip()]
+    own = [line.removeprefix("sweep: ") for line in lines if line.startswith("sweep: ")]
+    return printable("; ".join(own) or (lines[-1] if lines else "the process ended without a word"))

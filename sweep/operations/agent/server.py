@@ -1,0 +1,88 @@
+"""A server of the Model Context Protocol on standard input and output, with the package `mcp`.
+
+Only messages of the protocol go to standard output: while the server runs, file descriptor 1 is
+standard error, so whatever else is printed goes there.
+"""
+
+import functools
+import json
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import mcp_types as types
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+
+from sweep.errors import Mistakes, SweepError
+from sweep.operations.agent.tools import Tool, Toolbox
+from sweep.version import __version__
+from trainables.errors import TrainableError, printable
+
+_INSTRUCTIONS = """sweep searches hyperparameters of reinforcement-learning trainers. A person
+allowed these specs: {specs}; {trials} trials in all, one sweep at a time. Call validate to see the
+space of a spec and what a sweep costs, run to start one, status until it has ended, then results,
+best and explain. To search more closely, run again with narrow."""
+
+
+def serve(box: Toolbox) -> None:
+    """Answer calls until standard input ends."""
+    anyio.run(_serve, box)
+
+
+async def _serve(box: Toolbox) -> None:
+    """Answer calls until standard input ends."""
+
+    async def listed(_context: Any, _params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_describe(tool, specs) for tool in box.tools.values()])
+
+    async def called(_context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        work = functools.partial(_call, box, params.name, params.arguments or {})
+        return await anyio.to_thread.run_sync(work)
+
+    specs = list(box.allowed.files)
+    told = _INSTRUCTIONS.format(specs=", ".join(specs), trials=box.allowed.trials)
+    server = Server(
+        "sweep",
+        version=__version__,
+        instructions=told,
+        on_list_tools=listed,
+        on_call_tool=called,
+    )
+    async with stdio_server() as (received, sent):
+        await server.run(received, sent, server.create_initialization_options())
+
+
+def _describe(tool: Tool, specs: Sequence[str]) -> types.Tool:
+    """Return a tool in the words of the protocol; its argument `spec` is one of `specs`."""
+    hints = types.ToolAnnotations(
+        read_only_hint=tool.reads, destructive_hint=tool.ends, open_world_hint=False
+    )
+    schema = tool.arguments.model_json_schema()
+    if "spec" in schema["properties"]:
+        schema["properties"]["spec"]["enum"] = list(specs)
+    return types.Tool(
+        name=tool.name, description=tool.description, input_schema=schema, annotations=hints
+    )
+
+
+def _call(box: Toolbox, name: str, arguments: dict[str, Any]) -> types.CallToolResult:
+    """Return the answer to a call, or its refusal in one line."""
+    try:
+        found = box.find(name).call(arguments)
+    except (SweepError, TrainableError, OSError) as error:
+        mistakes = error.mistakes if isinstance(error, Mistakes) else [error]
+        return _result("; ".join(map(str, mistakes)))
+    except Exception as error:  # noqa: BLE001 the server goes on with the next call
+        traceback.print_exc()
+        return _result(f"internal error: {type(error).__name__}: {error}")
+    text = types.TextContent(type="text", text=json.dumps(found, indent=1))
+    return types.CallToolResult(content=[text], structured_content=found)
+
+
+def _result(refusal: str) -> types.CallToolResult:
+    """Return a refusal as the result of a call."""
+    line = " ".join(printable(refusal).split())
+    return types.CallToolResult(content=[types.TextContent(type="text", text=line)], is_error=True)

@@ -1,0 +1,310 @@
+"""The tools of a model: arguments as settings, answers as plain data, refusals in one line.
+
+No argument is a path, and each answer is made of chosen fields: numbers, settings and reasons. The
+names of sweeps are looked up among those of the root, and never joined to a path before.
+"""
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from sweep.errors import BadConfig, Source, UnknownName
+from sweep.ledger.folder import Folder, free_name
+from sweep.ledger.requests import Answer, Verb
+from sweep.operations import control_client
+from sweep.operations.agent import permission, running
+from sweep.operations.agent.narrowing import Narrowing
+from sweep.operations.agent.permission import Left, Permission
+from sweep.spec.validation import validate as checked
+from sweep.views import explanation, lookup, overview, progress
+from trainables.core.settings import Settings
+
+Data = dict[str, Any]
+
+#: Author of suggestions.
+AUTHOR = "an agent"
+#: Seconds to wait for a driver's answer.
+PATIENCE_S = 20.0
+#: Newest decisions that `explain` returns, and rows of each of their tables.
+MOST_DECISIONS, MOST_ROWS = 30, 20
+#: Maximum number of a reason's characters.
+LONGEST_WHY = 500
+_TRIAL = (
+    *("trial", "status", "score", "expected", "expected_error", "objectives", "breaks"),
+    *("iterations", "steps", "seconds", "settings", "suggested", "reason"),
+)
+_STATUS = (
+    *("name", "state", "metric", "mode", "trials", "wanted", "done", "counts", "why", "best"),
+    *("fraction", "elapsed_s", "left_s", "steps", "exhausted", "suggested", "outlook", "rungs"),
+)
+_RUNNING = ("trial", "iteration", "time", "goal", "value", "seconds", "settings")
+_PREVIEW = (
+    *("trials", "metric", "mode", "searcher", "scheduler", "time_attr", "rungs", "stop", "jobs"),
+    *("space", "points", "initial", "warnings", "costs", "restore", "cut_short"),
+)
+
+SpecName = Annotated[str, Field(description="Name of an allowed spec.")]
+SweepName = Annotated[str, Field(description="Name of a sweep, as run and status give it.")]
+NARROW: Any = Field(
+    default_factory=dict,
+    description="Searched parameter → the part of its values that is left: {between: [low, high]} "
+    "of a range, or {among: [value, …]}. Other parameters keep all their values.",
+)
+
+
+class Nothing(Settings):
+    """No arguments."""
+
+
+class OfSpec(Settings):
+    """Arguments of `validate`."""
+
+    spec: SpecName
+    narrow: dict[str, Narrowing] = NARROW
+
+
+class OfRun(OfSpec):
+    """Arguments of `run`."""
+
+    trials: int | None = Field(
+        None, description="Number of trials; default: those of the spec, or all that are left."
+    )
+
+
+class OfStatus(Settings):
+    """Arguments of `status`."""
+
+    name: SweepName | None = None
+
+
+class OfSweep(Settings):
+    """Arguments of `best`."""
+
+    name: SweepName
+
+
+class OfResults(OfSweep):
+    """Arguments of `results`."""
+
+    top: int = Field(20, ge=1, le=200, description="Number of trials, best first.")
+
+
+class OfTrial(OfSweep):
+    """Arguments of `explain`."""
+
+    trial: int | Literal["best"] = Field("best", description="Number of a trial, or best.")
+
+
+class OfSuggestion(OfSweep):
+    """Arguments of `suggest`."""
+
+    settings: dict[str, Any] = Field(
+        description="Searched parameter → value; the searcher proposes the others."
+    )
+    why: str = Field(
+        "", max_length=LONGEST_WHY, description="Reason, recorded in the history of the sweep."
+    )
+
+
+class OfStop(OfSweep):
+    """Arguments of `stop`."""
+
+    trials: Annotated[tuple[int, ...], Field(strict=False, max_length=1000)] = Field(
+        (), description="Numbers of the trials to stop; none: the whole sweep."
+    )
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One tool."""
+
+    name: str
+    arguments: type[Settings]
+    """Model of its arguments."""
+    answer: Callable[[Any], Data]
+    """Function of the arguments that returns the answer."""
+    reads: bool
+    """True if the tool changes nothing."""
+    ends: bool = False
+    """True if the tool ends something that only a person can continue."""
+
+    @property
+    def description(self) -> str:
+        """Description for the model."""
+        return " ".join((self.answer.__doc__ or "").split("Raises:")[0].split())
+
+    def call(self, raw: Mapping[str, Any]) -> Data:
+        """Return the answer to a call with these arguments as finite plain data.
+
+        Raises:
+            UsageError: an argument is not allowed.
+        """
+        found = self.answer(checked(self.arguments, dict(raw), Source()))
+        text = json.dumps(found)
+        plain: Data = json.loads(text, parse_constant=lambda _: None)
+        return plain
+
+
+class Toolbox:
+    """The tools within one permission."""
+
+    def __init__(self, allowed: Permission) -> None:
+        self.allowed = allowed
+        self._training = threading.Lock()
+        """Held while a call starts or validates a trainable."""
+        self._started: list[subprocess.Popen[bytes]] = []
+        """Drivers that this server started, whose ends are read, so that they leave the system's
+        table of processes."""
+        self.tools = {tool.name: tool for tool in self._tools()}
+
+    def _tools(self) -> Iterator[Tool]:
+        """Yield all tools; their names are those of the commands."""
+        yield Tool("validate", OfSpec, self.validate, reads=True)
+        yield Tool("run", OfRun, self.run, reads=False)
+        yield Tool("status", OfStatus, self.status, reads=True)
+        yield Tool("results", OfResults, self.results, reads=True)
+        yield Tool("explain", OfTrial, self.explain, reads=True)
+        yield Tool("best", OfSweep, self.best, reads=True)
+        yield Tool("suggest", OfSuggestion, self.suggest, reads=False)
+        yield Tool("stop", OfStop, self.stop, reads=False, ends=True)
+
+    def find(self, name: str) -> Tool:
+        """Return a tool; UnknownName if there is none of this name."""
+        if name not in self.tools:
+            raise UnknownName("tool", name, self.tools)
+        return self.tools[name]
+
+    # ---- the tools; the docstrings are their descriptions -----------------------------------
+
+    def validate(self, arguments: OfSpec) -> Data:
+        """Check an allowed spec, perhaps with a smaller space, by training it for some seconds.
+
+        Returns its space, the expected costs in time and steps, and warnings. Nothing is written.
+        """
+        allowed, left = self.allowed, self.allowed.left()
+        with self._training:
+            _, changes = allowed.prepare(arguments.spec, arguments.narrow, None, left)
+            file = allowed.file(arguments.spec)
+            seen = running.validate(file, changes, allowed.jobs, allowed.root)
+        return {**_pick(seen, _PREVIEW), **_left(left)}
+
+    def run(self, arguments: OfRun) -> Data:
+        """Start a sweep of an allowed spec, perhaps with a smaller space and fewer trials.
+
+        Returns the name of the sweep as soon as it runs, without waiting for its end; status tells
+        how far it is. One sweep runs at a time.
+        """
+        allowed = self.allowed
+        self._started = [one for one in self._started if one.poll() is None]
+        with self._training, allowed.claim() as claim:
+            left = allowed.left()
+            permission.require_idle(left)
+            spec, changes = allowed.prepare(
+                arguments.spec, arguments.narrow, arguments.trials, left
+            )
+            folder = Folder(allowed.root, free_name(allowed.root, arguments.spec))
+            log = allowed.log(folder.name)
+            file = allowed.file(arguments.spec)
+            self._started.append(running.begin(folder, file, changes, allowed.jobs, log, claim))
+        return {
+            "name": folder.name,
+            "state": lookup.state(folder, lookup.read_history(folder)).value,
+            "trials": spec.trials,
+            "space": spec.space.describe(),
+            **_left(allowed.left()),
+        }
+
+    def status(self, arguments: OfStatus) -> Data:
+        """Tell how far a sweep is: state, counts, the best trial, the running ones, time left.
+
+        Without a name: all sweeps, the allowed specs, and what is left of trials and budget.
+        """
+        if arguments.name is None:
+            sweeps, problems = lookup.read_all(self.allowed.root)
+            rows = [_pick(overview.overview(sweep, time.time()), _STATUS) for sweep in sweeps]
+            specs = sorted(self.allowed.files)
+            unread = {"unreadable": problems} if problems else {}
+            return {"sweeps": rows, **unread, "specs": specs, **_left(self.allowed.left())}
+        folder = self.allowed.find(arguments.name)
+        sweep = lookup.read(folder, curves=False)
+        notes = progress.NewestNotes().read(folder, sweep.history)
+        data = overview.status(sweep, notes, time.time())
+        rows = [_pick(row, _RUNNING) for row in data["running"]]
+        return {**_pick(data, _STATUS), "running": rows, **_left(self.allowed.left())}
+
+    def results(self, arguments: OfResults) -> Data:
+        """List the best trials of a sweep with scores and settings."""
+        data = overview.results(lookup.read(self.allowed.find(arguments.name), curves=False))
+        rows = [_pick(row, _TRIAL) for row in data["trials"][: arguments.top]]
+        head = _pick(data, ("name", "metric", "mode", "front"))
+        return {**head, "trials": rows, "trials_in_all": len(data["trials"])}
+
+    def explain(self, arguments: OfTrial) -> Data:
+        """Explain each decision about a trial, with the numbers that were compared."""
+        folder = self.allowed.find(arguments.name)
+        sweep = lookup.read(folder)
+        asked = arguments.trial
+        if asked == "best":
+            trial = overview.best_trial(sweep.history, folder)
+        else:
+            trial = overview.find_trial(sweep.history, folder.name, asked)
+        data = explanation.explain(sweep, trial.number)
+        data["decisions"] = [_short(step) for step in data["decisions"][-MOST_DECISIONS:]]
+        if data["stands"] is not None:
+            data["stands"] = _short(data["stands"])
+        return {**data, "settings": dict(trial.searched)}
+
+    def best(self, arguments: OfSweep) -> Data:
+        """Show the best trial of a sweep: scores, settings, and how certain it is."""
+        data = overview.best(lookup.read(self.allowed.find(arguments.name), curves=False))
+        return _pick(data, ("name", "metric", "mode", *_TRIAL, "pick", "trials", "scored"))
+
+    def suggest(self, arguments: OfSuggestion) -> Data:
+        """Suggest settings to a sweep, for one of its next new trials.
+
+        The trial counts for the sweep's number of trials.
+        """
+        folder = self.allowed.find(arguments.name)
+        given = arguments.settings, arguments.why, AUTHOR, PATIENCE_S
+        return _answer(*control_client.suggest(folder, *given))
+
+    def stop(self, arguments: OfStop) -> Data:
+        """End a sweep that was started here, or some of its trials, at the next checkpoint.
+
+        Only a person can continue a stopped sweep.
+        """
+        if bad := [number for number in arguments.trials if not 0 <= number < 2**31]:
+            raise BadConfig("trials", bad[0], "numbers of trials")
+        folder = self.allowed.find_own(arguments.name)
+        body = {"trials_named": list(arguments.trials)}
+        return _answer(*control_client.ask(folder, Verb.STOP, body, PATIENCE_S))
+
+
+def _pick(data: Mapping[str, Any], keys: tuple[str, ...]) -> Data:
+    """Return the chosen fields that `data` has."""
+    return {key: data[key] for key in keys if key in data}
+
+
+def _left(left: Left) -> Data:
+    """Return what is left of the permission as plain data."""
+    return {"left": _pick(asdict(left), ("trials", "budget"))}
+
+
+def _short(step: Mapping[str, Any]) -> Data:
+    """Return a decision with the first rows of its tables only."""
+    tables = [{**table, "rows": table["rows"][:MOST_ROWS]} for table in step["tables"]]
+    return {**step, "tables": tables}
+
+
+def _answer(answer: Answer | None, driven: bool) -> Data:
+    """Return a driver's answer to a request, or the reason why there is none yet."""
+    if answer is not None:
+        return {"state": "done", "answer": answer.text}
+    waits = "the driver has not answered yet" if driven else "no driver runs; it waits for one"
+    return {"state": "waiting", "answer": waits}
