@@ -1,15 +1,15 @@
-"""Whole searches on tables of learning curves, beside their peers.
+"""Whole searches on tables of learning curves, compared with other libraries.
 
-game         a table as something to search: a look costs nothing, seeds that judge are never shown
+game         a table of learning curves that can be searched; half of the seeds judge the result
 ours         our searches: the project's scheduler, searcher and pick on the simulated pool
-peers        what drives a peer's search, and which peers there are
+peers        the loop of a peer's search, and the list of peers
 peer_optuna  Optuna's pruners and its TPE
 peer_ray     Ray Tune's ASHA
 peer_syne    Syne Tune's ASHA, ASHACQR and ASHABORE
 peer_smac    SMAC3's multi-fidelity facade
-log          files in which what is done stands at once
-plays        what is played; progress, and going on
-figures      what came of it: medians over paired plays, with intervals
+log          files of results, a line each, appended at once
+plays        the list of plays; an interrupted command continues
+figures      results of the plays: medians over paired plays, with intervals
 report       the page docs/search.md and its picture
-trained      tables of our own trainers' learning curves
+trained      tables of learning curves of our own trainers
 """

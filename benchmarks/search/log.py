@@ -1,4 +1,4 @@
-"""Files in which what is done stands at once, a line each, so that it is not done again."""
+"""Files of results: each result is appended at once as a line, so that it is not computed again."""
 
 import json
 import os
@@ -16,14 +16,14 @@ ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The lines that are whole; one that was torn by a kill is left out."""
+    """Return the complete lines; a line that was truncated by a kill is skipped."""
     if not path.exists():
         return []
-    found = (_parsed(line) for line in path.read_text(encoding="utf-8").splitlines())
-    return [row for row in found if row is not None]
+    rows = (_parse(line) for line in path.read_text(encoding="utf-8").splitlines())
+    return [row for row in rows if row is not None]
 
 
-def _parsed(line: str) -> dict[str, Any] | None:
+def _parse(line: str) -> dict[str, Any] | None:
     try:
         row = json.loads(line)
     except ValueError:
@@ -31,26 +31,26 @@ def _parsed(line: str) -> dict[str, Any] | None:
     return row if isinstance(row, dict) else None
 
 
-def work(
+def append_results(
     path: Path, function: Callable[..., dict[str, Any]], calls: Sequence[tuple[Any, ...]], jobs: int
 ) -> None:
     """Append the result of each call to a file, in the order in which the calls end.
 
-    The calls run in `jobs` processes, each with one thread for numpy's linear algebra: threads of
-    several processes would only wait for each other.
+    The calls run in `jobs` processes, each with one thread for numpy's linear algebra, because
+    threads of several processes would wait for each other.
     """
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     path.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     spawn, own = get_context("spawn"), (os.getpid(),)
     with (
-        ProcessPoolExecutor(jobs, spawn, initializer=_end_with, initargs=own) as pool,
+        ProcessPoolExecutor(jobs, spawn, initializer=_end_with_parent, initargs=own) as pool,
         path.open("a+", encoding="utf-8") as file,
     ):
-        if torn(path):
+        if is_truncated(path):
             file.write("\n")
-        sent = [pool.submit(function, *call) for call in calls]
-        for number, future in enumerate(as_completed(sent), 1):
+        futures = [pool.submit(function, *call) for call in calls]
+        for number, future in enumerate(as_completed(futures), 1):
             file.write(json.dumps(future.result()) + "\n")
             file.flush()
             minutes = (time.monotonic() - began) / number * (len(calls) - number) / 60
@@ -59,8 +59,8 @@ def work(
         sys.stderr.write("\n")
 
 
-def _end_with(parent: int) -> None:
-    """End this process when its parent has ended: a killed one cannot do it itself."""
+def _end_with_parent(parent: int) -> None:
+    """End this process when its parent has ended; a killed parent cannot end its children."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -70,6 +70,6 @@ def _end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def torn(path: Path) -> bool:
-    """Return whether the last line of the file lacks its end."""
+def is_truncated(path: Path) -> bool:
+    """Return whether the last line of the file lacks its newline."""
     return path.exists() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0

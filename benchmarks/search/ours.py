@@ -1,6 +1,6 @@
-"""Our searches on a game: scheduler, searcher and pick are the real ones, on the simulated pool.
+"""Our searches on a game: real scheduler, searcher and pick on the simulated pool.
 
-Nothing of ours is imported at the top: peers are also played where only they are installed.
+The module imports our packages inside functions, because environments of peers may lack them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,16 +16,17 @@ if TYPE_CHECKING:
     from sweep.testing import CurvePoint
 
 Keys = Mapping[str, Any]
+"""Keys of a spec."""
 OTHERS = "{others}"
-"""Stands, as the value of ``prior``, for all games of the prior but the one that is played."""
+"""Value of ``prior`` that is replaced by all games of the prior except the game that is played."""
 SETTLED = ", settled"
-"""End of the name of a method that is another one with a budget by which it ends itself."""
+"""Suffix of the name of a method that equals another one but ends itself (``budget.settled``)."""
 ASHA: Keys = {"name": "asha", "grace_period": 1, "reduction_factor": 3}
-#: Optuna's model alone, without random proposals beside it.
+#: Optuna's model alone, without random proposals.
 MODEL: Keys = {"name": "tpe", "prior": "none", "random_fraction": 0}
-#: The searcher of a spec that names none, which knows all other games.
+#: Searcher of a spec without one; its prior knows all other games.
 DEFAULT: Keys = {"name": "tpe", "prior": OTHERS}
-#: Method → keys of a spec. In their text ``{game}`` is the game's name.
+#: Method → keys of its spec. ``{game}`` in their values is replaced by the name of the game.
 METHODS: Mapping[str, Keys] = {
     "asha, tpe": {"searcher": MODEL, "scheduler": ASHA, "seeds": 1},
     "asha, tpe, half random": {
@@ -54,21 +55,21 @@ METHODS: Mapping[str, Keys] = {
     },
     "random": {"searcher": "random", "scheduler": "fifo", "seeds": 1},
 }
-#: Kind of a parameter in a table → in a spec.
+#: Kind of a parameter in a table → kind of its domain in a spec.
 KINDS = {"log": "loguniform", "int": "randint", "logint": "lograndint"}
 
 
 def search(
     keys: Keys, play: Play, workers: int, trainings: int, marks: Sequence[float] = ()
 ) -> Iterator[Pick]:
-    """Yield the picks that stand at `marks`, and the last one.
+    """Yield the picks at `marks`, and the last one.
 
     Args:
         keys: keys of the spec.
         play: game with its split seeds.
-        workers: trials at once.
+        workers: number of trials at the same time.
         trainings: budget, in full trainings.
-        marks: numbers of points, ascending, after which a pick is looked at; empty to yield the
+        marks: ascending numbers of points after which the pick is yielded; empty to yield the
             pick after each end of a slice.
 
     Raises:
@@ -79,21 +80,21 @@ def search(
 
     game = play.game
     per_point = game.steps / game.points
-    answering: dict[int, int] = {}
+    rows: dict[int, int] = {}
 
     def row_of(trial: int, config: Settings) -> int:
-        if trial not in answering:
-            answering[trial] = game.nearest(_flat(game, config))
-        return answering[trial]
+        if trial not in rows:
+            rows[trial] = game.nearest(_flat(game, config))
+        return rows[trial]
 
-    def curve(at: "CurvePoint") -> Mapping[str, Any]:
-        row = row_of(at.trial, at.config)
-        value = play.value(row, at.trial, at.seed_index, at.iteration)
+    def curve(point: "CurvePoint") -> Mapping[str, Any]:
+        row = row_of(point.trial, point.config)
+        value = play.value(row, point.trial, point.seed_index, point.iteration)
         return {"score": value, "timesteps_this_iter": per_point}
 
-    course = simulate(spec(keys, game, play.number, trainings), curve, workers)
-    history = History(course.history.objective)
-    for points, records in _parts(course.records, marks):
+    simulation = simulate(spec(keys, game, play.number, trainings), curve, workers)
+    history = History(simulation.history.objective)
+    for points, records in _parts(simulation.records, marks):
         history.extend(records)
         best = history.best
         if best is not None and best.score is not None:
@@ -107,9 +108,9 @@ def search(
 def _parts(
     records: Iterable["Recorded"], marks: Sequence[float]
 ) -> Iterator[tuple[int, list["Recorded"]]]:
-    """Yield the events from mark to mark, each with the number of points up to its end.
+    """Yield parts of the events from mark to mark, each with the points until its end.
 
-    Without marks a part ends with every slice.
+    Without marks, a part ends with every slice.
     """
     from sweep.history.events import Closed
 
@@ -128,20 +129,20 @@ def _parts(
 
 
 def spec(keys: Keys, game: Game, seed: int, trainings: int) -> dict[str, Any]:
-    """The spec of one search that ends after so many full trainings."""
+    """Return the spec of one search with a budget of `trainings` full trainings."""
     from benchmarks.search import prior
 
     space: dict[str, Any] = {
         name: {KINDS.get(parameter.kind, parameter.kind): list(parameter.words)}
         for name, parameter in game.space.items()
     }
-    if OTHERS in str(keys):  # a prior reads our settings
+    if OTHERS in str(keys):  # the prior knows only our names
         for name, expression in prior.our_settings(game.space).items():
             space.setdefault(name, {"value": expression})
     return {
         "metric": "score",
         "mode": "max",
-        "trials": trainings * game.points,  # more than it can begin: the budget ends it
+        "trials": trainings * game.points,  # more than the budget allows
         "space": space,
         "stop": {"training_iteration": game.points},
         "seed": seed,
@@ -150,8 +151,8 @@ def spec(keys: Keys, game: Game, seed: int, trainings: int) -> dict[str, Any]:
     }
 
 
-def refused(keys: Keys, game: Game) -> str:
-    """Why this version of the project cannot search so; empty: it can."""
+def refusal(keys: Keys, game: Game) -> str:
+    """Return the reason why this version refuses the keys; empty if it accepts them."""
     try:
         from sweep.errors import UsageError
     except ImportError as error:
@@ -176,5 +177,5 @@ def _for_game(value: Any, game: Game) -> Any:
 
 
 def _flat(game: Game, config: Settings) -> Settings:
-    """The game's settings out of a trial's, in which dotted names are nested."""
+    """Return the game's settings from those of a trial, in which dotted names are nested."""
     return {name: reduce(getitem, name.split("."), config) for name in game.space}

@@ -1,4 +1,4 @@
-"""Optuna's pruners and its TPE; several seeds a setting as the mean of three, as in rl-zoo."""
+"""Optuna's pruners and its TPE; variants get the mean of three seeds, as in rl-baselines3-zoo."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from benchmarks.search.game import Game, Parameter
-from benchmarks.search.peers import ETA, Best, Kind, Told, Trial, furthest, greatest
+from benchmarks.search.peers import ETA, Best, PeerMethod, Progress, Trial, best_of, best_of_longest
 
 
 class Study:
-    """A study that is asked and told."""
+    """Search by a study of Optuna."""
 
     def __init__(self, pruner: Callable[[Game], Any], seeds: int, game: Game, seed: int) -> None:
         import optuna
@@ -26,7 +26,7 @@ class Study:
         self._pruned = optuna.trial.TrialState.PRUNED
 
     def ask(self) -> Trial:
-        """The next settings."""
+        """Return a trial with the next settings."""
         trial = self._study.ask()
         self._trials[trial.number] = trial
         space = self._game.space
@@ -34,21 +34,21 @@ class Study:
         return Trial(trial.number, settings, seeds=self._seeds)
 
     def tell(self, trial: Trial, point: int, value: float) -> bool:
-        """Report a value; its pruner says whether the trial goes on."""
-        its = self._trials[trial.number]
-        its.report(value, point)
+        """Report a value; return whether the trial continues, by the pruner's decision."""
+        own = self._trials[trial.number]
+        own.report(value, point)
         if point == self._game.points:
-            self._study.tell(its, value)
+            self._study.tell(own, value)
             return False
-        if its.should_prune():
-            self._study.tell(its, state=self._pruned)
+        if own.should_prune():
+            self._study.tell(own, state=self._pruned)
             return False
         return True
 
-    def best(self, told: Mapping[int, Told]) -> Best | None:
-        """As `study.best_trial`: of the completed ones; before there are any, whoever is ahead."""
-        done = {n: its.values[-1] for n, its in told.items() if its.completed}
-        return greatest(done) or furthest(told)
+    def best(self, trials: Mapping[int, Progress]) -> Best | None:
+        """Return the best completed trial, like `study.best_trial`, or the best of the longest."""
+        done = {n: one.values[-1] for n, one in trials.items() if one.is_completed}
+        return best_of(done) or best_of_longest(trials)
 
 
 def _suggest(trial: Any, name: str, parameter: Parameter) -> Any:
@@ -74,7 +74,7 @@ def _halving(_game: Game) -> Any:
 
 
 METHODS = {
-    f"Optuna TPE, {pruner}{', means of 3' if seeds > 1 else ''}": Kind(
+    f"Optuna TPE, {pruner}{', means of 3' if seeds > 1 else ''}": PeerMethod(
         "optuna", partial(Study, make, seeds)
     )
     for pruner, make in (("Hyperband", _hyperband), ("successive halving", _halving))

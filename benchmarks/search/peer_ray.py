@@ -1,4 +1,4 @@
-"""Ray Tune's ASHA with settings at random, as it is used without a search library."""
+"""Ray Tune's ASHA with random settings, its default without a search library."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.search.game import Game
-from benchmarks.search.peers import ETA, Best, Kind, Told, Trial, greatest
+from benchmarks.search.peers import ETA, Best, PeerMethod, Progress, Trial, best_of
 
 
 class Asha:
-    """Its scheduler, asked as its controller asks it."""
+    """Search by Ray Tune's scheduler, called as by its controller."""
 
     def __init__(self, seeds: int, game: Game, seed: int) -> None:
         from ray.tune.schedulers import AsyncHyperBandScheduler
@@ -30,33 +30,35 @@ class Asha:
         self._stops = AsyncHyperBandScheduler.STOP
         self._game, self._seeds = game, seeds
         self._rng = np.random.default_rng(seed)
-        self._asked = 0
+        self._count = 0
 
     def ask(self) -> Trial:
-        """The next settings."""
-        trial = Trial(self._asked, self._game.draw(self._rng), seeds=self._seeds)
-        self._asked += 1
-        self._scheduler.on_trial_add(None, _known(trial))
+        """Return a trial with the next settings."""
+        trial = Trial(self._count, self._game.draw(self._rng), seeds=self._seeds)
+        self._count += 1
+        self._scheduler.on_trial_add(None, _as_ray_trial(trial))
         return trial
 
     def tell(self, trial: Trial, point: int, value: float) -> bool:
-        """Hand over a result; the scheduler says whether the trial goes on."""
+        """Report a result to the scheduler; return whether the trial continues."""
         result = {"training_iteration": point, "score": value}
         if point == self._game.points:
-            self._scheduler.on_trial_complete(None, _known(trial), result)
+            self._scheduler.on_trial_complete(None, _as_ray_trial(trial), result)
             return False
-        return bool(self._scheduler.on_trial_result(None, _known(trial), result) != self._stops)
+        return bool(
+            self._scheduler.on_trial_result(None, _as_ray_trial(trial), result) != self._stops
+        )
 
-    def best(self, told: Mapping[int, Told]) -> Best | None:
-        """As `ResultGrid.get_best_result`: the best last value, however far it came."""
-        return greatest({number: its.values[-1] for number, its in told.items() if its.values})
+    def best(self, trials: Mapping[int, Progress]) -> Best | None:
+        """Return the trial with the best last value, like `ResultGrid.get_best_result`."""
+        return best_of({number: one.values[-1] for number, one in trials.items() if one.values})
 
 
-def _known(trial: Trial) -> Any:
+def _as_ray_trial(trial: Trial) -> Any:
     return SimpleNamespace(trial_id=str(trial.number))
 
 
 METHODS = {
-    f"Ray Tune ASHA{', means of 3' if seeds > 1 else ''}": Kind("ray", partial(Asha, seeds))
+    f"Ray Tune ASHA{', means of 3' if seeds > 1 else ''}": PeerMethod("ray", partial(Asha, seeds))
     for seeds in (1, 3)
 }

@@ -1,6 +1,6 @@
-"""SMAC3's multi-fidelity facade: a forest and Hyperband.
+"""SMAC3's multi-fidelity facade: a random forest and Hyperband.
 
-Its own `n_seeds` above 1 is refused beside budgets, so several seeds are means of three.
+SMAC3 refuses `n_seeds` above 1 together with budgets, so a variant gets the mean of three seeds.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.search.game import Game, Parameter
-from benchmarks.search.peers import ETA, Best, Kind, Told, Trial, furthest
+from benchmarks.search.peers import ETA, Best, PeerMethod, Progress, Trial, best_of_longest
 
 
 class Facade:
-    """The facade, asked and told; a trial of it is one setting, under one seed, to one budget.
+    """Search by SMAC3's facade; each of its trials is one setting with one seed and one budget.
 
-    It begins each from nothing, as the facade knows of no checkpoints.
+    Each trial trains from the beginning, because the facade has no checkpoints.
     """
 
     def __init__(self, seeds: int, game: Game, seed: int) -> None:
@@ -45,37 +45,37 @@ class Facade:
             logging_level=False,
         )
         self._game, self._seeds = game, seeds
-        self._asked: list[Any] = []
+        self._trials: list[Any] = []
         self._settings: dict[Any, int] = {}
 
     def ask(self) -> Trial:
-        """The next settings, or more of earlier ones."""
+        """Return a trial with new settings, or with a larger budget for earlier ones."""
         info = self._facade.ask()
-        self._asked.append(info)
+        self._trials.append(info)
         setting = self._settings.setdefault(info.config, len(self._settings))
         own = self._game.space
         settings = {name: _value(own[name], info.config[name]) for name in own}
-        return Trial(len(self._asked) - 1, settings, self._seeds, setting)
+        return Trial(len(self._trials) - 1, settings, self._seeds, setting)
 
     def tell(self, trial: Trial, point: int, value: float) -> bool:
-        """Hand over the value at the budget that was asked for; nothing before it."""
+        """Report the value at the trial's budget; return True before it."""
         from smac.runhistory.dataclasses import TrialValue
 
-        info = self._asked[trial.number]
+        info = self._trials[trial.number]
         if point < max(1, round(info.budget)):
             return True
         self._facade.tell(info, TrialValue(cost=-value))
         return False
 
-    def best(self, told: Mapping[int, Told]) -> Best | None:
-        """Its incumbent: of the trials of that setting the one that came furthest."""
+    def best(self, trials: Mapping[int, Progress]) -> Best | None:
+        """Return the longest trial of the incumbent's settings."""
         incumbents = self._facade.intensifier.get_incumbents()
-        its = {
-            number: it
-            for number, it in told.items()
-            if it.values and incumbents and self._asked[number].config == incumbents[0]
+        own = {
+            number: one
+            for number, one in trials.items()
+            if one.values and incumbents and self._trials[number].config == incumbents[0]
         }
-        return furthest(its or told)
+        return best_of_longest(own or trials)
 
 
 def _never_called(config: Any, seed: int, budget: float) -> float:
@@ -99,7 +99,7 @@ def _value(parameter: Parameter, chosen: Any) -> Any:
 
 
 METHODS = {
-    f"SMAC3 multi-fidelity{', means of 3' if seeds > 1 else ''}": Kind(
+    f"SMAC3 multi-fidelity{', means of 3' if seeds > 1 else ''}": PeerMethod(
         "smac", partial(Facade, seeds)
     )
     for seeds in (1, 3)

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from benchmarks.search.game import Game, Parameter, Settings
-from benchmarks.search.peers import ETA, Best, Kind, Told, Trial, greatest
+from benchmarks.search.peers import ETA, Best, PeerMethod, Progress, Trial, best_of
 
 
 class Scheduler:
-    """One of its schedulers, asked as its tuner asks it."""
+    """Search by a scheduler of Syne Tune, called as by its tuner."""
 
     def __init__(self, name: str, seeds: int, game: Game, seed: int) -> None:
         from syne_tune.backend import trial_status
@@ -34,24 +34,24 @@ class Scheduler:
         self._trials: list[Any] = []
 
     def ask(self) -> Trial:
-        """The next settings."""
+        """Return a trial with the next settings."""
         config = self._scheduler.suggest().config
-        its = self._make(len(self._trials), config, datetime.now(UTC).replace(tzinfo=None))
-        self._scheduler.on_trial_add(its)
-        self._trials.append(its)
-        return Trial(its.trial_id, _settings(self._game, config), seeds=self._seeds)
+        own = self._make(len(self._trials), config, datetime.now(UTC).replace(tzinfo=None))
+        self._scheduler.on_trial_add(own)
+        self._trials.append(own)
+        return Trial(own.trial_id, _settings(self._game, config), seeds=self._seeds)
 
     def tell(self, trial: Trial, point: int, value: float) -> bool:
-        """Hand over a result; the scheduler says whether the trial goes on."""
-        its, result = self._trials[trial.number], {"score": value, "point": point}
+        """Report a result to the scheduler; return whether the trial continues."""
+        own, result = self._trials[trial.number], {"score": value, "point": point}
         if point == self._game.points:
-            self._scheduler.on_trial_complete(its, result)
+            self._scheduler.on_trial_complete(own, result)
             return False
-        return bool(self._scheduler.on_trial_result(its, result) != self._stop)
+        return bool(self._scheduler.on_trial_result(own, result) != self._stop)
 
-    def best(self, told: Mapping[int, Told]) -> Best | None:
-        """As `Tuner.best_config`: the best value that any trial has ever reported."""
-        return greatest({number: max(its.values) for number, its in told.items() if its.values})
+    def best(self, trials: Mapping[int, Progress]) -> Best | None:
+        """Return the trial with the best value at any point, like `Tuner.best_config`."""
+        return best_of({number: max(one.values) for number, one in trials.items() if one.values})
 
 
 def _domain(parameter: Parameter) -> Any:
@@ -71,7 +71,7 @@ def _settings(game: Game, config: Settings) -> Settings:
 
 
 METHODS = {
-    f"Syne Tune {name}{', means of 3' if seeds > 1 else ''}": Kind(
+    f"Syne Tune {name}{', means of 3' if seeds > 1 else ''}": PeerMethod(
         "syne-tune", partial(Scheduler, name, seeds)
     )
     for name in ("ASHA", "ASHACQR", "ASHABORE")

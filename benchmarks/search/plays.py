@@ -1,34 +1,34 @@
-"""Plays of every method on every game, several times; each one stands in a file when it is done.
+"""Plays of every method on every game, each stored in a file when it ends.
 
-Each line of ``plays.jsonl`` is one search. A search that stands there is not played again, so a
-stopped benchmark continues at the same place, and several machines' files may simply be joined.
+Each line of ``plays.jsonl`` is one search. A search in this file is not played again, so an
+interrupted benchmark continues, and the files of several machines can be concatenated.
 """
 
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.search import game as games
+from benchmarks.search import game as tables
 from benchmarks.search import log, ours, peers
 from benchmarks.search.game import Game, Play
 from benchmarks.search.peers import Pick
 
 Say = Callable[[str], None]
-#: After how many full trainings the recommended setting is looked at: four times an octave.
+#: Numbers of full trainings after which the recommended setting is judged: four per octave.
 LOOKS = tuple(round(2.0 ** (n / 4), 3) for n in range(25))
-#: Trainings that a search may spend.
+#: Budget of a search, in full trainings.
 MOST = 64
 
 
 @dataclass(frozen=True)
 class Match:
-    """One search."""
+    """One search of the benchmark."""
 
     table: str
     """Stem of the table's file."""
@@ -36,33 +36,44 @@ class Match:
     method: str
     workers: int
     play: int
-    """Its number; one number, one split of the seeds, for all methods."""
+    """Number of the play; the same number gives all methods the same split of the seeds."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The plays that were asked for."""
+class Selection:
+    """The plays that a command should make."""
 
     tables: Sequence[Path]
     methods: Mapping[str, ours.Keys]
-    """Ours: keys of a spec by their names; peers are found by their own names."""
+    """Our methods: name → keys of the spec."""
     peers: Sequence[str]
+    """Names of the peers' methods."""
     plays: int
+    """Number of plays of each game."""
     workers: Sequence[int]
+    """Numbers of workers; each is played."""
     trainings: int = MOST
+    """Budget of a search, in full trainings."""
 
 
-def matches(asked: Asked, found: Sequence[tuple[Path, Game]]) -> Iterator[Match]:
-    """Every search, play by play, so that a part of them is of use."""
-    for play in range(asked.plays):
-        for workers in asked.workers:
-            for path, game in found:
-                for method in (*asked.methods, *asked.peers):
+def matches(selection: Selection, games: Sequence[tuple[Path, Game]]) -> Iterator[Match]:
+    """Yield every search, play by play, so that a part of them is already useful."""
+    for play in range(selection.plays):
+        for workers in selection.workers:
+            for path, game in games:
+                for method in (*selection.methods, *selection.peers):
                     yield Match(path.stem, game.name, method, workers, play)
 
 
 def play(match: Match, path: Path, keys: ours.Keys | None, trainings: int) -> dict[str, Any]:
-    """One search; regret, and claim less truth, at every look that its budget reaches."""
+    """Make one search; return its line of the file of plays.
+
+    Args:
+        match: the search.
+        path: file of the table.
+        keys: keys of our spec; None for a method of a peer.
+        trainings: budget, in full trainings.
+    """
     began = time.monotonic()
     game = _game(path, match.game)
     split = Play(game, match.play)
@@ -72,19 +83,19 @@ def play(match: Match, path: Path, keys: ours.Keys | None, trainings: int) -> di
         picks: Iterable[Pick] = ours.search(keys, split, match.workers, trainings, marks)
         by = ""
     else:
-        kind = peers.kinds()[match.method]
-        picks = peers.search(kind.make(game, match.play), split, match.workers, trainings)
-        by = kind.version
-    at, points = _looked(picks, marks)
-    regret = [None if pick is None else round(split.regret(pick.row), 3) for pick in at]
-    excess = [None if pick is None else round(_excess(split, pick), 3) for pick in at]
+        method = peers.methods()[match.method]
+        picks = peers.run_search(method.make(game, match.play), split, match.workers, trainings)
+        by = method.version
+    at_marks, points = _picks_at(picks, marks)
+    regret = [None if pick is None else round(split.regret(pick.row), 3) for pick in at_marks]
+    excess = [None if pick is None else round(_excess(split, pick), 3) for pick in at_marks]
     return {
         **asdict(match),
         "steps": game.steps,
         "by": by,
         "regret": regret,
         "excess": excess,
-        "errors": [None if pick is None else _errors(split, pick) for pick in at],
+        "errors": [None if pick is None else _errors(split, pick) for pick in at_marks],
         "spent": round(points / game.points, 3),
         "seconds": round(time.monotonic() - began, 2),
     }
@@ -96,78 +107,90 @@ def _excess(split: Play, pick: Pick) -> float:
 
 
 def _errors(split: Play, pick: Pick) -> float | None:
-    """Return the distance of the claim from the truth in standard errors, of both together.
+    """Return the distance of the claim from the truth, in standard errors of the difference.
 
-    Returns None if the search names no error.
+    Returns None if the search states no error.
     """
     if pick.error is None:
         return None
-    error = math.hypot(pick.error, split.doubt(pick.row))
+    error = math.hypot(pick.error, split.standard_error(pick.row))
     return round(abs(pick.claim - split.truth(pick.row)) / error, 3) if error else None
 
 
-def _looked(picks: Iterable[Pick], marks: Sequence[float]) -> tuple[list[Pick | None], float]:
-    """The newest pick that so many points had paid for, None: there was none yet; and all points.
+def _picks_at(picks: Iterable[Pick], marks: Sequence[float]) -> tuple[list[Pick | None], float]:
+    """Return the newest pick at each mark, None before the first pick, and the points used.
 
-    A search that ends itself keeps its last pick.
+    If a search ends itself, its last pick is that of all later marks.
     """
-    seen: list[Pick | None] = [None] * len(marks)
+    newest: list[Pick | None] = [None] * len(marks)
     points = 0.0
     for pick in picks:
         points = min(float(pick.points), marks[-1])
         first = int(np.searchsorted(marks, pick.points))
         if first == len(marks):
             break
-        seen[first:] = [pick] * (len(marks) - first)
-    return seen, points
+        newest[first:] = [pick] * (len(marks) - first)
+    return newest, points
 
 
 @cache
 def _games(path: Path) -> Mapping[str, Game]:
-    return {game.name: game for game in games.load(path)}
+    return {game.name: game for game in tables.load(path)}
 
 
 def _game(path: Path, name: str) -> Game:
     return _games(path)[name]
 
 
-def available(asked: Asked, found: Sequence[tuple[Path, Game]], say: Say) -> Asked:
-    """Return the part of `asked` that can be played here; names everything else by `say`."""
-    kinds, own, others = peers.kinds(), {}, []
-    game = found[0][1]
-    for method, keys in asked.methods.items():
-        if why := ours.refused(keys, game):
-            say(f"{method} is skipped: {why}")
+def available(selection: Selection, game: Game, say: Say) -> Selection:
+    """Return the part of a selection that can be played here; `say` gets a line for each other.
+
+    Args:
+        selection: the plays.
+        game: any game, to try the methods.
+        say: prints a line.
+    """
+    methods, own, others = peers.methods(), {}, []
+    for method, keys in selection.methods.items():
+        if reason := ours.refusal(keys, game):
+            say(f"{method} is skipped: {reason}")
         else:
             own[method] = keys
-    for method in asked.peers:
-        if why := peers.absent(kinds[method], game):
-            say(f"{method} is skipped: {why}")
+    for method in selection.peers:
+        if reason := peers.obstacle(methods[method], game):
+            say(f"{method} is skipped: {reason}")
         else:
             others.append(method)
-    return Asked(asked.tables, own, others, asked.plays, asked.workers, asked.trainings)
+    return replace(selection, methods=own, peers=others)
 
 
-def run(asked: Asked, path: Path, jobs: int, say: Say) -> None:
-    """Play what the file of plays does not have yet."""
-    found = [(file, game) for file in asked.tables for game in _games(file).values()]
-    if not found:
+def run(selection: Selection, path: Path, jobs: int, say: Say) -> None:
+    """Play the searches that the file of plays does not contain.
+
+    Args:
+        selection: the plays.
+        path: the file of plays.
+        jobs: number of searches at the same time.
+        say: prints a line.
+    """
+    games = [(file, game) for file in selection.tables for game in _games(file).values()]
+    if not games:
         say("there is no table to play; name one with --table FILE")
         return
-    asked = available(asked, found, say)
+    selection = available(selection, games[0][1], say)
     done = {_key(row) for row in log.read(path)}
-    paths = {(file.stem, game.name): file for file, game in found}
-    left = [match for match in matches(asked, found) if match not in done]
+    paths = {(file.stem, game.name): file for file, game in games}
+    left = [match for match in matches(selection, games) if match not in done]
     calls = [
         (
             match,
             paths[match.table, match.game],
-            asked.methods.get(match.method),
-            asked.trainings,
+            selection.methods.get(match.method),
+            selection.trainings,
         )
         for match in left
     ]
-    log.work(path, play, calls, jobs)
+    log.append_results(path, play, calls, jobs)
 
 
 def _key(row: Mapping[str, Any]) -> Match:

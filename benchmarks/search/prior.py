@@ -1,10 +1,10 @@
-"""Make the file of what other games have shown, from tables of learning curves.
+"""Create the file of the searchers' prior from tables of learning curves.
 
     python -m benchmarks.search.prior FILE.npz [FILE.npz …]
 
-A table's settings become coordinates, and its scores the share of settings that each one beats. The
-file replaces the one in the package. Its games are named as in the tables, or by the environment
-that a table names.
+Settings of a table are converted to coordinates, and its scores to the share of settings that each
+one beats. The file replaces that of the package. A game is named by its environment if the table
+has one, otherwise as in the table.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from sweep.searchers._shared.prior import games
 from sweep.searchers._shared.prior.games import COLUMNS, FILE
 from sweep.space.expressions import Expression
 
-#: Setting of a trainable → the settings of tables that say the same, and our value of each.
+#: Our setting → name in a table of the same setting → expression of our value.
 READ_AS: Mapping[str, Mapping[str, str]] = {
     "lr": {"learning_rate": "learning_rate"},
     "gamma": {"one_minus_gamma": "1 - one_minus_gamma"},
@@ -41,9 +41,10 @@ READ_AS: Mapping[str, Mapping[str, str]] = {
 
 
 def our_settings(names: Collection[str]) -> dict[str, str]:
-    """Return the settings of ours that a table with these `names` has under other names.
+    """Return our setting → expression, for settings that a table has under other names.
 
-    Each is an expression over the table's settings.
+    Args:
+        names: names of the settings of a table, which the expressions may use.
     """
     return {
         ours: expression
@@ -54,7 +55,7 @@ def our_settings(names: Collection[str]) -> dict[str, str]:
 
 
 def other_games(game: str, trainable: str) -> list[str]:
-    """Return the trainable's games in the package, but for those that are `game` by any name."""
+    """Return the trainable's games in the package, except `game` under any name."""
     plain = game.lower().replace("_", "").replace("-", "")
     return [
         f"{trainable}/{other.name}"
@@ -64,10 +65,12 @@ def other_games(game: str, trainable: str) -> list[str]:
 
 
 def main() -> None:
-    """Read a table and write the package's file."""
+    """Read the tables and write the file of the package."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("tables", type=Path, nargs="+", help="files of learning curves")
-    parser.add_argument("--out", type=Path, default=Path(games.__file__).with_name(FILE))
+    parser.add_argument(
+        "--out", type=Path, default=Path(games.__file__).with_name(FILE), help="file"
+    )
     arguments = parser.parse_args()
     made: dict[str, NDArray[Any]] = {}
     for path in arguments.tables:
@@ -101,13 +104,13 @@ def _game(table: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any
 
 
 def _column(values: NDArray[Any]) -> list[Any]:
-    """Return the values of a setting; those of text stand as JSON."""
-    found: list[Any] = values.tolist()
-    return [json.loads(value) for value in found] if values.dtype.kind == "U" else found
+    """Return the values of a setting; text is JSON."""
+    raw: list[Any] = values.tolist()
+    return [json.loads(value) for value in raw] if values.dtype.kind == "U" else raw
 
 
 def _value(key: str, ours: Mapping[str, str], row: Mapping[str, Any]) -> Any:
-    """Return our value of a setting in a row. Returns NaN if the table does not tell."""
+    """Return our value of a setting in a row. Returns NaN if the table lacks the setting."""
     if key in ours:
         return Expression(ours[key]).evaluate(row)
     return row.get(key, np.nan)

@@ -1,11 +1,11 @@
-"""Measure how good the settings are that the prior chooses on games that it has not seen.
+"""Measure the quality of settings that the prior chooses for games that it has not seen.
 
     python -m benchmarks.search.prior_check TABLE.npz [TABLE.npz …]
 
-Prints a line for each game of the tables: of `DRAWN` random settings of the game, the prior chooses
-the one that it expects to be the best; the line has the mean share of the game's settings that its
-choice beats (0.5 is chance), and the rank correlation of expectation and truth. The prior learns
-from the package's games, without those that are the same game under any name.
+The program prints a line for each game of the tables. The prior chooses from `DRAWN` random
+settings of the game the one with the best expected score. The line contains the mean share of the
+game's settings that the choice beats (0.5 for random choices), and the rank correlation of expected
+and true scores. The prior uses the package's games, without the same game under any name.
 """
 
 import argparse
@@ -27,11 +27,11 @@ from sweep.space.expressions import Expression
 DRAWN, CHOICES = 24, 1000
 
 
-class Checked(NamedTuple):
-    """The prior on one game."""
+class Check(NamedTuple):
+    """Quality of the prior on one game."""
 
     game: str
-    learnt_from: int
+    other_games: int
     """Number of other games."""
     beaten: float
     """Mean share of the game's settings that the prior's choice beats."""
@@ -39,8 +39,11 @@ class Checked(NamedTuple):
     """Rank correlation of expected and true scores."""
 
 
-def check(game: Game) -> Checked | None:
-    """Return how the prior does on a game, or None if it knows no other game of its trainable."""
+def check(game: Game) -> Check | None:
+    """Return the quality of the prior on a game.
+
+    Returns None if the package has no other game of the same trainable.
+    """
     names = {name.split("/")[1] for name in prior.other_games(game.name, game.algorithm)}
     others = [one for one in games.known(game.algorithm) if one.name in names]
     if not others:
@@ -54,11 +57,11 @@ def check(game: Game) -> Checked | None:
         for drawn in (stream.choice(len(rows), min(DRAWN, len(rows))) for _ in range(CHOICES))
     ]
     correlation = float(np.corrcoef(_ranks(expected), beaten)[0, 1])
-    return Checked(game.name, len(others), float(np.mean(chosen)), correlation)
+    return Check(game.name, len(others), float(np.mean(chosen)), correlation)
 
 
 def _ranks(values: Array) -> Array:
-    """Return the share of values that each of them exceeds; equal ones have the same rank."""
+    """Return the share of values that each value exceeds; equal values have the same rank."""
     least = np.searchsorted(np.sort(values), values, "left")
     most = np.searchsorted(np.sort(values), values, "right") - 1
     ranks: Array = (least + most) / 2 / (len(values) - 1)
@@ -66,7 +69,7 @@ def _ranks(values: Array) -> Array:
 
 
 def _our_settings(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table's settings together with those of ours that say the same."""
+    """Return a table's settings together with their equivalents under our names."""
     present = {name: value for name, value in row.items() if value is not None}
     derived = prior.our_settings(present)
     return present | {name: Expression(text).evaluate(present) for name, text in derived.items()}
@@ -75,12 +78,12 @@ def _our_settings(row: Mapping[str, Any]) -> dict[str, Any]:
 def lines(paths: list[Path]) -> Iterator[str]:
     """Yield the lines of the table, the header first, and a last one with the means."""
     yield f"{'game':<28} games  beaten  correlation"
-    found = [checked for path in paths for game in tables.load(path) if (checked := check(game))]
-    for one in found:
-        yield f"{one.game:<28} {one.learnt_from:5}  {one.beaten:6.2f}  {one.correlation:+11.2f}"
-    if found:
-        beaten = float(np.mean([one.beaten for one in found]))
-        correlation = float(np.mean([one.correlation for one in found]))
+    results = [result for path in paths for game in tables.load(path) if (result := check(game))]
+    for one in results:
+        yield f"{one.game:<28} {one.other_games:5}  {one.beaten:6.2f}  {one.correlation:+11.2f}"
+    if results:
+        beaten = float(np.mean([one.beaten for one in results]))
+        correlation = float(np.mean([one.correlation for one in results]))
         yield f"{'mean':<28} {'':5}  {beaten:6.2f}  {correlation:+11.2f}"
 
 

@@ -20,32 +20,32 @@ from benchmarks.search.figures import (
 
 RESULTS = Path(__file__).with_name("results.json")
 PAGE = Path(__file__).parents[2] / "docs" / "search.md"
-#: Plays from which on an interval says something.
+#: Number of plays from which on the page states a verdict.
 LEAST_PLAYS = 10
 
 
 def write(figures: Figures, results: Path, page: Path) -> None:
-    """Keep the figures, and make the page and its picture anew."""
+    """Write the figures, the page and its picture."""
     results.write_text(_compact(figures), encoding="utf-8")
     page.write_text(text(figures), encoding="utf-8")
     draw(figures, page.with_suffix(".svg"))
 
 
 def _compact(figures: Figures) -> str:
-    """JSON with a line for each game."""
+    """Return the figures as JSON, with a line for each game."""
     games = ",\n".join(json.dumps(game) for game in figures["games"])
     rest = {key: value for key, value in figures.items() if key != "games"}
     return f'{json.dumps(rest)[:-1]}, "games": [\n{games}\n]}}\n'
 
 
 def read(results: Path = RESULTS) -> dict[str, Any]:
-    """The figures of the last run."""
-    found: dict[str, Any] = json.loads(results.read_text("utf-8"))
-    return found
+    """Return the figures of the last run."""
+    figures: dict[str, Any] = json.loads(results.read_text("utf-8"))
+    return figures
 
 
 def text(figures: Figures) -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join(_page(figures)) + "\n"
 
 
@@ -69,7 +69,7 @@ def _page(figures: Figures) -> Iterator[str]:
     if any("within" in found for game in its for found in game["methods"].values()):
         yield from ("", *_WITHIN.splitlines(), "")
         yield from _by_game(its, _within)
-    yield from _ended(games)
+    yield from _savings(games)
     yield from ("", *_HOW.format(peers=_peers(figures)).splitlines())
     yield from ("", "## Each game, with one worker", "")
     for game in _with(games, 1):
@@ -94,8 +94,8 @@ def _answer(games: Sequence[Figures], looks: Sequence[float]) -> Iterator[str]:
     )
 
 
-def _ended(games: Sequence[Figures]) -> Iterator[str]:
-    """Searches that end themselves, beside the same ones that go on."""
+def _savings(games: Sequence[Figures]) -> Iterator[str]:
+    """Yield the section of searches that end themselves, compared with those that continue."""
     rows = [(game, *one) for game in games for one in game.get("settled", {}).items()]
     if not rows:
         return
@@ -103,8 +103,8 @@ def _ended(games: Sequence[Figures]) -> Iterator[str]:
     yield "| game | workers | method | steps saved | regret added |"
     yield "| --- | --- | --- | --- | --- |"
     for game, method, (saved, more) in rows:
-        where = f"{game['game']} | {game['workers']}"
-        yield f"| {where} | **{method}** | {saved:.0%} | {more:+.1f} |"
+        cells = f"{game['game']} | {game['workers']}"
+        yield f"| {cells} | **{method}** | {saved:.0%} | {more:+.1f} |"
     saved, more = np.mean([found for _, _, found in rows], axis=0)
     yield f"| mean | | | {saved:.0%} | {more:+.1f} |"
 
@@ -128,7 +128,7 @@ def _workers(workers: int) -> str:
 
 
 def _methods(game: Figures) -> list[str]:
-    """Ours first, each in the order of its name."""
+    """Return the names of the methods in alphabetical order, ours first."""
     return sorted(game["methods"], key=lambda method: (not is_ours(method), method))
 
 
@@ -136,22 +136,22 @@ def _bold(method: str) -> str:
     return f"**{method}**" if is_ours(method) else method
 
 
-def _looked(figures: Figures, looks: Sequence[float]) -> list[int]:
-    """Places of the looks that the page shows, as far as a game was played."""
+def _shown_looks(figures: Figures, looks: Sequence[float]) -> list[int]:
+    """Return the indices of the looks that the page shows, up to the end of the plays."""
     width = len(next(iter(figures["methods"].values()))["regret"][0])
     return [place for place, look in enumerate(looks[:width]) if look in SHOWN]
 
 
 def _regrets(game: Figures, looks: Sequence[float]) -> Iterator[str]:
-    places = _looked(game, looks)
+    places = _shown_looks(game, looks)
     steps = f"{game['steps']:,} steps a training"
     yield f"**{game['game']}** ({game['table']}), {steps}, {_plays([game])}:"
     yield ""
     yield "| | " + " | ".join(f"{looks[place]:.0f}" for place in places) + " |"
     yield "| --- |" + " --- |" * len(places)
     for method in _methods(game):
-        middle, low, high = game["methods"][method]["regret"]
-        cells = [f"{middle[p]:.0f} ({low[p]:.0f} to {high[p]:.0f})" for p in places]
+        median, low, high = game["methods"][method]["regret"]
+        cells = [f"{median[p]:.0f} ({low[p]:.0f} to {high[p]:.0f})" for p in places]
         yield f"| {_bold(method)} | " + " | ".join(cells) + " |"
     yield ""
 
@@ -193,8 +193,8 @@ def _within(found: Figures | None) -> str:
 def _reached(found: Figures | None) -> str:
     if not found or "reached" not in found:
         return "-"
-    middle, low, high = ("never" if n is None else f"{n:.3g}" for n in found["reached"])
-    return f"{middle} ({low} to {high})"
+    median, low, high = ("never" if n is None else f"{n:.3g}" for n in found["reached"])
+    return f"{median} ({low} to {high})"
 
 
 def _verdicts(games: Sequence[Figures]) -> Iterator[str]:
@@ -203,11 +203,11 @@ def _verdicts(games: Sequence[Figures]) -> Iterator[str]:
     for game in games:
         beside = game["beside"]
         for method in [MAIN] if MAIN in beside else beside:
-            peer, middle, low, high = beside[method]
+            peer, median, low, high = beside[method]
             verdict = "**lost**" if low > 0 else "**won**" if high < 0 else "even"
             if game["plays"] < LEAST_PLAYS:
                 verdict = "too few plays"
-            difference = f"{middle:+.1f} ({low:+.1f} to {high:+.1f})"
+            difference = f"{median:+.1f} ({low:+.1f} to {high:+.1f})"
             yield (
                 f"| {game['game']} | {game['workers']} | **{method}** | {peer} | "
                 f"{difference} | {verdict} |"
@@ -215,7 +215,7 @@ def _verdicts(games: Sequence[Figures]) -> Iterator[str]:
 
 
 def draw(figures: Figures, picture: Path) -> None:
-    """Regret against trainings, mean over games; one panel for each number of workers."""
+    """Draw the regret over trainings, mean over games; one panel per number of workers."""
     import matplotlib as mpl
 
     mpl.use("agg")

@@ -1,11 +1,10 @@
-"""Tables of our own trainers' learning curves, with our own keys: ``tables/NAME.npz``.
+"""Create tables of learning curves of our own trainers: ``tables/NAME.npz``.
 
     python -m benchmarks.search.trained ppo-cartpole dqn-cartpole sac-pendulum --jobs 8
 
-Every setting is trained under every seed to the end, for hours of CPU. Each finished training
-stands in ``NAME.jsonl`` at once, so a command that was stopped, or has more settings or seeds,
-continues there; the table is written when all are there. `benchmarks.search.game` says what it
-holds.
+Every setting is trained with every seed to the end, for hours of CPU. Each finished training is
+appended to ``NAME.jsonl``, so a command that was interrupted, or has more settings or seeds,
+continues. The table is written at the end. `benchmarks.search.game` describes its contents.
 """
 
 import argparse
@@ -23,9 +22,9 @@ from benchmarks.search import log
 from benchmarks.search.game import Parameter
 
 TABLES = Path(__file__).with_name("tables")
-#: Settings of one Latin hypercube.
+#: Number of settings of one Latin hypercube.
 BLOCK = 48
-#: Name → [kind, low, high] or [choice, values], as a table writes it.
+#: Name → [kind, low, high] or [choice, values], as in a table.
 RawSpace = Mapping[str, list[Any]]
 PPO: RawSpace = {
     "lr": ["log", 1e-5, 3e-2],
@@ -67,14 +66,15 @@ SAC: RawSpace = {
 
 @dataclass(frozen=True)
 class Task:
-    """The training behind one table."""
+    """The trainings of one table."""
 
     algorithm: str
     env: str
     space: RawSpace
     steps: int
-    """Environment steps of one training at least."""
+    """Environment steps of one training, at least."""
     base: Mapping[str, Any]
+    """Settings that are the same for all trainings."""
 
 
 ON_POLICY = {"num_envs_per_worker": 8, "rollout_fragment_length": 64}
@@ -88,20 +88,20 @@ TASKS: Mapping[str, Task] = {
 
 @dataclass(frozen=True)
 class Size:
-    """The extent of the training behind a table."""
+    """Numbers of trainings, points and steps of a table."""
 
     settings: int = 96
     seeds: int = 8
     points: int = 27
     steps: int | None = None
-    """Environment steps of one training; None: those of the task."""
+    """Environment steps of one training; None for those of the task."""
     episodes: int = 16
-    """Greedy episodes after each point; four times as many judge the end."""
+    """Number of greedy episodes after each point; at the end four times as many."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training."""
+    """One training of a table."""
 
     name: str
     setting: int
@@ -113,21 +113,24 @@ class Run:
 
 
 def settings(task: Task, size: Size) -> list[dict[str, Any]]:
-    """The settings of a table: Latin hypercubes over the space, one for every 48 settings.
+    """Return the settings of a table: Latin hypercubes over the space, of `BLOCK` settings each.
 
-    So a table of more settings also has those of a smaller one, which need no training again.
+    A larger table contains the settings of a smaller one, which need not be trained again.
     """
     space = {name: Parameter.parse(list(raw)) for name, raw in task.space.items()}
     cubes = range(math.ceil(size.settings / BLOCK))
-    places = np.concatenate([qmc.LatinHypercube(len(space), rng=n).random(BLOCK) for n in cubes])
+    positions = np.concatenate([qmc.LatinHypercube(len(space), rng=n).random(BLOCK) for n in cubes])
     return [
-        {name: one.at(place) for (name, one), place in zip(space.items(), row, strict=True)}
-        for row in places[: size.settings]
+        {
+            name: one.value_at(position)
+            for (name, one), position in zip(space.items(), row, strict=True)
+        }
+        for row in positions[: size.settings]
     ]
 
 
 def train(run: Run, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The curve of one training of the `chosen` settings, and its end."""
+    """Train with the `chosen` settings; return the line with the curve and the final score."""
     import torch
 
     from sweep.plugins import find_trainable
@@ -156,14 +159,14 @@ def train(run: Run, chosen: Mapping[str, Any]) -> dict[str, Any]:
             result = trainer.train()
             evals.append(_finite(result["evaluation"]["episode_reward_mean"]))
             steps = int(result["timesteps_total"])
-        played = trainer.play(4 * run.episodes, seed=rng.integer(seed, "end"))
-        final = _finite(np.mean([episode["episode_reward"] for episode in played]))
-    except ArithmeticError:  # it diverged: the rest is unknown
+        episodes = trainer.play(4 * run.episodes, seed=rng.integer(seed, "end"))
+        final = _finite(np.mean([episode["episode_reward"] for episode in episodes]))
+    except ArithmeticError:  # the training diverged; later values are unknown
         final = None
     finally:
         trainer.stop()
-    whole = [*evals, *[None] * (run.points - len(evals))]
-    return {**vars(run), "evals": whole, "final": final, "steps": steps}
+    curve = [*evals, *[None] * (run.points - len(evals))]
+    return {**vars(run), "evals": curve, "final": final, "steps": steps}
 
 
 def _finite(value: Any) -> float | None:
@@ -172,7 +175,7 @@ def _finite(value: Any) -> float | None:
 
 
 def runs(name: str, size: Size) -> Iterator[Run]:
-    """Every training of a table, seed by seed."""
+    """Yield every training of a table, seed by seed."""
     timesteps = max(1, round((size.steps or TASKS[name].steps) / size.points))
     for seed in range(size.seeds):
         for setting in range(size.settings):
@@ -180,10 +183,10 @@ def runs(name: str, size: Size) -> Iterator[Run]:
 
 
 def train_all(name: str, size: Size, path: Path, jobs: int) -> None:
-    """Train what the file of trainings does not have yet."""
-    done, its = {_key(row) for row in log.read(path)}, settings(TASKS[name], size)
-    left = [(run, its[run.setting]) for run in runs(name, size) if run not in done]
-    log.work(path, train, left, jobs)
+    """Make the trainings that the file does not contain, `jobs` at the same time."""
+    done, rows = {_key(row) for row in log.read(path)}, settings(TASKS[name], size)
+    left = [(run, rows[run.setting]) for run in runs(name, size) if run not in done]
+    log.append_results(path, train, left, jobs)
 
 
 def _key(row: Mapping[str, Any]) -> Run:
@@ -191,27 +194,29 @@ def _key(row: Mapping[str, Any]) -> Run:
 
 
 def write(name: str, size: Size, path: Path, out: Path) -> None:
-    """The table of the trainings in a file."""
+    """Write the table of the trainings in the file `path` to `out`."""
     task, rows = TASKS[name], {_key(row): row for row in log.read(path)}
     shape = (size.settings, size.seeds)
-    found: list[list[dict[str, Any]]] = [[] for _ in range(size.settings)]
+    lines: list[list[dict[str, Any]]] = [[] for _ in range(size.settings)]
     for run in runs(name, size):
-        found[run.setting].append(rows[run])
-    evals = np.array([[row["evals"] for row in line] for line in found], np.float32)
-    final = np.array([[row["final"] for row in line] for line in found], np.float32)
+        lines[run.setting].append(rows[run])
+    evals = np.array([[row["evals"] for row in line] for line in lines], np.float32)
+    final = np.array([[row["final"] for row in line] for line in lines], np.float32)
     arrays: dict[str, Any] = {
         "space": json.dumps(task.space),
         "algorithm": task.algorithm,
         "env": task.env,
-        "steps": np.array(max(row["steps"] for line in found for row in line)),
+        "steps": np.array(max(row["steps"] for line in lines for row in line)),
         "evals": evals.reshape(*shape, size.points),
         "final": final.reshape(shape),
     }
-    its = settings(task, size)
+    table = settings(task, size)
     for key, (kind, *_) in task.space.items():
-        values = [one[key] for one in its]
-        text = kind == "choice" and not all(isinstance(value, int | float) for value in values)
-        column = [json.dumps(value) for value in values] if text else np.array(values, np.float32)
+        values = [one[key] for one in table]
+        is_text = kind == "choice" and not all(isinstance(value, int | float) for value in values)
+        column = (
+            [json.dumps(value) for value in values] if is_text else np.array(values, np.float32)
+        )
         arrays[f"hp/{key}"] = np.array(column)
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("wb") as file:
@@ -219,21 +224,25 @@ def write(name: str, size: Size, path: Path, out: Path) -> None:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.search.trained")
     parser.add_argument("names", nargs="+", choices=list(TASKS), metavar="NAME")
-    parser.add_argument("--settings", type=int, default=Size.settings)
+    parser.add_argument("--settings", type=int, default=Size.settings, help="rows")
     parser.add_argument("--seeds", type=int, default=Size.seeds)
     parser.add_argument("--points", type=int, default=Size.points)
-    parser.add_argument("--steps", type=int, help="of one training; as a rule, the task's")
-    parser.add_argument("--episodes", type=int, default=Size.episodes, help="after each point")
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument(
+        "--steps", type=int, help="environment steps of one training; by default the task's"
+    )
+    parser.add_argument(
+        "--episodes", type=int, default=Size.episodes, help="episodes after each point"
+    )
+    parser.add_argument("--jobs", type=int, default=2, help="trainings at the same time")
     parser.add_argument("--out", type=Path, default=TABLES)
-    asked = parser.parse_args(words)
-    size = Size(asked.settings, asked.seeds, asked.points, asked.steps, asked.episodes)
-    for name in asked.names:
-        path = asked.out / f"{name}.jsonl"
-        train_all(name, size, path, asked.jobs)
+    options = parser.parse_args(words)
+    size = Size(options.settings, options.seeds, options.points, options.steps, options.episodes)
+    for name in options.names:
+        path = options.out / f"{name}.jsonl"
+        train_all(name, size, path, options.jobs)
         write(name, size, path, path.with_suffix(".npz"))
 
 

@@ -1,4 +1,4 @@
-"""Live sweeps are judged by fresh seeds, and the page says what was played."""
+"""Tests of live sweeps: fresh seeds judge them, and the page has the results."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ def line(**changes: Any) -> dict[str, Any]:
 
 def test_the_page_says_what_was_played() -> None:
     page = live.PAGE.read_text("utf-8")
-    assert live.renewed(page, log.read(live.LINES)) == page
+    assert live.insert_table(page, log.read(live.LINES)) == page
 
 
 def test_the_worth_of_a_pick_is_its_mean_under_fresh_seeds() -> None:

@@ -1,4 +1,4 @@
-"""The comparison of searches: tables are played as they say, and the page says what was played."""
+"""Tests of the comparison of searches: tables, plays, figures and the page."""
 
 import itertools
 import json
@@ -30,7 +30,7 @@ from benchmarks.search import (
 )
 from benchmarks.search.__main__ import main
 from benchmarks.search.game import ABSENT, Game, Parameter, Play
-from benchmarks.search.peers import Best, Told, Trial
+from benchmarks.search.peers import Best, Progress, Trial
 from sweep.searchers._shared.prior import games
 from tests.support.waiting import wait_until
 
@@ -112,7 +112,7 @@ def test_what_diverged_counts_as_the_least_value_of_the_table(tmp_path: Path) ->
             r"toy: ValueError: 6 settings, evals .* and final \(2, 4\)",
         ),
         ({"space": json.dumps({"gone": ["uniform", 0, 1]})}, "toy: KeyError: 'toy/hp/gone'"),
-        ({"final": np.ones((SETTINGS, SEEDS))}, "settings are all worth the same"),
+        ({"final": np.ones((SETTINGS, SEEDS))}, "all its settings have the same score"),
         ({"evals": np.ones((6, 1, 2)), "final": np.ones((6, 1))}, "one seed; expected two or more"),
     ],
 )
@@ -128,13 +128,13 @@ def test_places_and_values_of_a_parameter_are_inverse() -> None:
     for raw in (*trained.PPO.values(), *trained.DQN.values(), *trained.SAC.values()):
         parameter = Parameter.parse(list(raw))
         for place in (0.0, 0.3, 0.999):
-            value = parameter.at(place)
+            value = parameter.value_at(place)
             if parameter.kind == "choice":
                 assert value in parameter.words
             else:
                 assert parameter.words[0] <= value <= parameter.words[1]
             if parameter.kind in ("log", "uniform"):
-                assert parameter.place(value) == pytest.approx(place, abs=1e-9)
+                assert parameter.position_of(value) == pytest.approx(place, abs=1e-9)
 
 
 def test_seeds_that_judge_are_never_seen(toy: Game) -> None:
@@ -178,8 +178,8 @@ def test_the_name_of_the_game_is_filled_in_and_keys_that_are_refused_are_a_word(
     assert ours.spec(keys, toy, 0, 2)["searcher"]["prior"] == "without-toy.npz"
     said: list[str] = []
     methods = {"wrong": {"schedular": "asha"}, "right": {"searcher": "random"}}
-    asked = plays.Asked((), methods, list(peers.kinds()), 1, [1])
-    left = plays.available(asked, [(Path("t"), toy)], said.append)
+    selection = plays.Selection((), methods, list(peers.methods()), 1, [1])
+    left = plays.available(selection, toy, said.append)
     assert list(left.methods) == ["right"]
     assert said[0].startswith("wrong is skipped: ")
     assert "schedular" in said[0]
@@ -188,13 +188,13 @@ def test_the_name_of_the_game_is_filled_in_and_keys_that_are_refused_are_a_word(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", peers.kinds())
+@pytest.mark.parametrize("method", peers.methods())
 def test_a_peer_is_asked_and_told_until_its_budget_is_used_up(method: str, toy: Game) -> None:
-    kind = peers.kinds()[method]
-    if why := peers.absent(kind, toy):
-        pytest.skip(why)
+    kind = peers.methods()[method]
+    if reason := peers.obstacle(kind, toy):
+        pytest.skip(reason)
     for workers in (1, 3):
-        picks = list(peers.search(kind.make(toy, 1), Play(toy, 1), workers, 6))
+        picks = list(peers.run_search(kind.make(toy, 1), Play(toy, 1), workers, 6))
         assert 6 * POINTS <= picks[-1].points < 6 * POINTS + 3
         assert picks[-1].row >= 2
 
@@ -216,20 +216,22 @@ class OneByOne:
         self.told.append((trial.number, point))
         return point < 2
 
-    def best(self, told: Mapping[int, Told]) -> Best | None:
-        return peers.furthest(told)
+    def best(self, told: Mapping[int, Progress]) -> Best | None:
+        return peers.best_of_longest(told)
 
 
 def test_workers_train_at_once_and_each_seed_is_paid_for(toy: Game) -> None:
     made = OneByOne(toy, 1)
-    assert [pick.points for pick in peers.search(made, Play(toy, 0), 1, 10)] == list(range(1, 13))
+    assert [pick.points for pick in peers.run_search(made, Play(toy, 0), 1, 10)] == list(
+        range(1, 13)
+    )
     assert made.told == [(n, point) for n in range(6) for point in (1, 2)]
     made = OneByOne(toy, 3)
-    picks = list(peers.search(made, Play(toy, 0), 2, 10))
+    picks = list(peers.run_search(made, Play(toy, 0), 2, 10))
     assert [pick.points for pick in picks] == list(range(3, 39, 3))
     assert made.told[:4] == [(0, 1), (1, 1), (0, 2), (1, 2)]
     assert picks[-1].row == 5
-    assert len(list(peers.search(OneByOne(toy, 1), Play(toy, 0), 1, 1))) == POINTS
+    assert len(list(peers.run_search(OneByOne(toy, 1), Play(toy, 0), 1, 1))) == POINTS
 
 
 # ---- figures ------------------------------------------------------------------------------------
@@ -307,10 +309,10 @@ def test_what_is_reached_must_also_be_kept() -> None:
 
 def test_the_newest_pick_that_was_paid_for_is_looked_at() -> None:
     picks = [peers.Pick(points, points, 0.0) for points in (2, 3, 5, 9, 50)]
-    seen, points = plays._looked(picks, [1, 2, 4, 5, 8, 16])
+    seen, points = plays._picks_at(picks, [1, 2, 4, 5, 8, 16])
     assert [pick and pick.points for pick in seen] == [None, 2, 3, 5, 5, 9]
     assert points == 16
-    assert plays._looked(picks[:2], [1, 2, 4, 5, 8, 16])[1] == 3
+    assert plays._picks_at(picks[:2], [1, 2, 4, 5, 8, 16])[1] == 3
 
 
 def test_a_search_that_ends_itself_is_shown_beside_the_one_that_goes_on() -> None:
@@ -341,13 +343,13 @@ def test_claims_are_held_against_their_errors_and_those_of_the_judges() -> None:
 def test_picks_at_marks_are_those_that_stand_after_all_ends_of_slices(toy: Game) -> None:
     marks = [look * toy.points for look in plays.LOOKS if look <= 4]
     keys, play = ours.METHODS["asha, random"], Play(toy, 0)
-    every = plays._looked(ours.search(keys, play, 2, 4), marks)
-    assert plays._looked(ours.search(keys, play, 2, 4, marks), marks)[0] == every[0]
+    every = plays._picks_at(ours.search(keys, play, 2, 4), marks)
+    assert plays._picks_at(ours.search(keys, play, 2, 4, marks), marks)[0] == every[0]
     picks = [pick for pick in every[0] if pick is not None and pick.error is not None]
     assert picks
     for pick in picks:
         assert pick.error is not None
-        error = math.hypot(pick.error, play.doubt(pick.row))
+        error = math.hypot(pick.error, play.standard_error(pick.row))
         assert plays._errors(play, pick) == round(abs(pick.claim - play.truth(pick.row)) / error, 3)
 
 
@@ -510,7 +512,7 @@ def test_the_searches_of_a_killed_benchmark_end_with_it(tmp_path: Path) -> None:
     code = (
         "from pathlib import Path; from benchmarks.search import log; "
         "from tests.benchmarks.test_search import wait_for_ever; "
-        f"log.work(Path({str(out)!r}), wait_for_ever, [({str(marker)!r},)], 1)"
+        f"log.append_results(Path({str(out)!r}), wait_for_ever, [({str(marker)!r},)], 1)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code])
     wait_until(lambda: marker.exists() and marker.read_text() != "")
