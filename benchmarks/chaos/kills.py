@@ -85,7 +85,7 @@ def campaign(
     reference, length = straight(kind)
     with scratch() as root:
         sweep = Sweep(root / "killed", KINDS[kind])
-        course = _killed_to_the_end(sweep, victim, stream, length)
+        course = kill_to_the_end(sweep, victim, stream, length)
         refuse(
             sweep,
             [*_wrong_on_the_way(sweep, victim, course), *oracle.wrongs(sweep.folder, reference)],
@@ -107,16 +107,32 @@ def refuse(sweep: Sweep, wrong: list[str]) -> None:
         raise Failed(f"{'; '.join(wrong[:5])} (kept in {kept})")
 
 
-def _killed_to_the_end(
-    sweep: Sweep, victim: Victim, stream: np.random.Generator, length: int
+def kill_to_the_end(
+    sweep: Sweep,
+    victim: Victim,
+    stream: np.random.Generator,
+    length: int,
+    latest_s: float = LATEST_S,
 ) -> Course:
+    """Run a sweep to its end, and kill `victim` up to `KILLS` times on the way.
+
+    Args:
+        sweep: the sweep, not started yet.
+        victim: process to kill.
+        stream: source of the instants of the kills.
+        length: number of steps of the sweep without kills.
+        latest_s: longest time from the step at which a kill is due to the kill, in seconds.
+
+    Raises:
+        Failed: the last driver ended with an error, or there was nothing to kill.
+    """
     course, due = Course(), 0
     sweep.start()
     while (left := KILLS - len(course.kills)) > 0:
         passed = max(due, len(sweep.steps()))
         # Among the steps that are left: those of other workers go on.
         due = passed + int(stream.integers(0, max((length - passed) // (left + 1), 1)))
-        wait = float(stream.uniform(0.0, LATEST_S))
+        wait = float(stream.uniform(0.0, latest_s))
         if not sweep.await_steps(due) or (pid := _choose(sweep, victim, stream, wait)) is None:
             break
         course.kills.append(Kill(pid, sweep.kill(victim, pid)))

@@ -10,6 +10,7 @@ from benchmarks.chaos import (
     full_disk,
     hostile_input,
     kill_cluster,
+    kill_lanes,
     kill_server,
     kills,
     mlflow_faults,
@@ -108,6 +109,15 @@ PARTS = (
         100,
         "kill -9 of a rollout worker of a trainer",
         _KILLED,
+    ),
+    Part(
+        "kill_lanes",
+        kill_lanes.run,
+        60,
+        "kill -9 of a sweep whose trials are lanes of one program: its driver or the process of "
+        "the lanes",
+        "{kills} kills of {cases} sweeps, {lost} slices lost with the process of the lanes; all "
+        "gone within {gone_s} s",
     ),
     Part(
         "kill_server",

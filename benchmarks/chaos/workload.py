@@ -85,6 +85,31 @@ TRAINERS = {
     "ppo": _ROLLOUTS.format(recreate="true"),
     "ppo without replacement": _ROLLOUTS.format(recreate="false"),
 }
+#: A small sweep whose trials can be lanes of one program.
+LANES = """
+name: demo
+trainable: ppo
+metric: episode_reward_mean
+mode: max
+config:
+  env: CartPole-v1
+  num_envs_per_worker: 4
+  rollout_fragment_length: 64
+  timesteps_per_iteration: 2048
+  sgd_minibatch_size: 64
+  model: {hidden: [8]}
+  log_sys_usage: false
+space: {lr: {loguniform: [1e-4, 1e-1]}, num_sgd_iter: {randint: [1, 4]}}
+stop: {training_iteration: 27}
+searcher: {name: random, prior: none}
+scheduler: {name: asha, grace_period: 3, reduction_factor: 3}
+checkpoint: {every: 2}
+deterministic: {batch: 4}
+limits: {max_failures: 100}
+trackers: []
+seed: 7
+trials: 18
+"""
 KINDS = {**SEARCHES, **TRAINERS}
 
 

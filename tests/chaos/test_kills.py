@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chaos import kill_cluster, kill_server, kills, partitions
+from benchmarks.chaos import kill_cluster, kill_lanes, kill_server, kills, partitions
 from benchmarks.chaos.store_cases import Cases
 from benchmarks.chaos.victims import Victim
 from benchmarks.chaos.workload import SEARCHES
@@ -21,6 +21,18 @@ def test_a_sweep_that_is_killed_again_and_again_is_the_one_that_nobody_killed(
     assert kills.run(tmp_path, count, 0, victim) == 0
     lines = Cases(tmp_path, f"kill_{victim}").done.values()
     assert [line["kills"] for line in lines] == [kills.KILLS] * (count // kills.KILLS)
+
+
+@pytest.mark.slow
+def test_a_sweep_of_lanes_that_is_killed_again_and_again_is_the_one_that_nobody_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jax")
+    monkeypatch.setattr(kill_lanes, "_TURNS", (Victim.WORKER,))
+    assert kill_lanes.run(tmp_path, 1, 0) == 0
+    (line,) = Cases(tmp_path, "kill_lanes").done.values()
+    assert line["kills"] > 0
+    assert line["lost"] > 0
 
 
 @pytest.mark.slow
