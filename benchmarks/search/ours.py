@@ -29,11 +29,6 @@ DEFAULT: Keys = {"name": "tpe", "prior": OTHERS}
 #: Method → keys of its spec. ``{game}`` in their values is replaced by the name of the game.
 METHODS: Mapping[str, Keys] = {
     "asha, tpe": {"searcher": MODEL, "scheduler": ASHA, "seeds": 1},
-    "asha, tpe, half random": {
-        "searcher": {**MODEL, "random_fraction": 0.5},
-        "scheduler": ASHA,
-        "seeds": 1,
-    },
     "asha, random": {"searcher": "random", "scheduler": ASHA, "seeds": 1},
     "asha, random, prior": {
         "searcher": {**DEFAULT, "name": "random"},

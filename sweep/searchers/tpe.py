@@ -25,8 +25,9 @@ from trainables.core import rng
 
 #: Options that Optuna's sampler does not have.
 OURS = {*PriorOptions.model_fields, "random_fraction", "window"}
-#: Default fraction of random proposals with a scheduler that has rungs.
-RANDOM_WITH_RUNGS = 0.5
+#: Default fraction of random proposals with a scheduler that has rungs: the model proposes many
+#: settings that are almost the same, and the luckiest of them take the places at the next rung.
+RANDOM_WITH_RUNGS = 0.85
 
 
 class Options(PriorOptions):
@@ -54,9 +55,9 @@ class Options(PriorOptions):
         None,
         ge=0,
         le=1,
-        description="Fraction of proposals that are drawn at random after the start. By default a "
-        "half with a scheduler that has rungs, where the first lucky trials would decide "
-        "everything, else 0.",
+        description="Fraction of proposals that are drawn at random after the start. By default "
+        "0.85 with a scheduler that has rungs, where settings that resemble each other would take "
+        "all places at the next rung, else 0.",
     )
     window: int | None = Field(
         200,

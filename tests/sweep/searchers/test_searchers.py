@@ -355,6 +355,10 @@ def test_cmaes_divides_by_nothing_in_its_smallest_generations() -> None:
     assert len(Search("cmaes", {"x": {"uniform": [0, 1]}}, options=least).run(9).proposals) == 9
 
 
+#: Options of tpe with which its model makes half of the proposals, of few trials.
+MODELLED = {"window": 50, "random_fraction": 0.5}
+
+
 def test_tpe_models_the_best_tenth_and_the_newest_of_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -379,7 +383,7 @@ def test_tpe_models_the_best_tenth_and_the_newest_of_the_others(
         return suggest(request, sampler, known)
 
     monkeypatch.setattr(study, "suggest", noted)
-    Search("tpe", MIXED, slots=3, options={"window": 50}).run(130)
+    Search("tpe", MIXED, slots=3, options=MODELLED).run(130)
     for number, known in modelled.items():
         assert known == sorted(known)
         if number > 50:
@@ -390,20 +394,21 @@ def test_tpe_models_the_best_tenth_and_the_newest_of_the_others(
 
 
 def test_tpe_proposes_what_optunas_own_sampler_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = keys(Search("tpe", MIXED, slots=3).run(40).proposals)
+    ours = keys(Search("tpe", MIXED, slots=3, options=MODELLED).run(40).proposals)
     monkeypatch.delattr(tpe._Sampler, "infer_relative_search_space")
-    assert keys(Search("tpe", MIXED, slots=3).run(40).proposals) == ours
+    assert keys(Search("tpe", MIXED, slots=3, options=MODELLED).run(40).proposals) == ours
 
 
 def test_tpe_with_a_window_proposes_the_same_after_every_resume() -> None:
-    straight = Search("tpe", MIXED, slots=3, options={"window": 50}).run(100)
-    made = Search("tpe", MIXED, slots=3, options={"window": 50})
+    straight = Search("tpe", MIXED, slots=3, options=MODELLED).run(100)
+    made = Search("tpe", MIXED, slots=3, options=MODELLED)
     for end in (40, 55, 70, 73, 100):
         made.run(end, finish=end == 100)
         if end < 100:
-            made = Search("tpe", MIXED, slots=3, options={"window": 50}, records=made.records)
+            made = Search("tpe", MIXED, slots=3, options=MODELLED, records=made.records)
     assert keys(made.proposals) == keys(straight.proposals)
-    everything = Search("tpe", MIXED, slots=3).run(100)
+    without = {**MODELLED, "window": None}
+    everything = Search("tpe", MIXED, slots=3, options=without).run(100)
     assert keys(everything.proposals)[:51] == keys(straight.proposals)[:51]
     assert keys(everything.proposals) != keys(straight.proposals)
 
@@ -416,7 +421,7 @@ def test_tpe_is_handed_its_options() -> None:
 
 @pytest.mark.parametrize(
     ("levels", "options", "share"),
-    [(LEVELS, {}, 0.5), ((), {}, 0.0), (LEVELS, {"random_fraction": 0.2}, 0.2)],
+    [(LEVELS, {}, 0.85), ((), {}, 0.0), (LEVELS, {"random_fraction": 0.2}, 0.2)],
 )
 def test_beside_the_model_of_tpe_a_share_of_proposals_is_random(
     levels: tuple[float, ...], options: dict[str, float], share: float
