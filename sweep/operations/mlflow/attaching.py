@@ -23,6 +23,9 @@ VARIABLE = "SWEEP_ATTACH"
 PATIENCE_S = 60.0
 #: Seconds during which an unreachable server is tried again before a page opens.
 PAGE_PATIENCE_S = 20.0
+#: Seconds during which the file of a root is made before its first page opens. A release of MLflow
+#: whose tables are not shipped takes many seconds for them, and without them there is no page.
+FIRST_PATIENCE_S = 120.0
 #: Niceness of a background process, so that it does not slow down the user's next command.
 NICENESS = 10
 #: Background processes that may still run.
@@ -99,7 +102,8 @@ def send_for_page(root: Path, name: str | None, say: Callable[[str], None]) -> N
             if "mlflow" not in here.spec.trackers or not here.uri_is_own:
                 continue
             if sync.count_missing_events(here)["mlflow"][1]:
-                sync.send(folder, say, PAGE_PATIENCE_S)
+                is_first = here.tracking_uri is None and not folder.mlflow.exists()
+                sync.send(folder, say, FIRST_PATIENCE_S if is_first else PAGE_PATIENCE_S)
             if _is_ready(here):
                 due.append(folder)
         except SweepLocked:

@@ -19,6 +19,7 @@ from sweep.ledger.folder import Folder
 from sweep.operations.mlflow import attaching, attachments
 from sweep.operations.mlflow.page import Page
 from sweep.operations.trained import Choice, restored
+from sweep.trackers._shared import mlflow_store
 from sweep.trackers._shared.mlflow_store import StoredRun, open_client, store_url
 from tests.support import processes, sweeps
 from tests.support.command_line import Here, environment, write_spec
@@ -144,6 +145,18 @@ def test_ui_sends_rows_and_report_of_a_driver_that_was_killed_before_it_sent_any
     before = report(here.root)
     assert here("ui", "demo", "--port", free_port())[0] == 0
     assert report(here.root) == before
+
+
+@pytest.mark.slow
+def test_the_first_page_waits_until_mlflows_file_is_made(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a release of MLflow whose tables are not shipped; no server is waited for here."""
+    sweeps.run(sweeps.make(here.root, trackers=["mlflow"]))
+    monkeypatch.setattr(Page, "serve", lambda _page, _show: 0)
+    monkeypatch.setattr(attaching, "PAGE_PATIENCE_S", 0.0)
+    monkeypatch.setattr(mlflow_store, "TABLES", Path(os.devnull))
+    assert here("ui", "--port", free_port())[0] == 0
 
 
 def test_ui_opens_beside_a_driver_and_where_something_cannot_be_sent(
