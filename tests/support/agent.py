@@ -64,5 +64,9 @@ def connected(root: Path, *words: object) -> Iterator[Agent]:
     log = root.parent / "server.log"
     with log.open("a") as errors, start_blocking_portal() as portal:
         client = Client(stdio_client(parameters, errlog=errors))
-        with portal.wrap_async_context_manager(client):
+        open_client = portal.wrap_async_context_manager(client)
+        open_client.__enter__()
+        try:
             yield Agent(portal, client, log)
+        finally:  # a failure of the block would be wrapped in groups
+            open_client.__exit__(None, None, None)

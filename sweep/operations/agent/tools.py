@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sweep.errors import BadConfig, Source, UnknownName
+from sweep.errors import BadConfig, Source, SweepError, UnknownName
 from sweep.ledger.folder import Folder, free_name
 from sweep.ledger.requests import Answer, Verb
 from sweep.operations import control_client
@@ -230,13 +230,20 @@ class Toolbox:
             rows = [_pick(overview.overview(sweep, time.time()), _STATUS) for sweep in sweeps]
             specs = sorted(self.allowed.files)
             unread = {"unreadable": problems} if problems else {}
-            return {"sweeps": rows, **unread, "specs": specs, **_left(self.allowed.left())}
+            return {"sweeps": rows, **unread, "specs": specs, **self._left_if_known()}
         folder = self.allowed.find(arguments.name)
         sweep = lookup.read(folder, curves=False)
         notes = progress.NewestNotes().read(folder, sweep.history)
         data = overview.status(sweep, notes, time.time())
         rows = [_pick(row, _RUNNING) for row in data["running"]]
-        return {**_pick(data, _STATUS), "running": rows, **_left(self.allowed.left())}
+        return {**_pick(data, _STATUS), "running": rows, **self._left_if_known()}
+
+    def _left_if_known(self) -> Data:
+        """Return what is left of the permission, or why the ledgers do not tell."""
+        try:
+            return _left(self.allowed.left())
+        except SweepError as error:
+            return {"left": {"unknown": str(error)}}
 
     def results(self, arguments: OfResults) -> Data:
         """List the best trials of a sweep with scores and settings."""

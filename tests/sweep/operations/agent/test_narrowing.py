@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sweep.errors import Source, UsageError
 from sweep.operations.agent.narrowing import Narrowing, narrowed
@@ -152,3 +154,48 @@ def test_whatever_is_outside_of_the_space_is_refused_in_one_line(
     assert message in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
     assert len(str(refused.value)) < 500
+
+
+VALUES = st.one_of(
+    st.sampled_from([0.001, 1e-4, 0.1, 0.2, 0.5, 1, 3, 9, 16, 64, -1.0, 2.0, "cnn", "mlp", "relu"]),
+    st.sampled_from(
+        [[64, 64], "small", "large", "a", "c", 10**400, float("nan"), None, True, "x:Y"]
+    ),
+    st.recursive(
+        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text()),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=5,
+    ),
+)
+LISTS = st.lists(VALUES, max_size=4)
+WISHES = st.one_of(
+    st.fixed_dictionaries({"among": LISTS}), st.fixed_dictionaries({"between": LISTS}), VALUES
+)
+NAMES = st.sampled_from(
+    [
+        "lr",
+        "clip",
+        "n",
+        "noise",
+        "act",
+        "net",
+        "size",
+        "game",
+        "deep.width",
+        "half",
+        "deep",
+        "",
+        "env",
+    ]
+)
+
+
+@given(st.dictionaries(NAMES, WISHES, max_size=3), st.integers(0, 10))
+def test_no_wish_leads_out_of_the_space(wishes: dict[str, Any], seed: int) -> None:
+    domains = whole().space
+    try:
+        point = smaller(wishes).space.draw(seed)
+    except UsageError:
+        return
+    assert all(domains.role(name).contains(value) for name, value in point.searched.items())
+    assert point.settings.keys() <= domains.parameters.keys()

@@ -334,6 +334,22 @@ def test_a_command_that_refuses_a_sweep_is_quoted_and_leaves_nothing(root: Path)
     assert not list(root.glob(".agent/*.log"))
 
 
+def test_a_damaged_sweep_starts_no_other_and_hides_none(root: Path) -> None:
+    """What a damaged ledger used is unknown, so nothing more may be used."""
+    for name in ("mine", "lost"):
+        sweeps.make(root, name=name, trackers=[])
+    (root / ".agent").mkdir()
+    (root / ".agent" / "lost.log").touch()
+    Folder(root, "lost").ledger.write_bytes(b"no ledger" * 999)
+    with connected(root, write_spec(root.parent), "--trials", 3) as agent:
+        answer = agent("status")
+        assert [row["name"] for row in answer["sweeps"]] == ["mine"]
+        assert answer["unreadable"][0].startswith("lost: ")
+        assert "is no readable ledger" in answer["left"]["unknown"]
+        assert agent("status", name="mine")["wanted"] == 9
+        assert "is no readable ledger" in agent.refused("run", spec="demo")
+
+
 # ---- the process itself -----------------------------------------------------------------------
 
 
