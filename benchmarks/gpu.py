@@ -1,0 +1,154 @@
+"""Trials as lanes on this machine's device: their speed, and whole sweeps from the shell.
+
+    python -m benchmarks.gpu --out gpu.json
+
+Takes about four minutes on one GPU, and runs on a CPU too. The machine needs this project with JAX
+for its device (`jax[cuda12]` for NVIDIA), and nothing else. The figures are those of wall time:
+
+lanes   environment steps per second of PPO on CartPole, updates included, at 1 to 1,024 lanes, and
+        the seconds of the first iteration, in which the program is compiled
+sweeps  a sweep from the shell to its table: seconds, the driver's share of them in CPU time, trials
+        with a curve, and damages of the ledger; once with an empty cache of programs, once again
+
+Each figure is written to the file as soon as it is known.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks import lanes
+from sweep import load
+from sweep.ledger.folder import Folder
+from sweep.operations import ledger_check
+from trainables.algorithms.ppo import PPO
+from trainables.core.devices import device_name
+from trainables.trainable import TrialContext
+
+#: Name of each sweep → its space and its options of `sweep run`.
+SWEEPS = {
+    "cartpole, 512 lanes": ("cartpole_lanes", ("--trials", "512", "--jobs", "512")),
+    "pendulum, 500 trials": ("pendulum_ppo", ("--trials", "500")),
+}
+_POLL_S = 0.1
+
+
+def lane_speed(count: int, seconds: float) -> dict[str, float]:
+    """Return the speed of PPO on CartPole in `count` lanes.
+
+    Args:
+        count: number of lanes.
+        seconds: wall time of the measurement, after the first iteration.
+
+    Returns:
+        ``steps_per_s`` of all lanes together, and ``first_iteration_s``.
+    """
+    trainers = [PPO({**lanes.CONFIG, "lanes": count}, TrialContext(seed=n)) for n in range(count)]
+    began = time.perf_counter()
+    lanes.train_lanes(trainers)
+    first = time.perf_counter() - began
+    speed = lanes.measure_speed(lambda: lanes.train_lanes(trainers), seconds)
+    for one in trainers:
+        one.stop()
+    return {"steps_per_s": round(speed.per_s), "first_iteration_s": round(first, 2)}
+
+
+def sweep_from_shell(space: str, options: Sequence[str], cache: Path) -> dict[str, Any]:
+    """Run a sweep in lanes as a user would, and return its figures.
+
+    Args:
+        space: name of a shipped space, or the path of a file.
+        options: options of `sweep run` besides ``--pool stack``.
+        cache: folder for compiled programs.
+    """
+    with tempfile.TemporaryDirectory() as root:
+        words = [sys.executable, "-m", "sweep", "run", space, "--name", "lanes", "--pool", "stack"]
+        environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(Path.cwd())}
+        output = Path(root) / "output"
+        began = time.perf_counter()
+        with output.open("wb") as written:
+            process = psutil.Popen(
+                [*words, *options], cwd=root, env=environment, stdout=written, stderr=written
+            )
+            cpu_s = _await_end(process)
+        wall_s = time.perf_counter() - began
+        found: dict[str, Any] = {
+            "exit_code": process.returncode,
+            "wall_s": round(wall_s, 2),
+            "driver_cpu_s": round(cpu_s, 2),
+            "driver_share": round(cpu_s / wall_s, 3),
+        }
+        if process.returncode:
+            return {**found, "output": output.read_text("utf-8", "replace")[-2000:]}
+        folder = Folder(Path(root) / "sweeps", "lanes")
+        result = load("lanes", root=Path(root) / "sweeps")
+        return {
+            **found,
+            "steps": int(result.results()["steps"].sum()),
+            "trials": len(result.trials),
+            "trials_with_curve": int(result.curves()["trial"].nunique()),
+            "damages": [str(damage) for damage in ledger_check.check(folder.ledger)],
+        }
+
+
+def _await_end(process: psutil.Popen) -> float:
+    """Wait for the end of a process, and return its CPU time in seconds, without its children."""
+    spent = 0.0
+    while True:
+        try:
+            process.wait(timeout=_POLL_S)
+        except (psutil.TimeoutExpired, subprocess.TimeoutExpired):
+            times = process.cpu_times()
+            spent = times.user + times.system
+        else:
+            return spent
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure everything, and write the file after each figure."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu")
+    parser.add_argument("--out", type=Path, required=True, help="file of JSON to write")
+    parser.add_argument("--lanes", type=int, nargs="*", default=[1, 64, 512, 1024])
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement of lanes")
+    parser.add_argument(
+        "--sweep",
+        action="append",
+        metavar="WORDS",
+        help="space and options of `sweep run`, instead of the two sweeps",
+    )
+    options = parser.parse_args(words)
+    sweeps = SWEEPS
+    if options.sweep is not None:
+        asked = [line.split() for line in options.sweep]
+        sweeps = {" ".join(line): (line[0], tuple(line[1:])) for line in asked}
+    figures: dict[str, Any] = {"device": device_name(), "lanes": {}, "sweeps": {}}
+    for count in options.lanes:
+        sys.stderr.write(f"{count} lanes\n")
+        figures["lanes"][str(count)] = lane_speed(count, options.seconds)
+        _write(options.out, figures)
+    with tempfile.TemporaryDirectory() as cache:
+        for name, (space, more) in sweeps.items():
+            for state in ("compiling", "programs cached"):
+                sys.stderr.write(f"{name}, {state}\n")
+                found = sweep_from_shell(space, more, Path(cache))
+                figures["sweeps"][f"{name}, {state}"] = found
+                _write(options.out, figures)
+    sys.stdout.write(json.dumps(figures, indent=2) + "\n")
+
+
+def _write(path: Path, figures: dict[str, Any]) -> None:
+    """Write the figures so far."""
+    path.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
