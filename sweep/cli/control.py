@@ -1,5 +1,6 @@
 """Commands that send a request to a driver, and `mcp`, which lets a language model do so."""
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -187,4 +188,6 @@ def mcp_(
     allowed = Permission.of(spaces, root, trials, budget, jobs)
     from sweep.operations.agent import server, tools
 
+    if sys.stdin is not None and sys.stdin.isatty():
+        options.say("a client of a model starts this command (docs/mcp.md); Ctrl-C ends it")
     server.serve(tools.Toolbox(allowed))

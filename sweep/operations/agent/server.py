@@ -6,6 +6,7 @@ standard error, so whatever else is printed goes there.
 
 import functools
 import json
+import signal
 import traceback
 from collections.abc import Sequence
 from typing import Any
@@ -28,7 +29,9 @@ best and explain. To search more closely, run again with narrow."""
 
 
 def serve(box: Toolbox) -> None:
-    """Answer calls until standard input ends."""
+    """Answer calls until standard input ends; Ctrl-C ends the process."""
+    # Python's own handler would wait for the thread that reads standard input.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     anyio.run(_serve, box)
 
 

@@ -403,6 +403,24 @@ def test_standard_output_holds_messages_only_whatever_arrives_and_ends_with_the_
     assert "internal error" not in err
 
 
+def test_ctrl_c_ends_a_server_that_waits_for_input(root: Path) -> None:
+    process = greeted(root, write_spec(root.parent), "--trials", 1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == -signal.SIGINT
+
+
+def test_a_person_who_types_the_command_reads_what_it_is_for(root: Path) -> None:
+    own, its = os.openpty()
+    words = write_spec(root.parent), "--trials", 1
+    process = start("mcp", *words, cwd=root.parent, stdin=its)
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    os.close(own)
+    os.close(its)
+    assert line == "sweep: a client of a model starts this command (docs/mcp.md); Ctrl-C ends it\n"
+    process.wait(timeout=60)  # its terminal is gone
+
+
 @pytest.mark.slow
 def test_a_sweep_outlives_the_kill_of_the_servers_whole_group(root: Path) -> None:
     """As clients end servers that do not end by themselves."""
