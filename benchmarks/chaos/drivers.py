@@ -1,10 +1,10 @@
-"""Two commands start at one moment: one runs the sweep, the other is code 3 and says who does.
+"""Two simultaneous commands: one runs the sweep, the other ends with code 3 and names the first.
 
     python -m benchmarks.chaos.drivers [--out DIR] [--rounds N] [--seed S]
 
-A round is one race of one of the `KINDS`, in turn. Two processes, which have everything imported,
-begin some milliseconds apart, drawn by chance; whoever wins trains until the loser has ended. Other
-machines are played: another name, another kernel, locks that are not shared, short leases.
+A round is one race; the `KINDS` of races alternate. Two processes, which have imported all modules,
+start a random time of some milliseconds apart; the winner trains until the loser has ended. Other
+machines are simulated by another name, another kernel, separate locks and short leases.
 """
 
 import contextlib
@@ -34,14 +34,14 @@ from tests.support.other_machine import become
 from trainables import Trainable
 from trainables.core import rng
 
-#: What races: two `sweep run` of one name; two `sweep resume`, of a sweep that was never driven,
-#: whose driver was killed here, on two machines, and there after the driver on a third one died.
+#: Kinds of races: two `sweep run` of one name; or two `sweep resume` of a new sweep, of one whose
+#: driver was killed, of one on two machines, and of one on two whose driver on a third one died.
 KINDS = ("run", "resume", "killed", "machines", "a machine died")
-#: Seconds between the two starts at most.
+#: Seconds between the two starts, at most.
 APART_S = 0.02
-#: Seconds that everything may take.
+#: Time limit of all waiting, in seconds.
 LIMIT_S = 120.0
-#: Seconds without a sign of life after which a machine is dead, by kind; only the last one waits.
+#: Kind → seconds without a sign of life after which a machine counts as dead.
 LEASES_S: Mapping[str, float] = {"machines": 60.0, "a machine died": 1.0}
 RENEW_S = 0.05
 
@@ -61,25 +61,25 @@ trackers: []
 
 
 class Waits(Trainable):
-    """Trains until a file appears."""
+    """Trainable whose step waits for a file."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Remember the file."""
+        """Store the path of the file."""
         self.release = Path(config["release"])
 
     def step(self) -> dict[str, Any]:
-        """Wait for it."""
+        """Wait for the file, and return a result."""
         deadline = time.monotonic() + LIMIT_S
         while not self.release.exists() and time.monotonic() < deadline:
             time.sleep(0.002)
         return {"loss": 0.0}
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Nothing stays."""
+        """Return an empty state."""
         return {}
 
     def load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Nothing comes back."""
+        """Ignore the state, which is empty."""
 
 
 # ---- the processes ------------------------------------------------------------------------------
@@ -87,44 +87,48 @@ class Waits(Trainable):
 
 @dataclass(frozen=True)
 class Start:
-    """The message to a racer."""
+    """Order to a racer."""
 
     words: tuple[str, ...]
+    """Arguments of the command."""
     at: float
-    """When it begins, on the monotonic clock."""
+    """Time of the start on the monotonic clock, in seconds."""
     machine: str
-    """The one that it plays; empty: this one."""
+    """Name of the simulated machine; empty for this one."""
     lease_s: float
+    """Seconds after which a simulated machine counts as dead."""
 
 
 @dataclass(frozen=True)
 class End:
-    """The answer of a racer."""
+    """Answer of a racer."""
 
     code: int
-    said: str
+    """Exit code of the command."""
+    output: str
+    """Its standard error."""
 
 
 def _race(orders: Connection) -> None:
-    """A racer's life: it runs each command that it is told, at the moment that it is told."""
+    """Run each ordered command at its time, until the order None."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     from sweep.ledger import folder, hold, lease
 
-    alone = (lease.this_host, folder.LOCK, hold.LEASE_S, hold.RENEW_S)
+    defaults = (lease.this_host, folder.LOCK, hold.LEASE_S, hold.RENEW_S)
     while (start := orders.recv()) is not None:
-        lease.this_host, folder.LOCK, hold.LEASE_S, hold.RENEW_S = alone
+        lease.this_host, folder.LOCK, hold.LEASE_S, hold.RENEW_S = defaults
         if start.machine:
             become(start.machine, start.lease_s, RENEW_S)
-        said = io.StringIO()
-        with contextlib.redirect_stderr(said):
+        output = io.StringIO()
+        with contextlib.redirect_stderr(output):
             while time.monotonic() < start.at:
                 time.sleep(0)
             code = cli.main(start.words)
-        orders.send(End(code, said.getvalue()))
+        orders.send(End(code, output.getvalue()))
 
 
 class Racers:
-    """Two processes that race as often as they are told."""
+    """Two processes that race repeatedly."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -141,12 +145,12 @@ class Racers:
             self._processes.append(process)
 
     def race(self, starts: tuple[Start, Start], release: Path) -> list[End]:
-        """Return the ends of both; the file `release` is made when the first one has ended."""
+        """Race, create the file `release` when one process has ended, and return both answers."""
         for line, start in zip(self.lines, starts, strict=True):
             line.send(start)
         try:
             if not wait(self.lines, LIMIT_S):
-                raise Failed("both run it, or neither ends")
+                raise Failed("both run the sweep, or neither ends")
         finally:
             release.touch()
         ends = []
@@ -157,7 +161,7 @@ class Racers:
         return ends
 
     def close(self) -> None:
-        """End them."""
+        """End both processes."""
         for line in self.lines:
             with contextlib.suppress(OSError):
                 line.send(None)
@@ -171,7 +175,7 @@ class Racers:
 
 @contextlib.contextmanager
 def racers() -> Iterator[Racers]:
-    """Two processes that are ready to race."""
+    """Provide two processes that are ready to race."""
     both = Racers()
     try:
         yield both
@@ -180,7 +184,14 @@ def racers() -> Iterator[Racers]:
 
 
 def race(both: Racers, root: Path, kind: str, apart_s: float) -> dict[str, Any]:
-    """One race; `apart_s` is how much later the second one starts, or the first."""
+    """Make one race and judge it; return its figures.
+
+    Args:
+        both: the two processes.
+        root: empty folder.
+        kind: one of `KINDS`.
+        apart_s: delay of the second process; if negative, of the first.
+    """
     folder, release = Folder(root / "sweeps", "demo"), root / "release"
     text = SPEC.format(name="demo", release=release)
     if kind == "run":
@@ -191,7 +202,7 @@ def race(both: Racers, root: Path, kind: str, apart_s: float) -> dict[str, Any]:
         spec = specs.parse(text, "race")
         creating.create(folder, resolving.resolve(spec, (), new=True), text)
         words = ("resume", "demo")
-        _before(folder, kind)
+        _set_previous_driver(folder, kind)
     words = (*words, "--pool", "inline", "--root", str(folder.root))
     machines = ("a", "b") if kind in LEASES_S else ("", "")
     began = time.monotonic() + 0.05
@@ -202,8 +213,8 @@ def race(both: Racers, root: Path, kind: str, apart_s: float) -> dict[str, Any]:
     return _judge(folder, both, both.race((starts[0], starts[1]), release), machines)
 
 
-def _before(folder: Folder, kind: str) -> None:
-    """Leave behind what the driver before them left."""
+def _set_previous_driver(folder: Folder, kind: str) -> None:
+    """Write the lease that a previous driver would have left."""
     values = {
         "killed": "pid = 999999999",
         "machines": "host = NULL",
@@ -211,21 +222,21 @@ def _before(folder: Folder, kind: str) -> None:
     }
     if kind in values:
         with contextlib.closing(sqlite3.connect(folder.ledger)) as database, database:
-            database.execute(f"UPDATE lease SET {values[kind]}")  # noqa: S608 of ours
+            database.execute(f"UPDATE lease SET {values[kind]}")  # noqa: S608 our own values
 
 
 def _judge(
     folder: Folder, both: Racers, ends: list[End], machines: tuple[str, str]
 ) -> dict[str, Any]:
-    """Raise Failed unless one ran it and the other says who."""
+    """Raise Failed unless one process ran the sweep and the other named it."""
     codes = [end.code for end in ends]
     if sorted(codes) != [0, 3]:
-        raise Failed(f"they ended with {codes}: {[end.said for end in ends]}")
+        raise Failed(f"exit codes {codes}: {[end.output for end in ends]}")
     winner = codes.index(0)
-    said = ends[1 - winner].said.splitlines()
-    who = f"process {both.pids[winner]} on {machines[winner]}"
-    if "demo is active elsewhere: " not in said[-1] or who not in said[-1]:
-        raise Failed(f"the loser does not say that {who} runs it: {said}")
+    lines = ends[1 - winner].output.splitlines()
+    name = f"process {both.pids[winner]} on {machines[winner]}"
+    if "demo is active elsewhere: " not in lines[-1] or name not in lines[-1]:
+        raise Failed(f"the loser does not name {name}: {lines}")
     if damages := ledger_check.check(folder.ledger):
         raise Failed(f"the ledger: {damages}")
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
@@ -233,14 +244,14 @@ def _judge(
         history = reading.history(ledger)
     terms = [event for event in events if isinstance(event, TermBegan)]
     if [event.pid for event in terms] != [both.pids[winner]] or history.ended != "finished":
-        raise Failed(f"it was begun by {terms} and {history.ended}")
+        raise Failed(f"its terms: {terms}; its end: {history.ended}")
     if [trial.status for trial in history.trials] != [Status.COMPLETED]:
         raise Failed(f"its trials: {history.trials}")
-    return {"winner": winner, "waited": len(said) > 1}
+    return {"winner": winner, "waited": len(lines) > 1}
 
 
 def run(out: Path, rounds: int, seed: int) -> int:
-    """`rounds` races; returns how many failed."""
+    """Make `rounds` races; return the number of failed ones."""
     cases = Cases(out, "drivers")
     stream = rng.generator(seed, "drivers")
     with racers() as both:

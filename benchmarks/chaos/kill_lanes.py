@@ -2,10 +2,10 @@
 
     python -m benchmarks.chaos.kill_lanes [--out DIR] [--rounds KILLS] [--seed S]
 
-A case is one sweep with `--pool stack` that is killed again and again until it is finished: in turn
-the driver's whole process group, the driver alone, and the process of the pool, which takes the
-slices of all lanes with it. At the end the oracle compares the sweep with one that ran without a
-kill. A round is one kill.
+A case is one sweep with `--pool stack` that is killed repeatedly until it is finished. In successive
+sweeps the victim is the driver's whole process group, the driver alone, or the process of the pool,
+with which the slices of all lanes are lost. At the end the oracle compares the sweep with an
+undisturbed one. A round is one kill.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.chaos import oracle
-from benchmarks.chaos.kills import Course, kill_to_the_end, refuse, scratch
+from benchmarks.chaos.kills import Course, kill_until_finished, raise_if_wrong, temporary_folder
 from benchmarks.chaos.store_cases import Cases, Failed, main
 from benchmarks.chaos.victims import Sweep, Victim
 from benchmarks.chaos.workload import JOBS, LANES, Step
@@ -24,15 +24,15 @@ from sweep.history.events import Closed
 from sweep.history.seeds import replica_name
 from trainables.core import rng
 
-#: Processes that are killed, sweep by sweep.
+#: Victims of successive sweeps.
 _TURNS = (Victim.GROUP, Victim.WORKER, Victim.DRIVER)
-#: Longest time from a recorded slice to the kill, in seconds. It covers several slices, and the
-#: start and the compiler's work in a new process.
+#: Longest time from a recorded slice to the kill, in seconds. Within this time there are several
+#: slices, or the start of a new process and its compilation.
 _LATEST_S = 2.0
 
 
 class LaneSweep(Sweep):
-    """A sweep on the pool of lanes. Its lanes report no steps, so its recorded results count."""
+    """A sweep on the pool of lanes; as lanes log no steps, recorded results are used instead."""
 
     def __init__(self, root: Path, cache: Path) -> None:
         """Create the sweep in a new folder `root`; compiled programs are kept in `cache`."""
@@ -51,39 +51,42 @@ class LaneSweep(Sweep):
 
 
 def run(out: Path, rounds: int, seed: int) -> int:
-    """Kill sweeps of lanes `rounds` times in all; return the number of sweeps that failed."""
+    """Make `rounds` kills; return the number of failed sweeps."""
     cases = Cases(out, "kill_lanes")
-    with scratch() as root:
-        straight: list[LaneSweep] = []
+    with temporary_folder() as root:
+        undisturbed: list[LaneSweep] = []
         for number in itertools.count():
             kills = sum(line.get("kills", 0) for line in cases.done.values())
-            if kills >= rounds and number >= len(cases.done):  # what failed is run again
+            if kills >= rounds and number >= len(cases.done):  # failed cases are run again
                 break
             victim = _TURNS[number % len(_TURNS)]
             stream = rng.generator(seed, "kills of lanes", number)
-            case = partial(_campaign, root, straight, victim, stream)
+            case = partial(_campaign, root, undisturbed, victim, stream)
             cases.run(f"{victim}, {number}", case)
     return cases.close()
 
 
 def _campaign(
-    root: Path, straight: list[LaneSweep], victim: Victim, stream: np.random.Generator
+    root: Path, undisturbed: list[LaneSweep], victim: Victim, stream: np.random.Generator
 ) -> dict[str, float]:
-    """Kill one sweep until it is finished, and compare it with the one in `straight`.
+    """Kill one sweep until it is finished, and compare it; return its figures.
 
-    The first campaign runs that sweep and puts it there.
-
-    Returns:
-        Figures of the case.
+    Args:
+        root: folder of the undisturbed sweep.
+        undisturbed: the undisturbed sweep; empty at first, and filled by the first call.
+        victim: process to kill.
+        stream: random stream of the kills.
     """
-    if not straight:
-        straight.append(_run_straight(root))
-    reference = straight[0].folder
-    with scratch() as own:
+    if not undisturbed:
+        undisturbed.append(_run_undisturbed(root))
+    reference = undisturbed[0].folder
+    with temporary_folder() as own:
         sweep = LaneSweep(own / "killed", root / "cache")
-        course = kill_to_the_end(sweep, victim, stream, len(straight[0].steps()), _LATEST_S)
-        refuse(sweep, [*_faults(sweep, victim, course), *oracle.wrongs(sweep.folder, reference)])
-        lost = sum(oracle.lost_with(oracle.read(sweep.folder)).values())
+        course = kill_until_finished(sweep, victim, stream, len(undisturbed[0].steps()), _LATEST_S)
+        raise_if_wrong(
+            sweep, [*_errors(sweep, victim, course), *oracle.errors(sweep.folder, reference)]
+        )
+        lost = sum(oracle.lost_slices(oracle.read(sweep.folder)).values())
         return {
             "kills": len(course.kills),
             "lost": lost,
@@ -91,27 +94,27 @@ def _campaign(
         }
 
 
-def _run_straight(root: Path) -> LaneSweep:
-    """Run the sweep that nobody kills."""
-    sweep = LaneSweep(root / "straight", root / "cache")
+def _run_undisturbed(root: Path) -> LaneSweep:
+    """Run the undisturbed sweep and return it."""
+    sweep = LaneSweep(root / "undisturbed", root / "cache")
     sweep.start()
-    if sweep.await_rest() != 0:
-        raise Failed((sweep.root / "said").read_text()[-500:])
+    if sweep.await_end() != 0:
+        raise Failed((sweep.root / "output").read_text()[-500:])
     return sweep
 
 
-def _faults(sweep: Sweep, victim: Victim, course: Course) -> Iterator[str]:
-    """Yield slices that were lost without a kill, crashes and leftover processes."""
+def _errors(sweep: Sweep, victim: Victim, course: Course) -> Iterator[str]:
+    """Yield errors: slices that were lost without a kill, crashes and leftover processes."""
     records = oracle.read(sweep.folder)
-    lost = sum(oracle.lost_with(records).values())
-    most = len(course.kills) * JOBS if victim is Victim.WORKER else 0
-    if lost > most:
-        yield f"{lost} slices were lost, not at most {most}"
-    if crashes := oracle.crashes(records):
+    lost = sum(oracle.lost_slices(records).values())
+    allowed = len(course.kills) * JOBS if victim is Victim.WORKER else 0
+    if lost > allowed:
+        yield f"{lost} slices were lost, {allowed} at most"
+    if crashes := oracle.count_crashes(records):
         yield f"{crashes} slices crashed"
     if left := sweep.left():
         yield f"processes are left: {left}"
-    if "Traceback" in (sweep.root / "said").read_text():
+    if "Traceback" in (sweep.root / "output").read_text():
         yield "a traceback was shown"
 
 

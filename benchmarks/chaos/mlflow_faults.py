@@ -1,11 +1,11 @@
-"""A real MLflow server behind a proxy that misbehaves: nothing is missing, nothing twice, no wait.
+"""A real MLflow server behind a faulty proxy: no row is missing or duplicated, no sweep waits.
 
     python -m benchmarks.chaos.mlflow_faults [--out DIR] [--rounds N] [--seed S]
 
-A round is one sweep under each kind of fault, from its start to its end; then the server is well
-again and the rest is sent. Beside each stands the same sweep without a tracker: how much longer the
-one under faults took, in percent of it, is a figure of the case. A step sleeps, so that what is
-measured is waiting, and not who has the processor.
+A round is one sweep for each kind of fault, which lasts from its start to its end; then the server
+works again, and the rest is sent. The same sweep is also run without a tracker: the additional time
+of the one with faults, in percent, is a figure of the case. Each step sleeps, so that waiting is
+measured, and not the load of the processor.
 """
 
 import os
@@ -30,7 +30,7 @@ from tests.support.faulty_proxy import Fault, FaultyProxy
 from tests.support.mlflow_server import serving
 from tests.support.ports import free_port
 
-#: Seconds that sending the rest may take.
+#: Time limit of sending the rest, in seconds.
 PATIENCE_S = 120.0
 #: Four trials of 25 iterations of 40 ms: four seconds.
 _SWEEP: Mapping[str, Any] = {
@@ -41,33 +41,33 @@ _SWEEP: Mapping[str, Any] = {
     "scheduler": "fifo",
     "deterministic": None,
 }
-#: Of the client, for one request; the default is minutes.
+#: Timeout of one request of the client, in seconds; the default is minutes.
 _REQUEST_S = "2"
 
 
-def run(out: Path, rounds: int, seed: int) -> int:  # noqa: ARG001 nothing here is drawn
-    """Each kind of fault so many times; returns how many cases failed."""
+def run(out: Path, rounds: int, seed: int) -> int:  # noqa: ARG001 nothing is random
+    """Test each kind of fault `rounds` times; return the number of failed cases."""
     cases = Cases(out, "mlflow_faults")
     wanted = [(fault, number) for number in range(rounds) for fault in Fault]
     if any(not cases.done.get(_name(*one), {}).get("ok") for one in wanted):
         with _proxy() as proxy:
             for fault, number in wanted:
-                cases.run(_name(fault, number), partial(under, fault, proxy))
+                cases.run(_name(fault, number), partial(run_with, fault, proxy))
     return cases.close()
 
 
-def under(fault: Fault, proxy: FaultyProxy) -> dict[str, float]:
-    """One sweep while the server behaves so, and one without a tracker; returns figures."""
+def run_with(fault: Fault, proxy: FaultyProxy) -> dict[str, float]:
+    """Run one sweep with a fault and one without a tracker; return the figures."""
     with tempfile.TemporaryDirectory(prefix="chaos-") as name:
         plain = sweeps.make(Path(name) / "plain", trackers=[], **_SWEEP)
-        alone = _seconds(lambda: sweeps.run(plain))
+        without_s = _seconds(lambda: sweeps.run(plain))
         folder = sweeps.make(Path(name) / "tracked", trackers=["mlflow"], **_SWEEP)
         sync.write_tracking(folder.tracking_uri, f"http://127.0.0.1:{proxy.port}")
         proxy.fault = fault
         box = Outbox(
             folder.ledger, sync.load_trackers(sync.tracker_context(folder)), lambda _text: None
         )
-        beside = _seconds(lambda: sweeps.run(folder, watch=lambda _records: box.notify()))
+        with_s = _seconds(lambda: sweeps.run(folder, watch=lambda _records: box.notify()))
         proxy.fault = Fault.NONE
         box.close(0.0)
         _await_senders()
@@ -75,16 +75,16 @@ def under(fault: Fault, proxy: FaultyProxy) -> dict[str, float]:
         wrong = _differences(folder)
         if sent.missing or wrong:
             raise Failed(f"{sent.missing} events are missing; {wrong[:3]}")
-        return {"slower_percent": round(100 * (beside - alone) / alone, 2)}
+        return {"slower_percent": round(100 * (with_s - without_s) / without_s, 2)}
 
 
 def _name(fault: Fault, number: int) -> str:
     return f"the server {fault}, {number}" if fault is not Fault.NONE else f"no fault, {number}"
 
 
-def _seconds(what: Callable[[], object]) -> float:
+def _seconds(action: Callable[[], object]) -> float:
     began = time.monotonic()
-    what()
+    action()
     return time.monotonic() - began
 
 
@@ -103,7 +103,7 @@ def _differences(folder: Folder) -> list[str]:
 
 @contextmanager
 def _proxy() -> Iterator[FaultyProxy]:
-    """A proxy before a server of its own, and a client that is not patient."""
+    """Run a server behind a proxy, with a short timeout of the client."""
     before = os.environ.get("MLFLOW_HTTP_REQUEST_TIMEOUT")
     os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] = _REQUEST_S
     port = free_port()

@@ -1,6 +1,6 @@
-"""Conditions of a sweep after kills of its processes, beside one that nobody touched.
+"""Conditions of a sweep after kills of its processes, compared with an undisturbed sweep.
 
-Each check gives what is wrong in words; a sweep is right where there is none.
+Each check yields errors as text; a sweep without errors is correct.
 """
 
 import re
@@ -16,14 +16,14 @@ from sweep.ledger.ledger import Ledger
 from sweep.operations import verify
 from tests.support import sweeps
 
-#: The process that a reason names.
+#: Finds the process that a reason names.
 _PID = re.compile(r"(?:worker process |pid )(\d+)")
 
 
-def wrongs(folder: Folder, straight: Folder) -> list[str]:
-    """Return the faults of the sweep in `folder` itself, and its differences from `straight`."""
+def errors(folder: Folder, undisturbed: Folder) -> list[str]:
+    """Return the errors of the sweep in `folder`, and its differences from `undisturbed`."""
     return [
-        *_decisions(folder, straight),
+        *_decisions(folder, undisturbed),
         *_numbers(folder),
         *_ledger(folder),
         *_files(folder),
@@ -31,24 +31,24 @@ def wrongs(folder: Folder, straight: Folder) -> list[str]:
     ]
 
 
-def _decisions(folder: Folder, straight: Folder) -> Iterator[str]:
-    """Settings, scores, curves and final states, to the bit."""
-    expected, seen = sweeps.decisions(straight), sweeps.decisions(folder)
-    if len(expected) != len(seen):
-        yield f"{len(seen)} trials, not {len(expected)}"
+def _decisions(folder: Folder, undisturbed: Folder) -> Iterator[str]:
+    """Yield differences of settings, scores, curves and final states, to the bit."""
+    expected, found = sweeps.decisions(undisturbed), sweeps.decisions(folder)
+    if len(expected) != len(found):
+        yield f"{len(found)} trials, not {len(expected)}"
     names = ("number", "settings", "config", "status", "score", "final states", "curves")
-    for its, other in zip(seen, expected, strict=False):
-        for name, mine, wanted in zip(names, its, other, strict=True):
-            if mine != wanted:
-                yield f"trial {its[0]}: another {name} than in the sweep that nobody killed"
+    for trial, expected_trial in zip(found, expected, strict=False):
+        for name, one, other in zip(names, trial, expected_trial, strict=True):
+            if one != other:
+                yield f"trial {trial[0]}: its {name} differs from that of the undisturbed sweep"
 
 
 def _numbers(folder: Folder) -> Iterator[str]:
-    """Each trial once and finished; each iteration once, without a gap."""
-    past = sweeps.history(folder)
-    if [trial.number for trial in past.trials] != list(range(len(past.trials))):
-        yield f"trials are numbered {[trial.number for trial in past.trials]}"
-    for replica in [*past.replicas(*Status), *past.tests(*Status)]:
+    """Yield trials that are missing or unfinished, and gaps or repetitions of iterations."""
+    history = sweeps.history(folder)
+    if [trial.number for trial in history.trials] != list(range(len(history.trials))):
+        yield f"trials are numbered {[trial.number for trial in history.trials]}"
+    for replica in [*history.replicas(*Status), *history.tests(*Status)]:
         name = replica_name(replica.trial, replica.index)
         if replica.status not in FINISHED:
             yield f"trial {name} is {replica.status}"
@@ -59,14 +59,14 @@ def _numbers(folder: Folder) -> Iterator[str]:
 
 
 def _ledger(folder: Folder) -> Iterator[str]:
-    """Epochs that never go back: who is dead writes nothing."""
-    epochs = [record.term for record in read(folder)]
-    if epochs != sorted(epochs):
-        yield f"an epoch wrote after its successor: {epochs}"
+    """Yield an error if a driver wrote events after its successor."""
+    terms = [record.term for record in read(folder)]
+    if terms != sorted(terms):
+        yield f"a driver wrote after its successor: terms {terms}"
 
 
 def _files(folder: Folder) -> Iterator[str]:
-    """Checkpoints, copies in Optuna and MLflow, and no file that nobody names."""
+    """Yield damaged checkpoints, wrong copies in Optuna and MLflow, and files without a row."""
     found = verify.verify(folder)
     yield from (
         f"verify: {damage.part}: {damage.place}: {damage.problem}" for damage in found.damages
@@ -75,7 +75,7 @@ def _files(folder: Folder) -> Iterator[str]:
 
 
 def _memory(folder: Folder) -> Iterator[str]:
-    """No semaphore of any of its drivers."""
+    """Yield semaphores that a driver has left."""
     for record in read(folder):
         if isinstance(record.event, TermBegan):
             left = list(Path("/dev/shm").glob(f"sem.loky-{record.event.pid}-*"))  # noqa: S108
@@ -84,15 +84,15 @@ def _memory(folder: Folder) -> Iterator[str]:
 
 
 def read(folder: Folder) -> list[Recorded]:
-    """All events."""
+    """Return all events of a sweep."""
     return Ledger(folder.ledger).read()
 
 
-# ---- who was charged, what was done again ------------------------------------------------------
+# ---- lost and repeated slices ----------------------------------------------------------------
 
 
-def lost_with(records: Sequence[Recorded]) -> Counter[int]:
-    """Process → how many slices were charged to their trials because it died."""
+def lost_slices(records: Sequence[Recorded]) -> Counter[int]:
+    """Return process → number of slices that were lost with it."""
     found: Counter[int] = Counter()
     for record in records:
         if isinstance(record.event, Closed) and record.event.end is End.LOST:
@@ -101,13 +101,13 @@ def lost_with(records: Sequence[Recorded]) -> Counter[int]:
     return found
 
 
-def crashes(records: Sequence[Recorded]) -> int:
-    """Return how many slices raised something."""
+def count_crashes(records: Sequence[Recorded]) -> int:
+    """Return the number of slices that ended with an exception."""
     return sum(isinstance(r.event, Closed) and r.event.end is End.CRASHED for r in records)
 
 
-def done_again(steps: Sequence[Step]) -> tuple[int, int]:
-    """Return how many slices were begun anew after some of their steps, and the steps' number."""
+def count_repeated(steps: Sequence[Step]) -> tuple[int, int]:
+    """Return the numbers of slices and of steps that were repeated."""
     slices, cost = 0, 0
     newest: dict[str, int] = {}
     for step in (step for step, is_late in _marked(steps) if not is_late):
@@ -117,19 +117,19 @@ def done_again(steps: Sequence[Step]) -> tuple[int, int]:
     return slices, cost
 
 
-def late(steps: Sequence[Step]) -> int:
-    """Return how many steps processes made after another one had begun their slice anew."""
+def count_late_steps(steps: Sequence[Step]) -> int:
+    """Return the number of steps of processes whose slice another process has taken over."""
     return sum(is_late for _, is_late in _marked(steps))
 
 
 def _marked(steps: Sequence[Step]) -> Iterator[tuple[Step, bool]]:
-    """Each step, and whether its process was cut off: it goes on where it was, beside another."""
+    """Yield each step and whether it is late: its process continues although another took over."""
     runs: dict[str, int] = {}
-    stands: dict[tuple[str, int], int] = {}
+    iterations: dict[tuple[str, int], int] = {}
     for step in steps:
-        goes_on = stands.get((step.trial, step.pid)) == step.iteration - 1
-        beside = runs.get(step.trial, step.pid) != step.pid
-        stands[step.trial, step.pid] = step.iteration
-        yield step, goes_on and beside
-        if not (goes_on and beside):
+        continues = iterations.get((step.trial, step.pid)) == step.iteration - 1
+        is_replaced = runs.get(step.trial, step.pid) != step.pid
+        iterations[step.trial, step.pid] = step.iteration
+        yield step, continues and is_replaced
+        if not (continues and is_replaced):
             runs[step.trial] = step.pid

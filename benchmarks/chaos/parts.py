@@ -1,4 +1,4 @@
-"""The parts of the long run, in the order in which they are run, and what each of them shows."""
+"""List of the parts of the long run, in their order, with the texts of the report."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,60 +27,61 @@ from benchmarks.chaos.victims import Victim
 
 @dataclass(frozen=True)
 class Part:
-    """One part: its lines lie in ``OUT/<name>.jsonl``."""
+    """One part of the long run; its results are in ``OUT/<name>.jsonl``."""
 
     name: str
     run: Callable[[Path, int, int], int]
+    """Runs the cases, given folder, rounds and seed; returns the number of failed ones."""
     rounds: int
-    """The rounds of the long run."""
-    shows: str
-    """The deed, in the first column of the table."""
+    """Rounds of the long run."""
+    event: str
+    """Description of the failure, for the first column of the table."""
     figures: str
-    """The results: a template of the figures of its cases."""
+    """Template of the results, filled with the figures of the cases."""
 
 
 _KILLED = (
-    "{kills} kills of {cases} sweeps; {slices_again} slices begun anew, {steps_again} steps; "
-    "all gone within {gone_s} s"
+    "{kills} kills of {cases} sweeps; {slices_again} slices repeated, {steps_again} steps; "
+    "all processes ended within {gone_s} s"
 )
-_CLUSTER = "{kills} kills of {cases} sweeps; {slices_again} slices begun anew, {steps_again} steps"
+_CLUSTER = "{kills} kills of {cases} sweeps; {slices_again} slices repeated, {steps_again} steps"
 
 PARTS = (
     Part(
         "store_crashes",
         store_crashes.run,
         20,
-        "every state that a power cut may leave, and each fsync left out",
-        "{cases} saves, {states} states read to the bit; each fsync that was left out was noticed",
+        "every state that a power cut may leave; each fsync omitted",
+        "{cases} saves, {states} states read to the bit; each omitted fsync was detected",
     ),
     Part(
         "store_faults",
         store_faults.run,
         len(store_faults.FAULTS),
-        "each write, fsync, rename, open, close, unlink of a save fails, or is its last",
+        "each write, fsync, rename, open, close, unlink of a save fails, or is its last call",
         "{cases} calls, one at a time",
     ),
     Part(
         "store_damage",
         store_damage.run,
         8,
-        "a checkpoint cut off at each byte, each of its bits flipped, its segments' too",
-        "{tried} damages, each noticed; the checkpoint before it goes on",
+        "a checkpoint truncated at each byte, each bit flipped, also in its segments",
+        "{tried} damages, all detected; the trial continued from the previous checkpoint",
     ),
     Part(
         "store_hostile",
         store_hostile.run,
         5,
-        "the list of hostile checkpoints, then what chance makes of it",
-        "{files} files, none ran anything, no signal",
+        "listed hostile checkpoints, then random changes of them",
+        "{files} files; none ran code or caused a signal",
     ),
     Part(
         "hostile_input",
         hostile_input.run,
         5,
-        "hostile specs and ledgers, then what chance makes of good ones",
-        "{files} specs and ledgers, {good} of them good, the others refused in one line; no deed, "
-        "no signal, {slowest_s} s at most",
+        "listed hostile specs and ledgers, then random changes of valid ones",
+        "{files} specs and ledgers, {good} of them valid, the others refused in one line; no side "
+        "effect, no signal, {slowest_s} s at most",
     ),
     Part(
         "kill_group",
@@ -117,21 +118,21 @@ PARTS = (
         "kill -9 of a sweep whose trials are lanes of one program: its driver or the process of "
         "the lanes",
         "{kills} kills of {cases} sweeps, {lost} slices lost with the process of the lanes; all "
-        "gone within {gone_s} s",
+        "processes ended within {gone_s} s",
     ),
     Part(
         "kill_server",
         kill_server.run,
         30,
-        "kill -9 of the PostgreSQL server that holds the ledger, or of one of its processes",
-        "{kills} kills of {cases} sweeps, {servers} of the whole server; each went on by itself, "
-        "no slice begun anew",
+        "kill -9 of the PostgreSQL server of the ledger, or of one of its processes",
+        "{kills} kills of {cases} sweeps, {servers} of the whole server; each driver continued by "
+        "itself, no slice repeated",
     ),
     Part(
         "cluster_scheduler",
         partial(kill_cluster.run, victim="scheduler"),
         30,
-        "kill -9 of the scheduler of a Dask cluster, start it and workers again, resume",
+        "kill -9 of the scheduler of a Dask cluster, restart it and workers, resume",
         _CLUSTER,
     ),
     Part(
@@ -139,8 +140,8 @@ PARTS = (
         partial(kill_cluster.run, victim="worker"),
         30,
         "kill -9 of a Dask worker, or of the child that runs its slice",
-        "{kills} kills of {cases} sweeps, {kills_slice} of the child; {slices_again} slices begun "
-        "anew, {steps_again} steps",
+        "{kills} kills of {cases} sweeps, {kills_slice} of the child; {slices_again} slices "
+        "repeated, {steps_again} steps",
     ),
     Part(
         "cluster_driver",
@@ -153,8 +154,8 @@ PARTS = (
         "cluster_storage",
         partial(kill_cluster.run, victim="storage"),
         30,
-        "kill -9 of the S3 server that checkpoints go to; it is back after a while, with its data",
-        "{kills} kills of {cases} sweeps; each went on by itself, no slice begun anew",
+        "kill -9 of the S3 server of the checkpoints, which is restarted with its data",
+        "{kills} kills of {cases} sweeps; each driver continued by itself, no slice repeated",
     ),
     Part(
         "cluster_any",
@@ -165,56 +166,56 @@ PARTS = (
     ),
     Part(
         "partition_workers",
-        partial(partitions.run, of="workers"),
+        partial(partitions.run, victims="workers"),
         60,
-        "a Dask worker stands still, another has its slice, it goes on; checkpoints on disk or S3",
-        "{cuts} workers of {cases} sweeps, {cuts_remote} of them with S3; they took {late_steps} "
-        "more steps and wrote {late_checkpoints} checkpoints, which nobody took",
+        "a Dask worker is stopped, and continues when another has its slice; with S3 or without",
+        "{cuts} workers of {cases} sweeps, {cuts_remote} of them with S3; they made {late_steps} "
+        "more steps and wrote {late_checkpoints} checkpoints, all of them ignored",
     ),
     Part(
         "partition_drivers",
-        partial(partitions.run, of="drivers"),
+        partial(partitions.run, victims="drivers"),
         30,
-        "a driver stands still, one on another machine has its sweep, it goes on",
+        "a driver is stopped, and continues when one on another machine has its sweep",
         "{cuts} drivers of {cases} sweeps, {cuts_remote} of them with PostgreSQL; each ended with "
-        "code 3, and nothing was written in its term any more",
+        "code 3 and wrote no more events",
     ),
     Part(
         "drivers",
         drivers.run,
         200,
         "two drivers at once, on one machine and on two",
-        "{cases} races; one ran, the other named the one that ran and ended with code 3",
+        "{cases} races; one driver ran, the other named it and ended with code 3",
     ),
     Part(
         "full_disk",
         full_disk.run,
         20,
-        "the disk is full, then read-only, then free",
-        "{cases} sweeps, {trials} trials, none charged, each curve to the bit",
+        "the disk is full, then read-only, then has free space",
+        "{cases} sweeps, {trials} trials without a counted failure, each curve to the bit",
     ),
     Part(
         "mlflow_faults",
         mlflow_faults.run,
         5,
-        "MLflow refuses, hangs, is slow, answers 500, loses or cuts its answer",
-        "{cases} sweeps, no row missing, none twice; slower by {slower_percent_median} % "
+        "MLflow refuses, hangs, is slow, answers 500, loses or truncates its answer",
+        "{cases} sweeps, no row missing or duplicated; slower by {slower_percent_median} % "
         "(median; {slower_percent} % at most)",
     ),
     Part(
         "programs",
         programs.run,
         20,
-        "trials start processes, those of a sweep in one way (multiprocessing, joblib, torch, "
+        "trials start processes, in each sweep in one way (multiprocessing, joblib, torch, "
         "gymnasium, programs); kill -9 of the driver's group, resume",
-        "{trials} trials of {cases} sweeps; {kills} kills, which cut {interrupted} trials off; "
-        "each trial found what it should, and no process was left",
+        "{trials} trials of {cases} sweeps; {kills} kills interrupted {interrupted} trials; each "
+        "trial returned the right result, and no process was left",
     ),
     Part(
         "scheduling",
         scheduling.run,
         100,
-        "anything, in any order, to sweeps drawn by chance on a simulated pool",
-        "{sweeps} sweeps of up to 15 steps each; every claim held after every step",
+        "random events in random order in random sweeps on a simulated pool",
+        "{sweeps} sweeps of up to 15 steps each; every condition held after every step",
     ),
 )

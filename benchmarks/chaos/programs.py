@@ -1,10 +1,10 @@
-"""Trials that start processes, in each way in which programs do: killed and resumed, all end well.
+"""Trials that start processes in various ways: killed and resumed, all of them end correctly.
 
     python -m benchmarks.chaos.programs [--out DIR] [--rounds TRIALS] [--seed S]
 
 A case is a sweep whose trials start processes in one way (`tests.support.programs`), in two slots.
-The group of its driver is killed when a third of them have ended, or an instant later that is drawn
-by chance; then it is resumed. A round is one trial of each way.
+The process group of its driver is killed a random time after a third of the trials have ended; then
+the sweep is resumed. A round is one trial of each way.
 """
 
 import contextlib
@@ -31,16 +31,16 @@ from tests.support.leftovers import Marked
 from tests.support.programs import GOOD, WAYS
 from trainables.core import rng
 
-#: Seconds in which a trial begins or ends, on a machine that does much else.
+#: Seconds within which a trial begins or ends, on a busy machine.
 PATIENCE_S = 180.0
 #: Seconds between the end of a trial and the kill, at most.
 LATEST_S = 1.0
-#: Seconds after which nothing may be left of a driver that was killed.
+#: Seconds after which no process of a killed driver may be left.
 GONE_S = 20.0
 
 
 def run(out: Path, rounds: int, seed: int) -> int:
-    """So many trials of each way; returns how many ways failed."""
+    """Run `rounds` trials of each way; return the number of failed ways."""
     cases = Cases(out, "programs")
     for number, way in enumerate(WAYS):
         case = partial(campaign, (way,), rounds, rng.generator(seed, "programs", number))
@@ -55,13 +55,17 @@ def campaign(
     pool: Sequence[str] = (),
     marked: Marked | None = None,
 ) -> dict[str, Any]:
-    """Run, kill and resume a sweep of so many trials of each of these ways; returns figures.
+    """Run, kill and resume a sweep; return its figures.
 
-    The options `pool` choose where its slots are, by default on this machine. `marked` names the
-    processes of a cluster that is there before and stays.
+    Args:
+        ways: ways in which trials start processes.
+        trials: number of trials of each way.
+        stream: random stream.
+        pool: options that choose the pool; by default the slots are on this machine.
+        marked: marks of processes; those of a cluster that exists before are kept.
 
     Raises:
-        Failed: a trial hung, failed or found something else, or a process was left.
+        Failed: a trial hung, failed or returned a wrong result, or a process was left.
     """
     root = Path(tempfile.mkdtemp(prefix="programs-"))
     marked = marked or Marked()
@@ -107,19 +111,19 @@ def _killed_once(
         time.sleep(stream.uniform(0.0, LATEST_S))
         killed = driver.poll() is None
     if not folder.ledger.exists():
-        raise Failed(f"no sweep was begun; it said: {_said(root)[-2000:]}")
+        raise Failed(f"no sweep was created; output: {_output(root)[-2000:]}")
     before = sweeps.history(folder).trials
     begun = sum(trial.status is Status.RUNNING for trial in before)
     with _driving(root, ("resume", "demo", *pool), variables) as driver:
         _await(driver, root)
-    found = sweeps.history(folder).trials
+    trials_after = sweeps.history(folder).trials
     wrong = {
         f"{trial.config['way']} {trial.number}": (str(trial.status), trial.score, trial.reason)
-        for trial in found
+        for trial in trials_after
         if trial.status is not Status.COMPLETED or trial.score != GOOD
     }
-    if wrong or len(found) != total:
-        raise Failed(f"{len(found)} trials; wrong: {wrong}; it said: {_said(root)[-2000:]}")
+    if wrong or len(trials_after) != total:
+        raise Failed(f"{len(trials_after)} trials; wrong: {wrong}; output: {_output(root)[-2000:]}")
     return {"trials": total, "kills": int(killed), "interrupted": begun}
 
 
@@ -129,15 +133,15 @@ def _driving(
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """Run a command in two slots, and kill its group at the end of the block."""
     command = [sys.executable, "-m", "sweep.cli.main", *map(str, words), "--jobs", "2"]
-    found = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
-    with (root / "said").open("ab") as said:
+    paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with (root / "output").open("ab") as output:
         driver = subprocess.Popen(  # noqa: S603 ours
             command,
             cwd=root,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(found), **variables},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **variables},
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             start_new_session=True,
         )
     try:
@@ -149,24 +153,28 @@ def _driving(
 
 
 def _await(
-    driver: "subprocess.Popen[bytes]", root: Path, is_so: Callable[[], bool] = lambda: False
+    driver: "subprocess.Popen[bytes]", root: Path, is_done: Callable[[], bool] = lambda: False
 ) -> None:
-    """Wait for something as long as trials begin and end, or until the driver has ended."""
-    seen, end = "", time.monotonic() + PATIENCE_S
-    while not is_so() and driver.poll() is None:
-        if (said := _said(root)) != seen:
-            seen, end = said, time.monotonic() + PATIENCE_S
+    """Wait for a condition or the driver's end.
+
+    Raises:
+        Failed: the driver printed no line for `PATIENCE_S` seconds.
+    """
+    before, end = "", time.monotonic() + PATIENCE_S
+    while not is_done() and driver.poll() is None:
+        if (output := _output(root)) != before:
+            before, end = output, time.monotonic() + PATIENCE_S
         if time.monotonic() > end:
-            raise Failed(f"it hangs: {said[-2000:]}")
+            raise Failed(f"it hangs: {output[-2000:]}")
         time.sleep(0.05)
 
 
 def _ended(root: Path) -> int:
-    return _said(root).count("finished after")
+    return _output(root).count("finished after")
 
 
-def _said(root: Path) -> str:
-    return (root / "said").read_text("utf-8", "replace")
+def _output(root: Path) -> str:
+    return (root / "output").read_text("utf-8", "replace")
 
 
 if __name__ == "__main__":

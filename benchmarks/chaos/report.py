@@ -1,7 +1,7 @@
 """The report of the long run: report.json, and its table in docs/reliability.md.
 
-Whole numbers of a part's cases are added; of others the largest is given as ``name``, and the
-median as ``name_median``.
+Integer figures of a part's cases are added. Other figures are reported by their maximum, ``name``,
+and their median, ``name_median``.
 """
 
 import json
@@ -18,13 +18,17 @@ from benchmarks.chaos.store_cases import Cases
 
 REPORT = Path(__file__).with_name("report.json")
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
-#: Around the table in the page.
+#: Marks before and after the table of the page.
 BEGIN, END = "<!-- figures -->\n", "<!-- end of figures -->\n"
-_OF_A_LINE = {"case", "ok", "s", "failed"}
+#: Entries of a case that are no figures.
+_NO_FIGURES = {"case", "ok", "s", "failed"}
 
 
 def write(out: Path, seed: int) -> None:
-    """Sum up what lies in `out`, keep the sums of parts of which nothing does, renew the page."""
+    """Write the report of the results in `out`, and update the page.
+
+    Parts without results in `out` keep those of the last report.
+    """
     before = read()["parts"] if REPORT.exists() else {}
     report = {
         "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}, "
@@ -33,17 +37,17 @@ def write(out: Path, seed: int) -> None:
         "parts": {part.name: _newest(Cases(out, part.name), before) for part in PARTS},
     }
     REPORT.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    PAGE.write_text(renewed(PAGE.read_text("utf-8"), report), encoding="utf-8")
+    PAGE.write_text(insert_figures(PAGE.read_text("utf-8"), report), encoding="utf-8")
 
 
 def read() -> dict[str, Any]:
-    """The report of the last long run."""
+    """Return the report of the last long run."""
     report: dict[str, Any] = json.loads(REPORT.read_text("utf-8"))
     return report
 
 
-def renewed(page: str, report: Mapping[str, Any]) -> str:
-    """The page with this report's figures in it."""
+def insert_figures(page: str, report: Mapping[str, Any]) -> str:
+    """Return the page with the table of this report between its marks."""
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
     return before + BEGIN + "\n".join(_table(report)) + "\n" + END + after
@@ -52,18 +56,20 @@ def renewed(page: str, report: Mapping[str, Any]) -> str:
 def _table(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"On {report['machine']}; seed {report['seed']}."
     yield ""
-    yield "| what is done | what was seen | failed | minutes | part |"
+    yield "| failure | result | failed | minutes | part |"
     yield "| --- | --- | --- | --- | --- |"
     for part in PARTS:
-        its = report["parts"][part.name]
-        yield _row(part, its) if its["cases"] else f"| {part.shows} | not run | | | `{part.name}` |"
+        sums = report["parts"][part.name]
+        yield (
+            _row(part, sums) if sums["cases"] else f"| {part.event} | not run | | | `{part.name}` |"
+        )
 
 
-def _row(part: Part, its: Mapping[str, Any]) -> str:
-    written = {"cases": _number(its["cases"]), **_written(its["figures"])}
-    figures = part.figures.format_map(defaultdict(lambda: "?", written))  # failed cases have none
-    minutes = f"{its['seconds'] / 60:.1f}"
-    return f"| {part.shows} | {figures} | {its['failed']} | {minutes} | `{part.name}` |"
+def _row(part: Part, sums: Mapping[str, Any]) -> str:
+    texts = {"cases": _number(sums["cases"]), **_texts(sums["figures"])}
+    figures = part.figures.format_map(defaultdict(lambda: "?", texts))  # failed cases have none
+    minutes = f"{sums['seconds'] / 60:.1f}"
+    return f"| {part.event} | {figures} | {sums['failed']} | {minutes} | `{part.name}` |"
 
 
 def _newest(cases: Cases, before: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,7 +78,7 @@ def _newest(cases: Cases, before: Mapping[str, Any]) -> dict[str, Any]:
 
 def _sum(cases: Cases) -> dict[str, Any]:
     lines = list(cases.done.values())
-    names = {name for line in lines for name in line if name not in _OF_A_LINE}
+    names = {name for line in lines for name in line if name not in _NO_FIGURES}
     return {
         "cases": len(lines),
         "failed": sum(not line["ok"] for line in lines),
@@ -88,14 +94,14 @@ def _figures(name: str, lines: list[dict[str, Any]]) -> tuple[str, Any]:
     return name, {"most": max(values), "median": round(statistics.median(values), 3)}
 
 
-def _written(figures: Mapping[str, Any]) -> dict[str, str]:
-    written: dict[str, str] = {}
+def _texts(figures: Mapping[str, Any]) -> dict[str, str]:
+    texts: dict[str, str] = {}
     for name, value in figures.items():
         if isinstance(value, Mapping):
-            written |= {name: str(value["most"]), f"{name}_median": str(value["median"])}
+            texts |= {name: str(value["most"]), f"{name}_median": str(value["median"])}
         else:
-            written[name] = _number(value)
-    return written
+            texts[name] = _number(value)
+    return texts
 
 
 def _number(value: int) -> str:

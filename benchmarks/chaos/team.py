@@ -1,7 +1,7 @@
-"""A sweep on a cluster, with all that it stands on: each part can be killed and brought back.
+"""A sweep on a cluster with all its services; each part can be killed and restored.
 
-Slices run on two workers of a Dask cluster; checkpoints lie in S3; the ledger
-lies on a PostgreSQL server where one is given. Everything is a process on the loopback address.
+Slices run on two workers of a Dask cluster. Checkpoints are in S3, and the ledger is on a
+PostgreSQL server if there is one. All parts are processes on the loopback address.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import fsspec
 import numpy as np
 import psutil
 
-from benchmarks.chaos.kills import scratch
+from benchmarks.chaos.kills import temporary_folder
 from benchmarks.chaos.store_cases import Failed
 from benchmarks.chaos.victims import PATIENCE_S, Sweep, started_by
 from benchmarks.chaos.workload import JOBS, STEPS
@@ -29,21 +29,21 @@ from tests.support.cluster import Cluster
 from tests.support.postgres import Server
 from trainables.checkpoint import remote
 
-#: Seconds for which a service is away, at most.
+#: Seconds for which a service is down, at most.
 AWAY_S = 1.0
-#: Seconds that what must end by itself has for it on a busy machine.
+#: Seconds within which processes must end by themselves on a busy machine.
 LEAVE_S = 60.0
 _POLL_S = 0.01
-_SHARED = Path("/dev/shm")  # noqa: S108 where semaphores are
+_SHARED = Path("/dev/shm")  # noqa: S108 folder of semaphores
 
 
 class Part(StrEnum):
-    """The process to kill."""
+    """Part to kill."""
 
     SCHEDULER = "scheduler"
-    """The scheduler of the cluster; the driver ends, and is started again."""
+    """The scheduler of the cluster; the driver ends and is restarted."""
     WORKER = "worker"
-    """A worker of the cluster, which its nanny starts again."""
+    """A worker of the cluster, which its nanny restarts."""
     SLICE = "slice"
     """The child of a worker in which slices run."""
     DRIVER = "driver"
@@ -55,10 +55,17 @@ class Part(StrEnum):
 
 
 class Team:
-    """The services that sweeps stand on, one sweep after another; `standing` makes one."""
+    """The services of successive sweeps; `running_team` creates a team."""
 
     def __init__(self, root: Path, server: Server | None, nannies: bool, **variables: str) -> None:
-        """`variables` are given to the cluster's scheduler."""
+        """Start S3 and the cluster's scheduler.
+
+        Args:
+            root: folder of all files.
+            server: database server of the ledgers; None for ledgers in files.
+            nannies: True for workers with nannies.
+            variables: environment variables of the cluster's scheduler.
+        """
         self.root = root
         self.server = server
         self.storage = s3.Server(root / "objects")
@@ -67,14 +74,14 @@ class Team:
         self._steps = root / "steps"
         self._count = itertools.count()
         self.names: dict[int, str] = {}
-        """Process of a worker, or of its nanny → its name in the cluster."""
-        self._alone: list[subprocess.Popen[bytes]] = []
-        """Workers that the cluster has not, or no more, and that must leave by themselves."""
+        """Process of a worker or of its nanny → name of the worker in the cluster."""
+        self._released: list[subprocess.Popen[bytes]] = []
+        """Workers that the cluster no longer has, and that must end by themselves."""
         self._killed: list[int] = []
-        """Workers that were killed."""
+        """Processes of killed workers."""
 
     def sweep(self, spec: str, in_storage: bool = True) -> Sweep:
-        """The next sweep, which is not started yet; its checkpoints in S3 or in its folder."""
+        """Return the next sweep, not yet started, with checkpoints in S3 or in its folder."""
         options: tuple[str, ...] = ("--pool", "dask", "--address", self.cluster.address)
         if in_storage:
             options += ("--checkpoints", f"s3://{s3.BUCKET}")
@@ -85,25 +92,25 @@ class Team:
         return sweep
 
     def add(self) -> None:
-        """One more worker; it joins a while after this returns."""
+        """Start another worker; it joins the cluster later."""
         options = ("--nanny",) if self._nannies else ()
         name = f"w{next(self._count)}"
         self.names[self.cluster.add(name, *options, **{STEPS: str(self._steps)}).pid] = name
 
     def replace_ended(self) -> None:
-        """Start a worker for each that has ended, as one does that the cluster has given up."""
+        """Start a worker for each one that has ended because the cluster gave it up."""
         for _ in [one for one in self.cluster.workers if one.poll() is not None]:
             self.add()
         self.cluster.workers = [one for one in self.cluster.workers if one.poll() is None]
 
-    def let_leave(self, pid: int) -> None:
-        """Count a worker no more among the cluster's; it must leave by itself."""
+    def release(self, pid: int) -> None:
+        """Remove a worker from those of the cluster; it must end by itself."""
         gone = [one for one in self.cluster.workers if one.pid == pid]
         self.cluster.workers = [one for one in self.cluster.workers if one.pid != pid]
-        self._alone += gone
+        self._released += gone
 
     def workers(self) -> list[psutil.Process]:
-        """The worker processes of the cluster, without nannies."""
+        """Return the worker processes of the cluster, without nannies."""
         started = [one for one in self.cluster.workers if one.poll() is None]
         if not self._nannies:
             return [psutil.Process(one.pid) for one in started]
@@ -111,12 +118,12 @@ class Team:
         return [child for child in below if "spawn_main" in _command(child)]
 
     def slices(self) -> list[psutil.Process]:
-        """The children of workers in which slices run, or ran just now."""
+        """Return the children of workers that run slices, or have just done so."""
         below = (child for worker in self.workers() for child in _children(worker.pid))
         return [child for child in below if "popen_loky" in _command(child)]
 
     def kill(self, part: Part, sweep: Sweep, stream: np.random.Generator) -> bool:
-        """Kill it now; False: there is none, as the sweep has ended."""
+        """Kill a process of this part. Returns False if the sweep has ended and has none."""
         if part is Part.STORAGE:
             self.storage.close()
         elif part is Part.DATABASE:
@@ -137,8 +144,8 @@ class Team:
                 self._killed.append(victim.pid)
         return True
 
-    def mend(self, part: Part, sweep: Sweep, stream: np.random.Generator) -> None:
-        """Bring back what was killed."""
+    def restore(self, part: Part, sweep: Sweep, stream: np.random.Generator) -> None:
+        """Restore a killed part."""
         if part in (Part.STORAGE, Part.DATABASE):
             time.sleep(float(stream.uniform(0.0, AWAY_S)))
         if part is Part.STORAGE:
@@ -146,19 +153,19 @@ class Team:
         elif part is Part.DATABASE:
             self._database().start()
         elif part is Part.SCHEDULER:
-            sweep.await_rest()
-            # What a nanny does then is Dask's own: it may bring its worker back, or end.
+            sweep.await_end()
+            # A nanny may restart its worker or end; either is up to Dask.
             self.renew_cluster(kill=self._nannies or stream.random() < 0.5)
         elif part is Part.DRIVER:
             sweep.start()
 
     def renew_cluster(self, kill: bool) -> None:
-        """Start the scheduler again, and new workers; the old ones are killed or leave alone."""
+        """Restart the scheduler with new workers; old workers are killed or end by themselves."""
         for old in self.cluster.workers:
             if kill:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(old.pid, signal.SIGKILL)
-        self._alone += self.cluster.workers
+        self._released += self.cluster.workers
         self.cluster.workers.clear()
         self.cluster.kill_scheduler()
         self.cluster.start_scheduler()
@@ -166,9 +173,9 @@ class Team:
             self.add()
 
     def left(self) -> Iterator[str]:
-        """Yield the things that remain when the sweep is over."""
+        """Yield errors: processes and semaphores that are left after the end of the sweep."""
         kinds: dict[str, Callable[[], list[Any]]] = {
-            "workers that were given up": lambda: [p.pid for p in self._alone if p.poll() is None],
+            "released workers": lambda: [p.pid for p in self._released if p.poll() is None],
             "slices": lambda: [one.pid for one in self.slices()],
             "semaphores of killed workers": lambda: [*self._semaphores()],
         }
@@ -180,8 +187,8 @@ class Team:
                 yield f"{kind} are left: {left}"
 
     def close(self) -> None:
-        """End all of it, but for the database, which is not ours."""
-        self.cluster.workers += self._alone
+        """End all services except the database, which its creator ends."""
+        self.cluster.workers += self._released
         self.cluster.close()
         self.storage.close()
 
@@ -196,7 +203,7 @@ class Team:
         end = time.monotonic() + PATIENCE_S
         while not (found := candidates()) and sweep.driver.poll() is None:
             if time.monotonic() > end:
-                raise Failed("there was nothing of that kind to kill")
+                raise Failed("there was no process to kill")
             time.sleep(_POLL_S)
         return found
 
@@ -206,25 +213,25 @@ class Team:
 
 
 @contextlib.contextmanager
-def standing(database: bool = False, nannies: bool = False, **variables: str) -> Iterator[Team]:
-    """A team, which this process reaches too while this is entered."""
-    with scratch() as root, contextlib.ExitStack() as until:
+def running_team(database: bool = False, nannies: bool = False, **variables: str) -> Iterator[Team]:
+    """Provide a team; meanwhile, this process has the variables to reach its services."""
+    with temporary_folder() as root, contextlib.ExitStack() as stack:
         server = None
         if database:
-            server = until.enter_context(contextlib.closing(Server()))
+            server = stack.enter_context(contextlib.closing(Server()))
             server.start()
-        team = until.enter_context(contextlib.closing(Team(root, server, nannies, **variables)))
+        team = stack.enter_context(contextlib.closing(Team(root, server, nannies, **variables)))
         passfile = {"PGPASSFILE": str(server.passfile)} if server else {}
-        told = {**s3.environment(team.storage.port), **passfile}
-        until.enter_context(mock.patch.dict(os.environ, told))
-        until.callback(_forget_storage)
+        variables_here = {**s3.environment(team.storage.port), **passfile}
+        stack.enter_context(mock.patch.dict(os.environ, variables_here))
+        stack.callback(_forget_storage)
         for _ in range(JOBS):
             team.add()
         yield team
 
 
 def _forget_storage() -> None:
-    """Forget the connections of this process to a storage that stood elsewhere."""
+    """Close the connections of this process to the storage."""
     remote._opened.cache_clear()
     fsspec.get_filesystem_class("s3").clear_instance_cache()
 

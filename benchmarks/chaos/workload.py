@@ -1,9 +1,8 @@
-"""The sweeps that are killed: one of each kind of search, on trainables that tell of every step.
+"""The sweeps that are killed: one of each kind of search, with trainables that log each step.
 
-Every step is a line ``PID TRIAL ITERATION`` in the file that ``CHAOS_STEPS`` names, written before
-the step begins. So whoever kills knows how far a sweep is and which process runs which trial, and
-what was trained twice can be counted. All kinds decide in batches: killed or not, they must decide
-the same.
+Each step is a line ``PID TRIAL ITERATION`` in the file that ``CHAOS_STEPS`` names, written before
+the step begins. The lines show the progress of a sweep, the process of each trial, and repeated
+steps. All kinds decide in batches, so that decisions are the same with and without kills.
 """
 
 import os
@@ -17,8 +16,9 @@ from trainables.algorithms import ppo
 from trainables.trainable import TrialContext
 
 STEPS = "CHAOS_STEPS"
+"""Environment variable with the path of the log."""
 JOBS = 2
-#: Slow enough for a kill to land inside a slice; the curves are known.
+#: Spec with known curves and slow steps, so that kills occur inside slices.
 _QUADRATIC = """
 name: demo
 trainable: benchmarks.chaos.workload:Quadratic
@@ -34,7 +34,7 @@ seed: 7
 trials: {trials}
 {search}
 """
-#: What decides → how, the number of trials, the trackers.
+#: Name → keys of the search, number of trials, trackers.
 _SEARCHES = {
     "asha": ("scheduler: asha", 9, "optuna"),
     "asha that stops": ("scheduler: {name: asha, type: stopping}", 9, ""),
@@ -51,7 +51,7 @@ SEARCHES = {
     name: _QUADRATIC.format(search=search, trials=trials, trackers=trackers)
     for name, (search, trials, trackers) in _SEARCHES.items()
 }
-#: The same with four times as many trials, and no trackers.
+#: The same sweeps with four times as many trials and no trackers.
 LONG = {
     name: _QUADRATIC.format(search=search, trials=4 * trials, trackers="")
     for name, (search, trials, _) in _SEARCHES.items()
@@ -80,7 +80,7 @@ trackers: []
 seed: 7
 trials: 2
 """
-#: Real trainers with children of their own, which are replaced by the trainer, or cost a slice.
+#: Trainers with rollout workers; a dead worker is replaced, or the slice is lost.
 TRAINERS = {
     "ppo": _ROLLOUTS.format(recreate="true"),
     "ppo without replacement": _ROLLOUTS.format(recreate="false"),
@@ -115,20 +115,21 @@ KINDS = {**SEARCHES, **TRAINERS}
 
 @dataclass(frozen=True)
 class Step:
-    """One step that was begun."""
+    """One step of a trial."""
 
     pid: int
+    """Process of the step."""
     trial: str
-    """The name of its replica's folder: ``3``, ``3.1``."""
+    """Name of the replica's folder: ``3``, ``3.1``."""
     iteration: int
 
 
 def read_steps(path: Path) -> list[Step]:
-    """All steps so far, in the order in which they began; a line that is half there is left."""
-    return list(_parsed(path.read_text())) if path.exists() else []
+    """Return all steps so far in order; a truncated line is skipped."""
+    return list(_parse(path.read_text())) if path.exists() else []
 
 
-def _parsed(text: str) -> Iterator[Step]:
+def _parse(text: str) -> Iterator[Step]:
     for line in text.splitlines(keepends=True):
         if line.endswith("\n"):
             pid, trial, iteration = line.split()
@@ -136,23 +137,23 @@ def _parsed(text: str) -> Iterator[Step]:
 
 
 class Quadratic(tests.support.quadratic.Quadratic):
-    """Gradient descent that tells of its steps."""
+    """Gradient descent that logs its steps."""
 
     def step(self) -> dict[str, Any]:
-        """Tell, then take the step."""
-        _tell(self.context, self.iteration + 1)
+        """Log the step, then make it."""
+        _log(self.context, self.iteration + 1)
         return super().step()
 
 
 class Rollouts(ppo.PPO):
-    """PPO with rollout workers that tells of its steps."""
+    """PPO with rollout workers that logs its steps."""
 
     def step(self) -> dict[str, Any]:
-        """Tell, then take the step."""
-        _tell(self.context, self.iteration + 1)
+        """Log the step, then make it."""
+        _log(self.context, self.iteration + 1)
         return super().step()
 
 
-def _tell(context: TrialContext, iteration: int) -> None:
-    with Path(os.environ[STEPS]).open("a") as file:  # one short write: lines do not mix
+def _log(context: TrialContext, iteration: int) -> None:
+    with Path(os.environ[STEPS]).open("a") as file:  # one short write, so that lines do not mix
         file.write(f"{os.getpid()} {context.trial_id} {iteration}\n")

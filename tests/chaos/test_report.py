@@ -6,7 +6,7 @@ from benchmarks.chaos.parts import PARTS
 
 def test_the_page_is_the_one_that_the_report_makes() -> None:
     page = report.PAGE.read_text("utf-8")
-    assert report.renewed(page, report.read()) == page
+    assert report.insert_figures(page, report.read()) == page
 
 
 def test_the_report_names_every_part_of_the_long_run_and_no_case_failed() -> None:
@@ -19,6 +19,6 @@ def test_a_part_whose_cases_all_failed_has_a_row_without_figures() -> None:
     failed = {"cases": 1, "failed": 1, "seconds": 41.0, "figures": {}}
     found = report.read()
     found["parts"]["partition_workers"] = failed
-    page = report.renewed(report.PAGE.read_text("utf-8"), found)
+    page = report.insert_figures(report.PAGE.read_text("utf-8"), found)
     assert "? workers of 1 sweeps" in page
     assert "| 1 | 0.7 | `partition_workers` |" in page
