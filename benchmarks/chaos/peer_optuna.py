@@ -1,15 +1,15 @@
-"""Optuna with joblib on the learning curves, written as its documentation recommends.
+"""Optuna with joblib on the learning curves, as its documentation recommends.
 
     python -m benchmarks.chaos.peer_optuna run|read FOLDER
     python -m benchmarks.chaos.peer_optuna save
 
-Run by an interpreter that has optuna and joblib. `run` begins, or goes on where an earlier one was
-killed; `read` writes what the study says of the trials to ``answer.json``, as `run` does at its
-end; `save`: see peer_saver.
+The interpreter needs optuna and joblib. `run` begins a search, or continues one that was killed.
+`read` writes the study's trials to ``answer.json``, as `run` does at its end. `save`: see
+`peer_saver`.
 
-Checkpoints as in `pytorch_checkpoint.py` of Optuna's examples: a file goes to the artifact store,
-and its id to the trial; a heartbeat tells which trials have lost their process, and a callback
-queues these again.
+Checkpoints are those of `pytorch_checkpoint.py` of Optuna's examples: a file is added to the
+artifact store, and its id to the trial. A heartbeat shows the trials whose process has died, and a
+callback queues them again.
 """
 
 import json
@@ -29,15 +29,15 @@ from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna.trial import TrialState
 
 from benchmarks.chaos.peer_curve import ITERATIONS, JOBS, TRIALS, Curve
-from benchmarks.chaos.peer_saver import Way, serve
+from benchmarks.chaos.peer_saver import Saving, serve
 
 NAME = "demo"
-#: Seconds: between two heartbeats, after which one is missed, and that a writer waits for another.
+#: Seconds between two heartbeats, until a heartbeat is stale, and for a lock of the database.
 HEARTBEAT_S, GRACE_S, LOCK_S = 1, 10, 100
 
 
 def _storage(folder: Path, made: bool = False) -> optuna.storages.RDBStorage:
-    """The study's tables; `made`: they are there, and are not looked through."""
+    """Return the study's storage; `made` is True if its tables exist and need no check."""
     return optuna.storages.RDBStorage(
         f"sqlite:///{folder}/study.db",
         engine_kwargs={"connect_args": {"timeout": LOCK_S}},
@@ -57,22 +57,22 @@ def _artifacts(folder: Path) -> FileSystemArtifactStore:
 
 
 def objective(folder: Path, trial: optuna.Trial) -> float:
-    """One trial, from its last checkpoint if it is tried again."""
+    """Run one trial, from its last checkpoint if it is retried; return its loss."""
     curve = Curve(trial.suggest_categorical("index", list(range(TRIALS))), str(folder))
     artifacts = _artifacts(folder)
     if "artifact_id" in trial.user_attrs:
-        curve.set_state(_saved(artifacts, trial.user_attrs["artifact_id"]))
+        curve.set_state(_download(artifacts, trial.user_attrs["artifact_id"]))
         loss = float(trial.user_attrs["loss"])
     while curve.iteration < ITERATIONS:
         loss = curve.step()
         trial.report(loss, curve.iteration)
         trial.set_user_attr("loss", loss)
-        _keep(artifacts, trial, curve.state())
+        _upload(artifacts, trial, curve.state())
     return loss
 
 
-def _keep(artifacts: FileSystemArtifactStore, trial: optuna.Trial, state: dict[str, Any]) -> None:
-    """A new artifact, its id in the trial, then the one before it goes."""
+def _upload(artifacts: FileSystemArtifactStore, trial: optuna.Trial, state: dict[str, Any]) -> None:
+    """Upload a state, store its id in the trial, and remove the previous artifact."""
     before = trial.user_attrs.get("artifact_id")
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch, "state.json")
@@ -85,7 +85,7 @@ def _keep(artifacts: FileSystemArtifactStore, trial: optuna.Trial, state: dict[s
         artifacts.remove(before)
 
 
-def _saved(artifacts: FileSystemArtifactStore, artifact: str) -> dict[str, Any]:
+def _download(artifacts: FileSystemArtifactStore, artifact: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch, "state.json")
         download_artifact(artifact_store=artifacts, file_path=str(file), artifact_id=artifact)
@@ -94,19 +94,19 @@ def _saved(artifacts: FileSystemArtifactStore, artifact: str) -> dict[str, Any]:
 
 
 def work(folder: Path) -> None:
-    """One trial of the queue, in a worker."""
+    """Run one trial of the queue, in a worker."""
     _quiet()
     study = optuna.load_study(study_name=NAME, storage=_storage(folder))
     study.optimize(partial(objective, folder), n_trials=1)
 
 
 def run(folder: Path) -> None:
-    """All trials, from the beginning or from where they were."""
+    """Run all trials, or the remaining ones."""
     again = (folder / "study.db").exists()
     study = optuna.create_study(study_name=NAME, storage=_storage(folder), load_if_exists=True)
     for index in range(TRIALS):
         study.enqueue_trial({"index": index}, skip_if_exists=True)
-    if again:  # whoever was killed has missed its heartbeat by then
+    if again:  # until the heartbeats of killed processes are stale
         time.sleep(GRACE_S + 2 * HEARTBEAT_S)
         optuna.storages.fail_stale_trials(study)
     while waiting := len(study.get_trials(states=(TrialState.WAITING,))):
@@ -123,8 +123,8 @@ def _trial(folder: Path, trial: optuna.trial.FrozenTrial) -> dict[str, Any]:
     final = None
     if "artifact_id" in trial.user_attrs:
         try:
-            final = _saved(_artifacts(folder), trial.user_attrs["artifact_id"])
-        except Exception as error:  # noqa: BLE001 that is the finding
+            final = _download(_artifacts(folder), trial.user_attrs["artifact_id"])
+        except Exception as error:  # noqa: BLE001 the error is the result
             final = {"error": f"{type(error).__name__}: {error}"}
     queued = trial.system_attrs.get("fixed_params", {})
     return {
@@ -158,17 +158,17 @@ def _save(prepared: Prepared, k: int) -> None:
     folder, trial, curve = prepared
     while curve.iteration < k:
         curve.step()
-    _keep(_artifacts(folder), trial, curve.state())
+    _upload(_artifacts(folder), trial, curve.state())
 
 
-def _load(folder: str, token: None) -> Any:  # noqa: ARG001 the study knows
+def _load(folder: str, token: None) -> Any:  # noqa: ARG001 the study has the id
     return read(Path(folder), made=True)[0]["final"]
 
 
 def _serve() -> None:
-    with tempfile.TemporaryDirectory() as template:  # making the tables takes long
+    with tempfile.TemporaryDirectory() as template:  # creating the tables is slow
         optuna.create_study(study_name=NAME, storage=_storage(Path(template)))
-        serve(Way(partial(_prepare, Path(template)), _save, _load))
+        serve(Saving(partial(_prepare, Path(template)), _save, _load))
 
 
 if __name__ == "__main__":
@@ -176,7 +176,7 @@ if __name__ == "__main__":
     if sys.argv[1] == "save":
         _serve()
     else:
-        asked = Path(sys.argv[2])
+        folder_given = Path(sys.argv[2])
         if sys.argv[1] == "run":
-            run(asked)
-        (asked / "answer.json").write_text(json.dumps(read(asked)))
+            run(folder_given)
+        (folder_given / "answer.json").write_text(json.dumps(read(folder_given)))

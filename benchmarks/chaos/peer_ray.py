@@ -1,13 +1,13 @@
-"""Ray Tune on the learning curves, written as its documentation recommends for fault tolerance.
+"""Ray Tune on the learning curves, as its documentation recommends for fault tolerance.
 
     python -m benchmarks.chaos.peer_ray run|read FOLDER [two]
     python -m benchmarks.chaos.peer_ray save
 
-Run by an interpreter that has ray[tune]. `run` begins, or goes on where an earlier one was killed;
-`read` writes what Tune says of the trials to ``answer.json``, as `run` does at its end; `save`: see
-peer_saver. Every checkpoint is kept, and the state of the experiment is saved as often as it can
-be, which both favour Tune; with `two`, two checkpoints of a trial are kept, and the state is saved
-when Tune thinks so.
+The interpreter needs ray[tune]. `run` begins a search, or continues one that was killed. `read`
+writes Tune's trials to ``answer.json``, as `run` does at its end. `save`: see `peer_saver`. All
+checkpoints are kept, and the state of the experiment is saved as often as possible; both favour
+Tune. With `two`, two checkpoints of a trial are kept, and the state is saved at Tune's default
+interval.
 """
 
 import json
@@ -22,40 +22,40 @@ from ray import tune
 from ray.train._internal.storage import StorageContext
 
 from benchmarks.chaos.peer_curve import ITERATIONS, JOBS, TRIALS, Curve
-from benchmarks.chaos.peer_saver import Way, serve
+from benchmarks.chaos.peer_saver import Saving, serve
 
 NAME = "demo"
-#: Of Ray's object store, which holds nothing here.
+#: Size of Ray's object store, which is empty here.
 STORE_BYTES = 100 * 2**20
 
 
-class Trained(tune.Trainable):
-    """A curve as Tune's class API."""
+class CurveTrainable(tune.Trainable):
+    """The curve as a trainable of Tune's class API."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        """At the start."""
+        """Create the curve."""
         self.curve = Curve(config["index"], config["folder"])
 
     def step(self) -> dict[str, Any]:
-        """One iteration."""
+        """Make one iteration."""
         return {"loss": self.curve.step()}
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """The process is used for the next trial."""
+        """Start the next trial in the same process."""
         self.setup(new_config)
         return True
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """A file in the folder, as in the documentation."""
+        """Write a file into the folder, as in Tune's documentation."""
         Path(checkpoint_dir, "state.json").write_text(json.dumps(self.curve.state()))
 
     def load_checkpoint(self, checkpoint: str) -> None:
-        """Put it back."""
+        """Restore the state."""
         self.curve.set_state(json.loads(Path(checkpoint, "state.json").read_text()))
 
 
 def run(folder: Path, two: bool) -> None:
-    """All trials, from the beginning or from where they were."""
+    """Run all trials, or the remaining ones."""
     if not two:
         os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = "0"
     ray.init(
@@ -69,10 +69,12 @@ def run(folder: Path, two: bool) -> None:
     )
     results = str(folder / "results" / NAME)
     if tune.Tuner.can_restore(results):
-        tuner = tune.Tuner.restore(results, Trained, resume_unfinished=True, resume_errored=True)
+        tuner = tune.Tuner.restore(
+            results, CurveTrainable, resume_unfinished=True, resume_errored=True
+        )
     else:
         tuner = tune.Tuner(
-            tune.with_resources(Trained, {"cpu": 1}),
+            tune.with_resources(CurveTrainable, {"cpu": 1}),
             param_space={"index": tune.grid_search(list(range(TRIALS))), "folder": str(folder)},
             tune_config=tune.TuneConfig(metric="loss", mode="min", reuse_actors=True),
             run_config=tune.RunConfig(
@@ -119,30 +121,30 @@ def _trial(trial: Any, frame: Any) -> dict[str, Any]:
 # ---- one checkpoint after the other -----------------------------------------------------------
 
 
-def _prepare(folder: str) -> Trained:
-    """As an actor of Tune is made, but for its working directory, which needs a cluster."""
-    trained = Trained({"index": 0, "folder": ""})
+def _prepare(folder: str) -> CurveTrainable:
+    """Return a trainable like one in an actor of Tune, except the working directory."""
+    trained = CurveTrainable({"index": 0, "folder": ""})
     trained._storage = StorageContext(folder, NAME, trial_dir_name="trial")
     return trained
 
 
-def _save(trained: Trained, k: int) -> str:
+def _save(trained: CurveTrainable, k: int) -> str:
     while trained.curve.iteration < k:
         trained.curve.step()
     return str(trained.save().checkpoint.path)
 
 
 def _load(folder: str, token: str) -> dict[str, Any]:  # noqa: ARG001 the token is a path
-    trained = Trained({"index": 0, "folder": ""})
+    trained = CurveTrainable({"index": 0, "folder": ""})
     trained.restore(token)
     return trained.curve.state()
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "save":
-        serve(Way(_prepare, _save, _load))
+        serve(Saving(_prepare, _save, _load))
     else:
-        asked = Path(sys.argv[2])
+        folder_given = Path(sys.argv[2])
         if sys.argv[1] == "run":
-            run(asked, "two" in sys.argv)
-        (asked / "answer.json").write_text(json.dumps(read(asked)))
+            run(folder_given, "two" in sys.argv)
+        (folder_given / "answer.json").write_text(json.dumps(read(folder_given)))

@@ -1,10 +1,10 @@
-"""This project on the learning curves, for the same questions as its peers.
+"""sweep on the learning curves, for the comparison with its peers.
 
     python -m benchmarks.chaos.peer_sweep run|read FOLDER
     python -m benchmarks.chaos.peer_sweep save
 
-`run` is ``sweep run``, or ``sweep resume`` where an earlier one was killed; `read` writes what the
-ledger says of the trials to ``answer.json``; `save`: see peer_saver.
+`run` is ``sweep run``, or ``sweep resume`` if a search was killed. `read` writes the ledger's
+trials to ``answer.json``. `save`: see `peer_saver`.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos.peer_curve import ITERATIONS, JOBS, SLICE_S, TRIALS, Curve
-from benchmarks.chaos.peer_saver import Way, serve
+from benchmarks.chaos.peer_saver import Saving, serve
 from sweep.history.events import Status
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
@@ -30,32 +30,32 @@ NAME = "demo"
 ENDED = (Status.COMPLETED, Status.PRUNED, Status.STOPPED, Status.FAILED)
 
 
-class Trained(Trainable):
-    """A curve as a Trainable."""
+class CurveTrainable(Trainable):
+    """The curve as a Trainable."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        """At the start."""
+        """Create the curve."""
         self.curve = Curve(config["index"], config["folder"])
 
     def step(self) -> dict[str, Any]:
-        """One iteration."""
+        """Make one iteration."""
         return {"loss": self.curve.step()}
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """The curve's state."""
+        """Return the curve's state."""
         return self.curve.state()
 
     def load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Put it back."""
+        """Restore the state."""
         self.curve.set_state(checkpoint)
 
 
 def run(folder: Path) -> None:
-    """Become the command line."""
+    """Replace this process by the command line."""
     spec = {
         "name": NAME,
         "trials": TRIALS,
-        "trainable": "benchmarks.chaos.peer_sweep:Trained",
+        "trainable": "benchmarks.chaos.peer_sweep:CurveTrainable",
         "metric": "loss",
         "mode": "min",
         "config": {"folder": str(folder)},
@@ -77,9 +77,9 @@ def run(folder: Path) -> None:
 
 def read(folder: Path) -> list[dict[str, Any]]:
     """Return the ledger's record of each trial."""
-    found = Folder(folder / "results", NAME)
-    ledger = Ledger(found.ledger)
-    return [_trial(found, ledger, trial) for trial in reading.history(ledger).trials]
+    own = Folder(folder / "results", NAME)
+    ledger = Ledger(own.ledger)
+    return [_trial(own, ledger, trial) for trial in reading.history(ledger).trials]
 
 
 def _trial(folder: Folder, ledger: Ledger, trial: Trial) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _save(prepared: tuple[Path, Curve, list[str]], k: int) -> list[str]:
         curve.step()
     saved = file.write(folder, k, {}, curve.state())
     kept.insert(0, saved.path.name)
-    with contextlib.suppress(OSError):  # it is swept up at the next occasion
+    with contextlib.suppress(OSError):  # the next save deletes the files
         retention.sweep_up(folder, kept[: retention.ALWAYS_KEPT])
     return [saved.path.name, saved.digest]
 
@@ -130,4 +130,4 @@ if __name__ == "__main__":
     elif sys.argv[1] == "read":
         Path(sys.argv[2], "answer.json").write_text(json.dumps(read(Path(sys.argv[2]))))
     else:
-        serve(Way(_prepare, _save, _load))
+        serve(Saving(_prepare, _save, _load))

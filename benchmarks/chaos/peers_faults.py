@@ -1,8 +1,8 @@
-"""Each system call of a tool's checkpoints fails, or is the last one; strace does it.
+"""Faults by strace: each system call of a tool's saves fails, or is its last one.
 
-The tool's own process (`peer_saver`) has imported everything and saved once. Then it is traced and
-saves some more. What it acknowledged last must then be read, and be right. A call is counted in
-each thread of its own, as strace counts: a fault may come twice where there are two.
+The tool's own process (`peer_saver`) has imported all modules and saved once. Then it is traced and
+saves again. The last acknowledged checkpoint must then be readable and right. Calls are counted per
+thread, as by strace, so a fault may occur twice in two threads.
 """
 
 import json
@@ -28,7 +28,7 @@ _STRACE = ("strace", "-qq", "-f", "-e", "signal=none")
 
 
 class Savers:
-    """A tool's process that saves in children."""
+    """The process of a tool that saves in child processes."""
 
     def __init__(self, tool: Tool) -> None:
         self.scratch = tempfile.TemporaryDirectory(prefix="peers-", dir=fast_folder())
@@ -51,12 +51,12 @@ class Savers:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        with self._process:  # closes its pipes, and waits
+        with self._process:  # closes its pipes and waits for it
             pass
         self.scratch.cleanup()
 
     def saves(self, options: list[str]) -> tuple[Path, list[dict[str, Any]], str]:
-        """Save under a trace; returns the folder, what was said, and the trace."""
+        """Save while strace traces; return the folder, the answers, and the trace."""
         self.number += 1
         folder = Path(self.scratch.name) / str(self.number)
         folder.mkdir()
@@ -68,16 +68,16 @@ class Savers:
             stderr=subprocess.DEVNULL,
         )
         _wait_until_traced(begun["pid"])
-        said = [{"saved": 0, "token": begun["token"]}, self.ask(do="go")]
-        while "ended" not in said[-1]:
-            said.append(self._answer())
+        answers = [{"saved": 0, "token": begun["token"]}, self.ask(do="go")]
+        while "ended" not in answers[-1]:
+            answers.append(self._answer())
         strace.wait(LIMIT_S)
-        return folder, said, log.read_text(errors="replace")
+        return folder, answers, log.read_text(errors="replace")
 
-    def ask(self, **what: Any) -> dict[str, Any]:
-        """Send a line; returns the next answer."""
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """Send a request; return the next answer."""
         assert self._process.stdin  # noqa: S101 it is a pipe
-        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         return self._answer()
 
@@ -85,13 +85,13 @@ class Savers:
         assert self._process.stdout  # noqa: S101 it is a pipe
         while line := self._process.stdout.readline():
             if line.startswith("{"):
-                found: dict[str, Any] = json.loads(line)
-                return found
+                answer: dict[str, Any] = json.loads(line)
+                return answer
         raise Failed("the process that saves has ended")
 
 
 def calls(savers: Savers) -> dict[str, tuple[int, int]]:
-    """System call → how often a thread makes it at most, and all threads."""
+    """Return system call → (largest number of one thread, number of all threads)."""
     _, _, log = savers.saves(["-e", f"trace={','.join(TRACED)}"])
     counts = Counter(re.findall(r"^(\d+) +(\w+)\(", log, re.MULTILINE))
     names = sorted({call for _, call in counts})
@@ -105,20 +105,30 @@ def calls(savers: Savers) -> dict[str, tuple[int, int]]:
 
 
 def all_fail(savers: Savers, call: str, count: int, fault: str) -> dict[str, int]:
-    """The first such call of each thread fails, the second, …: what was found in all these runs."""
+    """Let the first call of each thread fail, in other runs the second, and so on.
+
+    Args:
+        savers: the process of the tool.
+        call: name of the system call.
+        count: number of calls of a thread.
+        fault: fault as an option of strace.
+
+    Returns:
+        The numbers of runs, of faults that occurred, of lost checkpoints, and of refused saves.
+    """
     found: Counter[str] = Counter(tried=0, struck=0, lost=0, refused=0)
     for nth in range(1, count + 1):
         inject = f"inject={call}:{fault}:when={nth}"
-        folder, said, log = savers.saves(["-e", f"trace={call}", "-e", inject])
+        folder, answers, log = savers.saves(["-e", f"trace={call}", "-e", inject])
         found["tried"] += 1
-        found["struck"] += log.count("(INJECTED)") or int(said[-1]["ended"] != 0)
-        found["refused"] += sum("refused" in line for line in said)
-        found["lost"] += _is_lost(savers, folder, [line for line in said if "saved" in line][-1])
+        found["struck"] += log.count("(INJECTED)") or int(answers[-1]["ended"] != 0)
+        found["refused"] += sum("refused" in line for line in answers)
+        found["lost"] += _is_lost(savers, folder, [line for line in answers if "saved" in line][-1])
     return dict(found)
 
 
 def _is_lost(savers: Savers, folder: Path, last: dict[str, Any]) -> bool:
-    """Return whether neither the last acknowledged state nor a later one is read."""
+    """Return True if neither the last acknowledged state nor a later one can be read."""
     loaded = savers.ask(do="load", folder=str(folder), token=last["token"])
     right = [peer_curve.expected(0, k)[1] for k in range(last["saved"], SAVES + 1)]
     return loaded.get("state") not in right

@@ -1,7 +1,8 @@
-"""Judgement of a run's trials: the same questions to every tool.
+"""Judgement of a run's trials by the same conditions for every tool.
 
-A tool's answer is a list of trials: index, whether it is done, ended, was charged with a failure,
-the curve as it is reported, and the state of its newest checkpoint. What they must be is known.
+The answer of a tool is a list of trials, each with its index, its reported curve, the state of its
+newest checkpoint, and flags: completed (`done`), `ended`, and with a counted failure (`charged`).
+The right values are known.
 """
 
 from collections import Counter
@@ -12,28 +13,28 @@ from typing import Any
 from benchmarks.chaos import peer_curve
 
 Trials = Sequence[Mapping[str, Any]]
-#: Question → what a trouble it is; the order is that of the table.
-QUESTIONS = {
+#: Name of an error → its description, in the order of the table.
+ERRORS = {
     "lost": "trials never finished",
-    "stuck": "trials that stay running or waiting for ever",
+    "stuck": "trials that stay running or waiting forever",
     "twice": "trials finished twice",
     "missing": "iterations missing in curves",
-    "repeated": "iterations that stand twice in curves",
-    "other_curve": "trials with another curve",
-    "other_end": "trials with another final state",
+    "repeated": "iterations that are repeated in curves",
+    "other_curve": "trials with a wrong curve",
+    "other_end": "trials with a wrong final state",
 }
 
 
 def judge(trials: Trials, folder: Path) -> dict[str, int]:
-    """Return the count of each trouble; `again`: iterations that were trained again."""
+    """Return the count of each error, of counted failures, and of repeated iterations (`again`)."""
     done = [trial for trial in trials if trial["done"]]
     finished = Counter(trial["index"] for trial in done)
-    steps = Counter((index, iteration) for index, iteration, _ in peer_curve.notes(folder))
+    steps = Counter((index, iteration) for index, iteration, _ in peer_curve.read_log(folder))
     return {
         "lost": sum(not finished[index] for index in range(peer_curve.TRIALS)),
         "stuck": sum(not trial["ended"] for trial in trials),
         "twice": sum(count - 1 for count in finished.values()),
-        "missing": sum(len(_all() - set(_iterations(trial))) for trial in done),
+        "missing": sum(len(_all_iterations() - set(_iterations(trial))) for trial in done),
         "repeated": sum(_repeated(_iterations(trial)) for trial in done),
         "other_curve": sum(_differs(trial) for trial in done),
         "other_end": sum(
@@ -44,7 +45,7 @@ def judge(trials: Trials, folder: Path) -> dict[str, int]:
     }
 
 
-def _all() -> set[int]:
+def _all_iterations() -> set[int]:
     return set(range(1, peer_curve.ITERATIONS + 1))
 
 
@@ -57,6 +58,6 @@ def _repeated(iterations: Iterable[int]) -> int:
 
 
 def _differs(trial: Mapping[str, Any]) -> bool:
-    """Return whether a value is not, to the bit, that of the trial nobody disturbed."""
+    """Return whether a value differs, in any bit, from that of the undisturbed trial."""
     losses = peer_curve.expected(trial["index"])[0]
     return any(loss != losses[iteration - 1] for iteration, loss in trial["curve"])

@@ -1,7 +1,7 @@
-"""A tool under test as a tree of processes: begun, killed, counted, ended.
+"""A tested tool as a tree of processes that is started, killed, counted and ended.
 
-All processes of one launch inherit a variable with a name of their own, so they are found wherever
-they have gone: in other groups, sessions, or under other parents.
+All processes of one launch inherit an environment variable with a unique value, by which they are
+found in any process group and session and under any parent.
 """
 
 import contextlib
@@ -18,28 +18,33 @@ from benchmarks.chaos.store_cases import Failed
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MARK = "CHAOS_LAUNCH"
-#: Seconds that a run may take.
+"""Name of this variable."""
+#: Time limit of a run, in seconds.
 LIMIT_S = 900.0
 POLL_S = 0.01
-#: What is drawn in a temporary file's name.
-_DRAWN = re.compile(r"(?<=^tmp).*|\d.*")
-#: Ray gives its own processes 30 s to begin, which cannot be changed.
+#: Finds the random part of a temporary file's name.
+_RANDOM = re.compile(r"(?<=^tmp).*|\d.*")
+#: Error of Ray if its processes do not start within 30 s, a limit that cannot be changed.
 _TOO_BUSY = "The current node timed out during startup"
 _ERROR = re.compile(r"^(?:\x1b\[\d+m)?([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit))\b", re.M)
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A tested tool: its name in the table, its interpreter, its module, and its options."""
+    """A tested tool."""
 
     name: str
+    """Name in the table."""
     python: str
+    """Interpreter."""
     module: str
+    """Module of its program."""
     options: tuple[str, ...] = ()
+    """Further arguments of the program."""
 
-    def call(self, what: str, folder: Path) -> "subprocess.CompletedProcess[str]":
-        """Run the module to its end, and keep what it prints."""
-        command = [self.python, "-m", self.module, what, str(folder), *self.options]
+    def call(self, action: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+        """Run the program to its end and capture its output."""
+        command = [self.python, "-m", self.module, action, str(folder), *self.options]
         return subprocess.run(  # noqa: S603 our own module
             command,
             capture_output=True,
@@ -51,16 +56,16 @@ class Tool:
 
 
 class Launched:
-    """One run of a tool in `folder`, in a session of its own; what it says goes to a file."""
+    """One launch of a tool in `folder`, in a session of its own, with its output in a file."""
 
     def __init__(self, tool: Tool, folder: Path, number: int) -> None:
         self.mark = uuid.uuid4().hex
-        self.said = folder / f"said.{number}"
-        with self.said.open("w") as said:
+        self.output = folder / f"output.{number}"
+        with self.output.open("w") as output:
             self.process = subprocess.Popen(  # noqa: S603 our own module
                 [tool.python, "-m", tool.module, "run", str(folder), *tool.options],
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 cwd=folder,
@@ -68,15 +73,15 @@ class Launched:
             )
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """True while the driver runs."""
         return self.process.poll() is None
 
-    def ends(self) -> str:
-        """Wait for the driver; returns how it failed, empty if it did not.
+    def failure(self) -> str:
+        """Wait for the driver; return its failure, empty if it succeeded.
 
         Raises:
-            Failed: the machine was too busy for it to begin at all.
+            Failed: the machine was too busy to start the tool.
         """
         try:
             code = self.process.wait(LIMIT_S)
@@ -84,14 +89,14 @@ class Launched:
             return f"no end after {LIMIT_S:.0f} s"
         if not code:
             return ""
-        said = self.said.read_text(errors="replace")
-        if _TOO_BUSY in said:
+        output = self.output.read_text(errors="replace")
+        if _TOO_BUSY in output:
             raise Failed(f"the machine is too busy: {_TOO_BUSY}")
-        errors = _ERROR.findall(said)
+        errors = _ERROR.findall(output)
         return errors[-1].split(".")[-1] if errors else f"exit code {code}"
 
     def pids(self) -> list[int]:
-        """All its processes that have not ended."""
+        """Return the ids of the launch's processes that have not ended."""
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
@@ -101,16 +106,16 @@ class Launched:
         return found
 
     def end(self) -> None:
-        """Kill what is left of it."""
+        """Kill all remaining processes."""
         while pids := self.pids():
             for pid in pids:
-                kill(pid)
+                send_sigkill(pid)
             time.sleep(POLL_S)
         self.process.wait()
 
 
-def kill(pid: int, group: bool = False) -> bool:
-    """SIGKILL to a process or its group; returns whether it was there."""
+def send_sigkill(pid: int, group: bool = False) -> bool:
+    """Kill a process or its group; return whether it existed."""
     try:
         (os.killpg if group else os.kill)(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -119,7 +124,7 @@ def kill(pid: int, group: bool = False) -> bool:
 
 
 def variables(folder: Path) -> dict[str, str]:
-    """The environment of all tools: one thread each, temporary files in `folder`."""
+    """Return the environment variables of all tools: one thread, temporary files in `folder`."""
     (folder / "tmp").mkdir(exist_ok=True)
     return {
         **os.environ,
@@ -128,16 +133,19 @@ def variables(folder: Path) -> dict[str, str]:
         "TMPDIR": str(folder / "tmp"),
         **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_memory_monitor_refresh_ms": "0",  # what others use of this machine is no trial's fault
+        "RAY_memory_monitor_refresh_ms": "0",  # other programs use memory, too
     }
 
 
 def left_behind(folder: Path, pids: list[int]) -> list[str]:
-    """Temporary files and folders, and shared memory of these processes; # is what was drawn."""
+    """Return the names of temporary files, and of shared memory of these processes.
+
+    The random part of a name is replaced by #.
+    """
     names = [path.name for path in (folder / "tmp").iterdir()]
     names += [path.name for path in (folder / "results").rglob("*") if path.name[:4] == ".tmp"]
-    shared = Path("/dev/shm")  # noqa: S108 only looked at
+    shared = Path("/dev/shm")  # noqa: S108 only read
     for path in shared.iterdir() if shared.is_dir() else ():
         if any(int(number) in pids for number in re.findall(r"(?<!\d)\d+(?!\d)", path.name)):
             names.append(path.name)
-    return sorted(_DRAWN.sub("#", name) for name in names)
+    return sorted(_RANDOM.sub("#", name) for name in names)

@@ -1,6 +1,6 @@
-"""The page of kills and failing disks beside our peers: docs/reliability-peers.md.
+"""The page docs/reliability-peers.md: kills and failing disks, compared with other libraries.
 
-All figures come from the lines of ``peers.jsonl``; none is typed by hand.
+All figures come from the lines of ``peers.jsonl``.
 """
 
 import json
@@ -10,31 +10,31 @@ from statistics import median
 from typing import Any
 
 from benchmarks.chaos.peer_curve import ITERATIONS, SLICE_S, STEP_S, TRIALS
-from benchmarks.chaos.peers_oracle import QUESTIONS
+from benchmarks.chaos.peers_oracle import ERRORS
 
 LINES = Path(__file__).with_name("peers.jsonl")
 PAGE = Path(__file__).parents[2] / "docs" / "reliability-peers.md"
 TOOLS = ("sweep", "Ray Tune", "Ray Tune, two kept", "Optuna + joblib")
 PINS = "'ray[tune]==2.60.0' optuna==5.0.0 joblib==1.6.0"
 TITLES = {
-    "group": "Kill -9 of the driver's process group, then begun again",
-    "driver": "Kill -9 of the driver alone, begun again at once",
-    "worker": "Kill -9 of a worker in a trial",
+    "group": "kill -9 of the driver's process group, then a restart",
+    "driver": "kill -9 of the driver alone, restart at once",
+    "worker": "kill -9 of a worker in a trial",
 }
 Lines = Sequence[Mapping[str, Any]]
 Row = tuple[str, Callable[[Lines], str]]
 
 
 def write() -> None:
-    """Make the page anew."""
+    """Write the page."""
     PAGE.write_text(page(), encoding="utf-8")
 
 
 def page() -> str:
-    """The page as the lines give it."""
+    """Return the page with the figures of the lines."""
     lines = [json.loads(line) for line in LINES.read_text(encoding="utf-8").splitlines()]
-    given = {"trials": TRIALS, "iterations": ITERATIONS, "ms": round(STEP_S * 1000)}
-    parts = [_OPENING.format(**given, slice_s=SLICE_S)]
+    values = {"trials": TRIALS, "iterations": ITERATIONS, "ms": round(STEP_S * 1000)}
+    parts = [_OPENING.format(**values, slice_s=SLICE_S)]
     for kind, title in TITLES.items():
         parts.append("\n".join(_kills([x for x in lines if x["ok"]], kind, title)))
     parts.append("\n".join(_faults(lines)))
@@ -46,30 +46,30 @@ def page() -> str:
 
 
 def _kills(lines: Lines, kind: str, title: str) -> Iterator[str]:
-    mine = {
+    own = {
         tool: [line for line in lines if line["case"].startswith(f"{kind} {tool} seed")]
         for tool in TOOLS
     }
-    shown = [tool for tool in TOOLS if mine[tool]]
+    shown = [tool for tool in TOOLS if own[tool]]
     yield from (f"## {title}", "")
     yield f"| | {' | '.join(f'**{tool}**' if tool == 'sweep' else tool for tool in shown)} |"
     yield "| --- |" + " --- |" * len(shown)
     for name, cell in _rows(kind):
-        yield f"| {name} | {' | '.join(cell(mine[tool]) for tool in shown)} |"
-    yield from _reasons(mine)
+        yield f"| {name} | {' | '.join(cell(own[tool]) for tool in shown)} |"
+    yield from _reasons(own)
 
 
 def _rows(kind: str) -> list[Row]:
     rows: list[Row] = [("kills", lambda x: str(len(x)))]
-    rows += [(f"{text}, in all", _sum(key)) for key, text in QUESTIONS.items()]
-    rows += [("iterations trained again after a kill, median (most)", _again)]
+    rows += [(f"{text}, total", _sum(key)) for key, text in ERRORS.items()]
+    rows += [("iterations repeated after a kill, median (maximum)", _again)]
     if kind == "worker":
-        rows.append(("kills after which it had to be begun again by hand", _some("begun")))
-        rows.append(("other trials charged with the failure, in all", _innocent))
+        rows.append(("kills after which the tool had to be restarted by hand", _some("begun")))
+        rows.append(("other trials with a counted failure, total", _innocent))
     else:
-        rows.append(("kills after which it failed when begun again", _some("why")))
+        rows.append(("kills after which the restarted tool failed", _some("why")))
         rows.append(("kills with processes left after 5 s", _some("left")))
-        rows.append(("… and when it had ended", _some("left_at_end")))
+        rows.append(("kills with processes left when the tool had ended", _some("left_at_end")))
     rows.append(("kills with temporary files left", _some("files")))
     return rows
 
@@ -91,9 +91,9 @@ def _innocent(lines: Lines) -> str:
     return str(sum(max(0, line.get("charged", 0) - 1) for line in lines))
 
 
-def _reasons(mine: Mapping[str, Lines]) -> Iterator[str]:
-    """The errors with which a tool ended, and what it left."""
-    for tool, lines in mine.items():
+def _reasons(own: Mapping[str, Lines]) -> Iterator[str]:
+    """Yield the errors with which each tool ended, and the files that it left."""
+    for tool, lines in own.items():
         why = [why for line in lines for why in line.get("why", [])]
         why += [line["unread"] for line in lines if "unread" in line]
         left = [name for line in lines for name in line.get("files", {})]
@@ -104,7 +104,7 @@ def _reasons(mine: Mapping[str, Lines]) -> Iterator[str]:
 
 
 def _counted(names: Sequence[str]) -> str:
-    """Each name once, and after how many kills it was there."""
+    """Return each name once, with the number of kills after which it existed."""
     return ", ".join(f"`{name}` ({names.count(name)})" for name in dict.fromkeys(names))
 
 
@@ -112,8 +112,8 @@ def _counted(names: Sequence[str]) -> str:
 
 
 def _faults(lines: Lines) -> Iterator[str]:
-    yield from ("## Each system call of four checkpoints fails, or is the last one", "")
-    yield "| | calls | faults | that struck | saves refused | acknowledged and lost | fsyncs |"
+    yield from ("## Failing system calls of four checkpoints", "")
+    yield "| | calls | faults | occurred | saves refused | acknowledged and lost | fsyncs |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for tool in TOOLS:
         found = [line for line in lines if line["case"].startswith(f"fault {tool} ")]
@@ -125,7 +125,7 @@ def _faults(lines: Lines) -> Iterator[str]:
         )
         fsyncs = sum(calls.get(call, 0) for call in ("fsync", "fdatasync"))
         name = f"**{tool}**" if tool == "sweep" else tool
-        name = name if calls else f"{name} (not yet all)"
+        name = name if calls else f"{name} (incomplete)"
         kinds = ", ".join(dict.fromkeys(line["case"].split()[-2] for line in found))
         yield f"| {name} | {kinds} | {' | '.join(map(str, sums))} | {fsyncs if calls else '?'} |"
 
@@ -171,7 +171,7 @@ sweep.
 
 These causes were found in the folders of runs with errors:
 
-- *Iterations that stand twice* (Ray Tune): `result.json` already contains the iterations since the
+- *Repeated iterations* (Ray Tune): `result.json` already contains the iterations since the
   state was last saved, and Ray Tune appends them again after a restart.
 - *Missing iterations* (Ray Tune): when a trial continues in another process, Ray Tune overwrites
   the newer `result.json` with an older copy from the storage. Tune's analysis reads that file;

@@ -1,4 +1,4 @@
-"""The comparison with our peers: its page is what its lines give, and its questions notice."""
+"""Tests of the comparison with other libraries: its page, and the errors that it detects."""
 
 import sys
 from pathlib import Path
@@ -20,9 +20,9 @@ def test_the_page_is_what_the_lines_give() -> None:
 
 def test_a_kill_of_a_careless_tool_is_noticed_in_every_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers_kills, "LEFT_AFTER_S", 0.2)
-    found = peers_kills.killed(CARELESS, Kill("driver", 7, 0.0))
+    found = peers_kills.run_killed(CARELESS, Kill("driver", 7, 0.0))
     assert found["left"] == found["left_at_end"] == 1
-    assert {key: found[key] for key in peers_oracle.QUESTIONS} == {
+    assert {key: found[key] for key in peers_oracle.ERRORS} == {
         "lost": 4,
         "stuck": 1,
         "twice": 1,

@@ -1,7 +1,7 @@
-"""A tool that does everything wrong, to show that the questions to it are noticed by the answers.
+"""A tool with all errors that the comparison of tools must detect.
 
-It trains one trial after the other in a child that outlives it, knows nothing of what a killed one
-has done, says that a trial is done twice, leaves temporary files, and saves in place.
+It leaves a child process and temporary files, ignores the work of a killed run, reports a trial
+twice and with a wrong curve, and saves in place.
 """
 
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos.peer_curve import Curve
-from benchmarks.chaos.peer_saver import Way, serve
+from benchmarks.chaos.peer_saver import Saving, serve
 
 
 def run(folder: Path) -> None:
@@ -54,4 +54,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "run":
         run(Path(sys.argv[2]))
     else:
-        serve(Way(prepare, save, load))
+        serve(Saving(prepare, save, load))
