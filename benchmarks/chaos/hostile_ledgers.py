@@ -1,4 +1,4 @@
-"""Ledgers that no driver wrote: a good one, changed by chance in its columns, bodies and tables."""
+"""Hostile ledgers: random changes of the columns, bodies and tables of a valid ledger."""
 
 import contextlib
 import copy
@@ -13,7 +13,7 @@ import numpy as np
 
 from tests.support import sweeps
 
-#: What is put into a column, whatever it held.
+#: Values that replace that of a column.
 VALUES: Sequence[Any] = (
     *(None, -1, 0, 3, 10**9, 2**63 - 1, 1e308, -1.5, float("inf"), "", "x", "\u202e\x1b[2J"),
     *(
@@ -33,11 +33,12 @@ VALUES: Sequence[Any] = (
     ),
     '"' + "x" * 3_000_000 + '"',
 )
-#: What is put into a field of a body.
+#: Values that replace that of a field in a body.
 FIELDS: Sequence[Any] = (
     *(None, True, -1, 0, 10**9, 2**70, 1e308, "", "\u202e\x1b[2J", "../../etc/passwd", "x" * 3000),
     *([], {}, [[1]], [None], {"a": 1}, {"\u202e": {}}, {"a" * 3000: 1}, [{"saved": 1}]),
 )
+#: Statements that change whole tables.
 STATEMENTS = (
     *(f"DROP TABLE {name}" for name in ("sweep", "events", "results", "replicas", "requests")),
     *("DELETE FROM sweep", "DELETE FROM events WHERE k = 3", "UPDATE events SET k = k + 7"),
@@ -58,7 +59,7 @@ _COLUMNS = {
 
 
 def sample() -> bytes:
-    """The ledger of a small sweep that has ended."""
+    """Return the ledger of a small finished sweep."""
     with tempfile.TemporaryDirectory() as root:
         folder = sweeps.make(Path(root), trials=3, trackers=[])
         sweeps.run(folder)
@@ -67,53 +68,53 @@ def sample() -> bytes:
         return folder.ledger.read_bytes()
 
 
-def broken(stream: np.random.Generator, ledger: bytes) -> bytes:
-    """The ledger changed by chance, once."""
+def change_ledger(stream: np.random.Generator, ledger: bytes) -> bytes:
+    """Return the ledger with one random change."""
     with contextlib.closing(sqlite3.connect(":memory:")) as database:
         database.deserialize(ledger)
-        way = int(stream.integers(10))
+        kind = int(stream.integers(10))
         with contextlib.suppress(sqlite3.Error, OverflowError), database:
-            if way == 0:
-                database.executescript(_any(stream, STATEMENTS))
-            elif way < 4:
+            if kind == 0:
+                database.executescript(_choose(stream, STATEMENTS))
+            elif kind < 4:
                 _change_column(stream, database)
             else:
                 _change_field(stream, database)
         content = bytearray(database.serialize())
-    if way == 9:
+    if kind == 9:
         for _ in range(3):
             content[int(stream.integers(len(content)))] = int(stream.integers(256))
     return bytes(content)
 
 
-def _any(stream: np.random.Generator, of: Sequence[Any]) -> Any:
-    return of[int(stream.integers(len(of)))]
+def _choose(stream: np.random.Generator, values: Sequence[Any]) -> Any:
+    return values[int(stream.integers(len(values)))]
 
 
 def _change_column(stream: np.random.Generator, database: sqlite3.Connection) -> None:
-    table = _any(stream, list(_COLUMNS))
-    column = _any(stream, _COLUMNS[table])
-    row = _any(stream, database.execute(f"SELECT rowid FROM {table}").fetchall())[0]  # noqa: S608 names of ours
-    update = f"UPDATE {table} SET {column} = ? WHERE rowid = ?"  # noqa: S608 names of ours
-    database.execute(update, (_any(stream, VALUES), row))
+    table = _choose(stream, list(_COLUMNS))
+    column = _choose(stream, _COLUMNS[table])
+    row = _choose(stream, database.execute(f"SELECT rowid FROM {table}").fetchall())[0]  # noqa: S608 our own names
+    update = f"UPDATE {table} SET {column} = ? WHERE rowid = ?"  # noqa: S608 our own names
+    database.execute(update, (_choose(stream, VALUES), row))
 
 
 def _change_field(stream: np.random.Generator, database: sqlite3.Connection) -> None:
-    """Another value at some place in the body of an event, the spec, or a result."""
+    """Change a random value in the body of an event, the spec, or a result."""
     places = (("events", "body"), ("events", "body"), ("sweep", "spec"), ("sweep", "provenance"))
-    table, column = _any(stream, (*places, ("results", "metrics")))
-    query = f"SELECT rowid, {column} FROM {table}"  # noqa: S608 names of ours
-    row, text = _any(stream, database.execute(query).fetchall())
+    table, column = _choose(stream, (*places, ("results", "metrics")))
+    query = f"SELECT rowid, {column} FROM {table}"  # noqa: S608 our own names
+    row, text = _choose(stream, database.execute(query).fetchall())
     body = copy.deepcopy(json.loads(text))
     inner = body
-    key = _any(stream, list(inner)) if inner else "x"
+    key = _choose(stream, list(inner)) if inner else "x"
     while isinstance(inner.get(key), dict) and inner[key] and stream.random() < 0.5:
         inner = inner[key]
-        key = _any(stream, list(inner))
+        key = _choose(stream, list(inner))
     if stream.random() < 0.15:
         inner.pop(key, None)
     else:
-        inner[key] = _any(stream, FIELDS)
+        inner[key] = _choose(stream, FIELDS)
     changed = (json.dumps(body), row)
-    update = f"UPDATE {table} SET {column} = ? WHERE rowid = ?"  # noqa: S608 names of ours
+    update = f"UPDATE {table} SET {column} = ? WHERE rowid = ?"  # noqa: S608 our own names
     database.execute(update, changed)

@@ -1,6 +1,6 @@
-"""Reads specs and ledgers from strangers, as the commands would, in a `jail`; see `hostile_input`.
+"""Reader of hostile specs and ledgers in a `jail`, like the commands; see `hostile_input`.
 
-What its trainable and environment are, a spec may say: their modules may be imported, if they are
+A spec may name its trainable and environment, so their modules may be imported if they are
 installed.
 """
 
@@ -18,10 +18,10 @@ from sweep.operations import ledger_check
 from sweep.views import reading
 from trainables.errors import printable
 
-#: Importing reads and compiles; the rest of what is noted no spec may do.
+#: Prefixes of audit events of an import; a spec may cause no others.
 _IMPORTING = ("import ", "exec ", "compile ", "os.putenv", "os.listdir")
-#: Modules whose import does something by itself; of a trainable there only the text is read.
-OTHERS = ("this:", "antigravity:", "sweep.cli.main:", "builtins:")
+#: Modules whose import has side effects; of a spec that names one, only the text is read.
+WITH_SIDE_EFFECTS = ("this:", "antigravity:", "sweep.cli.main:", "builtins:")
 
 
 def _read(path: Path) -> None:
@@ -30,12 +30,12 @@ def _read(path: Path) -> None:
 
 def _read_spec(path: Path) -> None:
     spec = specs.load(path)
-    if ":" not in spec.trainable or not spec.trainable.startswith(OTHERS):
+    if ":" not in spec.trainable or not spec.trainable.startswith(WITH_SIDE_EFFECTS):
         resolving.resolve(spec, ())
 
 
 def _read_ledger(path: Path) -> None:
-    """As the commands that only look."""
+    """Read a ledger like the commands that only read."""
     for damage in ledger_check.check(path):
         printable(damage.problem)
     with contextlib.closing(Ledger(path)) as ledger:
@@ -46,7 +46,7 @@ def _read_ledger(path: Path) -> None:
 
 
 def _warm_up() -> None:
-    """Import what reading a spec may need."""
+    """Import all modules that reading a spec may need."""
     for name in plugins.names(schedulers.PACKAGE):
         schedulers.find(name, ())
     for name in plugins.names(searchers.PACKAGE):

@@ -1,7 +1,7 @@
-"""Specs that nobody would write: the ready-made ones and a rich one, changed by chance.
+"""Hostile specs: random changes of the shipped ones and of one with all keys.
 
-Bytes, words, numbers, types and nesting are changed; what stays the same gets the change deep into
-the readers.
+Bytes, words, numbers, types and nesting are changed. The rest remains valid, so that the change
+reaches all parts of the readers.
 """
 
 import importlib.resources
@@ -13,7 +13,7 @@ import numpy as np
 
 T = TypeVar("T")
 
-#: Every word of the language once, for the shipped spaces use few of them.
+#: Spec with every key of the language, as the shipped specs use few of them.
 RICH = """\
 name: rich
 trials: 12
@@ -65,6 +65,7 @@ trackers: []
 seed: 7
 """
 
+#: Words that replace others.
 _WORDS = (
     *("", "null", "~", "true", "on", "0", "-0", "-1", "0.0", "-0.0", "1e-320", "1e308", "1e309"),
     *("010", "0x10", "0o17", "12:30:45", "1_000", ".nan", "-.inf", "2024-01-31", "0.1e", "+5"),
@@ -96,32 +97,32 @@ _NUMBER = re.compile(r"(?<![\w.])-?\d+(\.\d+)?(e-?\d+)?(?![\w.])")
 _LINE_WORDS = (*"[]{}:,#&*!|>'\"%@`-?", "- ", "\t", "\r", "\n", "  ")
 
 
-def shipped() -> list[str]:
-    """The ready-made specs, and the rich one.
+def shipped_specs() -> list[str]:
+    """Return the texts of the shipped specs, and twice `RICH`.
 
-    Not those of MuJoCo, whose import starts a program that looks for OpenGL: a reader that may do
-    nothing cannot tell it from an attack.
+    Specs of MuJoCo are omitted: its import starts a program that searches OpenGL, which the jail
+    could not distinguish from an attack.
     """
     files = importlib.resources.files("search_spaces").iterdir()
     texts = [f.read_text(encoding="utf-8") for f in files if f.name.endswith(".yaml")]
     return [*sorted(text for text in texts if "-v5" not in text), RICH, RICH]
 
 
-def fuzzed(stream: np.random.Generator, texts: list[str]) -> bytes:
-    """A spec changed by chance, one to four times."""
-    text = _any(stream, texts)
-    for _ in range(int(_any(stream, (1, 1, 1, 2, 4)))):
-        change = _any(stream, _CHANGES)
+def change_spec(stream: np.random.Generator, texts: list[str]) -> bytes:
+    """Return one of the texts with one to four random changes."""
+    text = _choose(stream, texts)
+    for _ in range(int(_choose(stream, (1, 1, 1, 2, 4)))):
+        change = _choose(stream, _CHANGES)
         text = change(text, stream)
     content = text.encode("utf-8", "surrogatepass")
-    return _flipped(content, stream) if stream.random() < 0.1 else content
+    return _change_bytes(content, stream) if stream.random() < 0.1 else content
 
 
-def _any(stream: np.random.Generator, of: Sequence[T]) -> T:
-    return of[int(stream.integers(len(of)))]
+def _choose(stream: np.random.Generator, values: Sequence[T]) -> T:
+    return values[int(stream.integers(len(values)))]
 
 
-def _flipped(content: bytes, stream: np.random.Generator) -> bytes:
+def _change_bytes(content: bytes, stream: np.random.Generator) -> bytes:
     body = bytearray(content)
     for _ in range(int(stream.integers(1, 4))):
         body[int(stream.integers(len(body)))] = int(stream.integers(256))
@@ -131,94 +132,104 @@ def _flipped(content: bytes, stream: np.random.Generator) -> bytes:
 # ---- changes ----------------------------------------------------------------------------------
 
 
-def _token(text: str, stream: np.random.Generator) -> str:
-    """Another word in the place of one."""
+def _replace_word(text: str, stream: np.random.Generator) -> str:
+    """Replace a word by one of `_WORDS`."""
     found = list(_TOKEN.finditer(text))
     if not found:
         return text
-    at = _any(stream, found)
-    return text[: at.start()] + _any(stream, _WORDS) + text[at.end() :]
+    match = _choose(stream, found)
+    return text[: match.start()] + _choose(stream, _WORDS) + text[match.end() :]
 
 
-def _token_of_the_text(text: str, stream: np.random.Generator) -> str:
-    """A word of the text in the place of another."""
+def _copy_word(text: str, stream: np.random.Generator) -> str:
+    """Replace a word by another word of the text."""
     found = list(_TOKEN.finditer(text))
     if not found:
         return text
-    at, other = _any(stream, found), _any(stream, found)
-    return text[: at.start()] + other[0] + text[at.end() :]
+    match, other = _choose(stream, found), _choose(stream, found)
+    return text[: match.start()] + other[0] + text[match.end() :]
 
 
-def _number(text: str, stream: np.random.Generator) -> str:
+def _change_number(text: str, stream: np.random.Generator) -> str:
+    """Change a number."""
     found = list(_NUMBER.finditer(text))
     if not found:
         return text
-    at = _any(stream, found)
-    grown = (f"-{at[0]}", f"{at[0]}e30", f"{at[0]}0000000", "0", "1e-9", f"{at[0]}.5", "'1'")
-    return text[: at.start()] + _any(stream, grown) + text[at.end() :]
+    match = _choose(stream, found)
+    grown = (
+        f"-{match[0]}",
+        f"{match[0]}e30",
+        f"{match[0]}0000000",
+        "0",
+        "1e-9",
+        f"{match[0]}.5",
+        "'1'",
+    )
+    return text[: match.start()] + _choose(stream, grown) + text[match.end() :]
 
 
-def _value(text: str, stream: np.random.Generator) -> str:
-    """Another value behind a key."""
+def _replace_value(text: str, stream: np.random.Generator) -> str:
+    """Replace the value of a key."""
     lines = text.splitlines(keepends=True)
-    at = int(stream.integers(max(1, len(lines))))
-    if not lines or ":" not in lines[at]:
+    index = int(stream.integers(max(1, len(lines))))
+    if not lines or ":" not in lines[index]:
         return text
-    head, _, _ = lines[at].partition(":")
-    lines[at] = f"{head}: {_any(stream, _WORDS)}\n"
+    head, _, _ = lines[index].partition(":")
+    lines[index] = f"{head}: {_choose(stream, _WORDS)}\n"
     return "".join(lines)
 
 
-def _lines(text: str, stream: np.random.Generator) -> str:
-    """A line goes, comes twice, moves, or is indented otherwise."""
+def _change_lines(text: str, stream: np.random.Generator) -> str:
+    """Delete, repeat, exchange or indent a line."""
     lines = text.splitlines(keepends=True)
     if len(lines) < 2:
         return text
-    at, to = (int(stream.integers(len(lines))) for _ in range(2))
-    what = int(stream.integers(4))
-    if what == 0:
-        del lines[at]
-    elif what == 1:
-        lines.insert(to, lines[at])
-    elif what == 2:
-        lines[at], lines[to] = lines[to], lines[at]
+    index, to = (int(stream.integers(len(lines))) for _ in range(2))
+    kind = int(stream.integers(4))
+    if kind == 0:
+        del lines[index]
+    elif kind == 1:
+        lines.insert(to, lines[index])
+    elif kind == 2:
+        lines[index], lines[to] = lines[to], lines[index]
     else:
-        lines[at] = " " * int(stream.integers(9)) + lines[at].lstrip()
+        lines[index] = " " * int(stream.integers(9)) + lines[index].lstrip()
     return "".join(lines)
 
 
-def _nested(text: str, stream: np.random.Generator) -> str:
-    """A word inside lists or mappings, few or thousands."""
+def _nest(text: str, stream: np.random.Generator) -> str:
+    """Put a word inside lists or mappings, up to thousands of them."""
     found = list(_TOKEN.finditer(text))
     if not found:
         return text
-    at, depth = _any(stream, found), int(_any(stream, (1, 2, 20, 40, 3000)))
+    match, depth = _choose(stream, found), int(_choose(stream, (1, 2, 20, 40, 3000)))
     opened, closed = ("[", "]") if stream.random() < 0.5 else ("{a: ", "}")
-    wrapped: str = opened * depth + at[0] + closed * depth
-    return text[: at.start()] + wrapped + text[at.end() :]
+    wrapped: str = opened * depth + match[0] + closed * depth
+    return text[: match.start()] + wrapped + text[match.end() :]
 
 
-def _inserted(text: str, stream: np.random.Generator) -> str:
-    at = int(stream.integers(len(text) + 1))
-    word: str = _any(stream, _LINE_WORDS)
-    return text[:at] + word + text[at:]
+def _insert(text: str, stream: np.random.Generator) -> str:
+    """Insert a character or a few."""
+    index = int(stream.integers(len(text) + 1))
+    word: str = _choose(stream, _LINE_WORDS)
+    return text[:index] + word + text[index:]
 
 
 def _cut(text: str, stream: np.random.Generator) -> str:
-    """A stretch goes."""
-    at = int(stream.integers(len(text) + 1))
-    return text[:at] + text[at + int(stream.integers(1, 40)) :]
+    """Delete a part of the text."""
+    index = int(stream.integers(len(text) + 1))
+    return text[:index] + text[index + int(stream.integers(1, 40)) :]
 
 
 _CHANGES: tuple[Callable[[str, np.random.Generator], str], ...] = (
-    _token,
-    _token,
-    _token_of_the_text,
-    _number,
-    _value,
-    _value,
-    _lines,
-    _nested,
-    _inserted,
+    _replace_word,
+    _replace_word,
+    _copy_word,
+    _change_number,
+    _replace_value,
+    _replace_value,
+    _change_lines,
+    _nest,
+    _insert,
     _cut,
 )

@@ -1,13 +1,13 @@
-"""Power cuts: what a trial's folder may look like after one always holds what was acknowledged.
+"""Power cuts: every state that one may leave contains all acknowledged checkpoints.
 
     python -m benchmarks.chaos.store_crashes [--out DIR] [--rounds N] [--seed S]
 
-A round records what some saves of a trial do to the disk, with the ledger's part played by marks:
-after a save has returned and before older checkpoints are deleted. One save, not the first, fails
-half way and is done again; in every other round a process that was killed has made the folder
-before. Then all states that a power cut may leave are tried: the newest acknowledged checkpoint and
-all others that are still named must be read, to the bit. To show that this would notice, every
-fsync of the recording is left out in turn: some state must then be bad.
+A round records the operations of some saves of a trial; marks stand for the ledger's commits, after
+a save has returned and before older checkpoints are deleted. One save, not the first, fails halfway
+and is repeated; in half of the rounds a killed process has created the folder before. Then all
+states that a power cut may leave are tried: all named checkpoints must be read, to the bit. As a
+check of the test itself, each fsync of the recording is omitted, one after the other: some state
+must then be bad.
 """
 
 import contextlib
@@ -29,37 +29,38 @@ from trainables.checkpoint import file, segments
 from trainables.core import rng
 from trainables.errors import CheckpointError
 
-#: Arrays of so many bytes lie in segments here, and segments are so long.
+#: Bytes of an array from which on it is stored in segments, and bytes of a segment.
 LARGE, CHUNK = 1500, 700
 SAVES = 5
-#: So many different states there are: what was replaced comes back.
+#: Number of different states; a replaced state is saved again later.
 VARIANTS = 3
-#: How often the folder is there already, and not yet on the disk.
+#: Probability that the folder exists before, but is not yet on the disk.
 KILLED_BEFORE = 0.5
 
 
 @dataclass(frozen=True)
 class Named:
-    """Checkpoints in the ledger at one moment, newest first: (path below root, digest, variant)."""
+    """Checkpoints in the ledger at one moment."""
 
     checkpoints: tuple[tuple[str, str, int], ...] = ()
+    """(path below the root, digest, variant) of each, newest first."""
 
 
 def run(out: Path, rounds: int, seed: int) -> int:
-    """Try all power cuts of so many recordings; returns how many cases failed."""
+    """Try all power cuts of `rounds` recordings; return the number of failed cases."""
     cases = Cases(out, "store_crashes")
     for number in range(rounds):
         with small_segments():
             ops = record(rng.generator(seed, "crashes", number))
             name = f"seed {seed} round {number}"
-            cases.run(name, partial(_all_good, ops))
+            cases.run(name, partial(_check_states, ops))
             for k in range(len(fsyncs(ops))):
-                cases.run(f"{name} without fsync {k}", partial(_caught, ops, k))
+                cases.run(f"{name} without fsync {k}", partial(_check_omission, ops, k))
     return cases.close()
 
 
-class small_segments:  # noqa: N801 it is used like a function
-    """While it is entered, small arrays are large, so that there is much to lose."""
+class small_segments:  # noqa: N801 used like a function
+    """Context manager in which small arrays are stored in segments, too."""
 
     def __enter__(self) -> None:
         self._real = segments.SEGMENT_BYTES, segments.CHUNK_BYTES
@@ -73,20 +74,20 @@ class small_segments:  # noqa: N801 it is used like a function
 
 
 def record(stream: np.random.Generator) -> list[Op]:
-    """The operations of some saves, with marks that are `Named`."""
+    """Return the operations of some saves, with marks of type `Named`."""
     root = Path(tempfile.mkdtemp(prefix="store-crashes-"))
     try:
         with Recorder(root) as recorder:
             if stream.random() < KILLED_BEFORE:
                 (root / "trials" / "0").mkdir(parents=True)
             variants = stream.integers(VARIANTS, size=SAVES).tolist()
-            _saves(recorder, root / "trials" / "0", variants, int(stream.integers(1, SAVES)))
+            _save_all(recorder, root / "trials" / "0", variants, int(stream.integers(1, SAVES)))
         return recorder.ops
     finally:
         shutil.rmtree(root)
 
 
-def _saves(recorder: Recorder, folder: Path, variants: Sequence[int], fails: int) -> None:
+def _save_all(recorder: Recorder, folder: Path, variants: Sequence[int], fails: int) -> None:
     named: list[tuple[str, str, int]] = []
     for number, variant in enumerate(variants):
         if number == fails:
@@ -102,7 +103,7 @@ def _saves(recorder: Recorder, folder: Path, variants: Sequence[int], fails: int
 
 
 def _full_disk() -> Callable[[str], None]:
-    """Fails at a second write to one file: segments, of one write each, are whole then."""
+    """Return a function that fails at the second write to one file; a segment has one write."""
     calls = [""]
 
     def fail(name: str) -> None:
@@ -114,14 +115,14 @@ def _full_disk() -> Callable[[str], None]:
 
 
 def state_of(variant: int) -> Mapping[str, Any]:
-    """A small state with a replay of three segments, of which one differs."""
+    """Return a small state with a replay of three segments; one depends on the variant."""
     replay = np.zeros((20, 25), np.float32)
     replay[variant * 7 % 20] = variant + 1
     return {"replay": replay, "weights": np.full(100, variant, np.float64), "n": variant}
 
 
 def fsyncs(ops: Sequence[Op]) -> list[int]:
-    """Return the indices of fsyncs among the operations."""
+    """Return the indices of the fsyncs among the operations."""
     return [index for index, op in enumerate(ops) if op.kind == "fsync"]
 
 
@@ -129,14 +130,14 @@ def fsyncs(ops: Sequence[Op]) -> list[int]:
 
 
 def bad_states(ops: Sequence[Op]) -> Iterator[str | None]:
-    """One entry per state: what is wrong with it, None: nothing."""
+    """Yield the error of each possible state, None for a good one."""
     with tempfile.TemporaryDirectory(prefix="store-crashes-", dir=fast_folder()) as scratch:
         stream = rng.generator(0, "subsets")
         for index, (count, state) in enumerate(states(ops, stream, _is_read)):
             root = Path(scratch) / str(index)
-            wrong = _lost(root, state, _named_at(ops, count))
+            error = _find_loss(root, state, _named_at(ops, count))
             shutil.rmtree(root, ignore_errors=True)
-            yield f"after {count} operations: {wrong}" if wrong else None
+            yield f"after {count} operations: {error}" if error else None
 
 
 def _is_read(name: str) -> bool:
@@ -148,16 +149,16 @@ def _named_at(ops: Sequence[Op], count: int) -> Named:
     return marks[-1] if marks else Named()
 
 
-def _lost(root: Path, state: State, named: Named) -> str:
-    """Return the fault of `named` read from `state`; empty if all can be read and are as saved."""
+def _find_loss(root: Path, state: State, named: Named) -> str:
+    """Return the error of reading `named` from `state`; empty if all are as saved."""
     for path, content in state.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(content)
-    return what_is_lost(root, named.checkpoints)
+    return find_loss(root, named.checkpoints)
 
 
-def what_is_lost(root: Path, named: Iterable[tuple[str, str, int]]) -> str:
-    """Return the fault of a (path, digest, variant) below `root`: unreadable or another state."""
+def find_loss(root: Path, named: Iterable[tuple[str, str, int]]) -> str:
+    """Return the error of the first (path, digest, variant) that is not as saved; empty if none."""
     for path, digest, variant in named:
         try:
             found = file.read(root / path, digest).state
@@ -168,34 +169,30 @@ def what_is_lost(root: Path, named: Iterable[tuple[str, str, int]]) -> str:
             np.asarray(found[key]).tobytes() != np.asarray(expected[key]).tobytes()
             for key in expected
         ):
-            return f"{path} is not what was saved"
+            return f"{path} differs from the saved state"
     return ""
 
 
-def _bits(value: Any) -> bytes:
-    return np.asarray(value).tobytes()
-
-
 def fast_folder() -> str | None:
-    """A folder in memory, where there is one."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 names in it are drawn
+    """Return a folder in memory, or None if there is none."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 names in it are random
 
 
-def _all_good(ops: Sequence[Op]) -> dict[str, int]:
+def _check_states(ops: Sequence[Op]) -> dict[str, int]:
     count = 0
-    for count, wrong in enumerate(bad_states(ops), 1):
-        if wrong:
-            raise Failed(f"state {count} is bad: {wrong}")
+    for count, error in enumerate(bad_states(ops), 1):
+        if error:
+            raise Failed(f"state {count} is bad: {error}")
     return {"states": count, "operations": len(ops)}
 
 
-def _caught(ops: Sequence[Op], k: int) -> dict[str, int]:
-    left_out = fsyncs(ops)[k]
-    rest = [op for index, op in enumerate(ops) if index != left_out]
-    for tried, wrong in enumerate(bad_states(rest), 1):
-        if wrong:
+def _check_omission(ops: Sequence[Op], k: int) -> dict[str, int]:
+    omitted = fsyncs(ops)[k]
+    rest = [op for index, op in enumerate(ops) if index != omitted]
+    for tried, error in enumerate(bad_states(rest), 1):
+        if error:
             return {"tried": tried}
-    raise Failed(f"nobody notices that fsync {k} (operation {left_out}) is missing")
+    raise Failed(f"the omission of fsync {k} (operation {omitted}) is not detected")
 
 
 if __name__ == "__main__":

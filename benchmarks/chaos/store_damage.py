@@ -1,17 +1,17 @@
-"""Damage at every byte of a real checkpoint: nothing crashes, nothing is loaded in silence.
+"""Damage at every byte of a real checkpoint: it is always detected, without a crash.
 
     python -m benchmarks.chaos.store_damage [--out DIR] [--rounds N] [--seed S]
 
-The newest checkpoint of a trainer is cut off at every byte, and one bit of every byte of it and of
-a segment beside it is flipped; each time it must be refused as lost, so that a slice goes on from
-the one before, which is then tried too, at every `FALL_BACK`-th byte; but a segment that both of
-them name is lost to both. A round is one bit of the eight of each byte.
+The newest checkpoint of a trainer is truncated at every byte, and one bit of each of its bytes and
+of its segments' bytes is flipped. Each time it must be refused as corrupt. At every `FALL_BACK`-th
+byte a slice is also loaded, which must continue from the previous checkpoint, or from the beginning
+if both checkpoints name the damaged segment. A round is one of the eight bits of each byte.
 """
 
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -37,21 +37,19 @@ SETTINGS = {
     "model": {"hidden": [8]},
     "observation_filter": "MeanStdFilter",
 }
-#: Bytes that one case damages, one after the other.
+#: Number of bytes that one case damages, one after the other.
 STRETCH = 2000
 FALL_BACK = 100
 
-Harm = Callable[[int], None]
-
 
 def run(out: Path, rounds: int, seed: int) -> int:
-    """Damage every byte in so many ways; returns how many cases failed."""
+    """Damage every byte, flipping `rounds` of its bits; return the number of failed cases."""
     cases = Cases(out, "store_damage")
     with two_checkpoints(seed) as trial:
         length = trial.path.stat().st_size
         for start in range(0, length, STRETCH):
             stretch = range(start, min(start + STRETCH, length))
-            cases.run(f"cut off at {start}…", partial(trial.cut, stretch))
+            cases.run(f"truncated at {start}…", partial(trial.cut, stretch))
             for bit in range(rounds):
                 cases.run(f"bit {bit} flipped at {start}…", partial(trial.flip, stretch, bit))
         for segment in [*trial.segments(shared=False), *trial.segments(shared=True)]:
@@ -63,7 +61,12 @@ def run(out: Path, rounds: int, seed: int) -> int:
 
 
 class Trial:
-    """Two checkpoints of a trial, of which the newer is about to be damaged."""
+    """Two checkpoints of a trial; the newer one is damaged.
+
+    Args:
+        folder: folder of the trial.
+        saved: the older and the newer checkpoint.
+    """
 
     def __init__(self, folder: Path, saved: list[checkpoint_file.Saved]) -> None:
         self.path, self.digest = saved[1].path, saved[1].digest
@@ -79,22 +82,28 @@ class Trial:
         self.slice = slice_spec(folder, sources=newest_first, sweep_id="s")
 
     def segments(self, shared: bool) -> list[Path]:
-        """The segments of the newer one that the older one shares, or does not share."""
+        """Return the segments of the newer checkpoint that the older one also has, or has not."""
         names = sorted(checkpoint_file.segments_of(self.path))
         paths = [self.path.with_name(name) for name in names]
         return [path for path in paths if (path in self.shared) == shared]
 
     def cut(self, lengths: range) -> dict[str, int]:
-        """Cut the file off after so many bytes."""
+        """Truncate the file to each of these lengths."""
         whole = self.path.read_bytes()
         for length in reversed(lengths):
             os.truncate(self.path, length)
-            self._check(f"cut off at {length}", length, 1)
+            self._check(f"truncated at {length}", length, 1)
         self.path.write_bytes(whole)
         return {"tried": len(lengths)}
 
     def flip(self, positions: range, bit: int, path: Path | None = None) -> dict[str, int]:
-        """Flip one bit of each of these bytes, in turn."""
+        """Flip one bit of each of these bytes, one after the other.
+
+        Args:
+            positions: of the bytes.
+            bit: number of the bit.
+            path: the file; None for the newer checkpoint.
+        """
         source = 0 if path in self.shared else 1
         file = os.open(path or self.path, os.O_RDWR)
         try:
@@ -107,22 +116,22 @@ class Trial:
             os.close(file)
         return {"tried": len(positions)}
 
-    def _check(self, what: str, position: int, source: int) -> None:
+    def _check(self, damage: str, position: int, source: int) -> None:
         for use in (checkpoint_file.read, checkpoint_file.verify):
             try:
                 use(self.path, self.digest)
             except CorruptCheckpoint:
                 continue
-            raise Failed(f"{what}: nobody notices")
+            raise Failed(f"{damage}: it is not detected")
         if position % FALL_BACK == 0:
             loaded = checkpoints.load(self.slice, Store(self.path.parent))
             if loaded.iteration != source or len(loaded.skipped) != 2 - source:
-                raise Failed(f"{what}: goes on from iteration {loaded.iteration}")
+                raise Failed(f"{damage}: a slice continues from iteration {loaded.iteration}")
 
 
 @contextmanager
 def two_checkpoints(seed: int) -> Iterator[Trial]:
-    """A trial whose checkpoints are small, and share some of their segments."""
+    """Provide a trial with two small checkpoints that share some segments."""
     folder = Path(tempfile.mkdtemp(prefix="store-damage-", dir=fast_folder()))
     trainer = PPO(SETTINGS, TrialContext(seed=seed))
     header = {"sweep": "s", "trial": 0, "replica": 0}

@@ -1,14 +1,14 @@
-"""A disk that remembers what was done to it, and every state that a power cut may leave of it.
+"""A recorder of disk operations, and every state of the disk that a power cut may leave.
 
-`Recorder` notes what a program does below a folder while it really does it. `states` lists what
-may lie on the disk after a power cut at one moment, as POSIX allows:
+`Recorder` records and executes the operations of a program below a folder. `states` yields the
+possible contents of the disk after a power cut, as POSIX allows them:
 
-- What was written to a file since its last fsync is there in full, in part, as zeros, or not at
-  all.
-- Of the names that were made, renamed and deleted in a folder since its last fsync, any subset has
+- The bytes written to a file since its last fsync are on the disk completely, partly, as zeros, or
+  not at all.
+- Any subset of the creations, renames and deletions of names in a folder since its last fsync has
   reached the disk. A rename is atomic.
 
-Temporary files are never read by anybody, so whether one is there makes no state of its own.
+States that differ only in temporary files, which no program reads, count as one.
 """
 
 import itertools
@@ -21,35 +21,41 @@ from typing import Any, Self
 
 import numpy as np
 
-#: Pending names of which every subset is tried; of more, those that lack few or have few, and
-#: some that are drawn.
+#: Number of pending operations up to which all subsets are tried. Of more operations, the subsets
+#: with or without few of them are tried, and some random ones.
 ALL_SUBSETS = 8
-DRAWN = 40
+#: Number of random subsets.
+RANDOM = 40
 
-#: File's path below the root → its bytes.
+#: Path of a file below the root → its bytes.
 State = Mapping[str, bytes]
 
 
 @dataclass(frozen=True)
 class Op:
-    """One operation. Files and folders are numbers; the root is 0."""
+    """One operation. Files and folders are identified by numbers; the root is 0."""
 
     kind: str
     """``create``, ``mkdir``, ``rename``, ``unlink``, ``write``, ``fsync`` or ``mark``."""
     folder: int = -1
+    """Folder of the name."""
     name: str = ""
     thing: int = -1
+    """File or folder of the operation."""
     old: str = ""
+    """Name before a rename."""
     data: bytes = b""
+    """Written bytes."""
     mark: Any = None
+    """Object of a mark."""
 
 
 class Recorder:
-    """Notes what happens below `root` while it is entered.
+    """Context manager that records the operations below `root`.
 
     Args:
-        root: a folder, empty at first.
-        before: called with the name of each call below the root; what it raises, the call raises.
+        root: an empty folder.
+        before: called with the name of each call below the root; the call raises its exceptions.
     """
 
     def __init__(self, root: Path, before: Callable[[str], None] = lambda _: None) -> None:
@@ -62,7 +68,7 @@ class Recorder:
         self._real: dict[str, Callable[..., Any]] = {}
 
     def mark(self, mark: Any) -> None:
-        """Note what the program says at this moment."""
+        """Record an object of the program at this moment."""
         self.ops.append(Op("mark", mark=mark))
 
     def __enter__(self) -> Self:
@@ -92,16 +98,16 @@ class Recorder:
     # ---- the calls ----------------------------------------------------------------------------
 
     def _on_open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: Any = None) -> int:
-        place = self._place(path, dir_fd)
-        if place is not None and flags & os.O_CREAT:
+        location = self._locate(path, dir_fd)
+        if location is not None and flags & os.O_CREAT:
             self.before("open")
         file: int = self._real["open"](path, flags, mode, dir_fd=dir_fd)
         if self._is_root(path, dir_fd):
             self._opened[file] = 0
-        elif place is not None:
-            folder, name = place
+        elif location is not None:
+            folder, name = location
             if name not in self._entries[folder]:
-                self._enter("create", folder, name)
+                self._add_name("create", folder, name)
             self._opened[file] = self._entries[folder][name]
         return file
 
@@ -118,7 +124,7 @@ class Recorder:
         if file in self._opened:
             self.before("fsync")
             self.ops.append(Op("fsync", thing=self._opened[file]))
-        # Not done in truth: what the real disk does is not what is looked at here.
+        # It is not executed, as the state of the real disk does not matter.
 
     def _on_close(self, file: int) -> None:
         thing = self._opened.pop(file, None)
@@ -129,7 +135,7 @@ class Recorder:
     def _on_replace(
         self, old: Any, new: Any, *, src_dir_fd: Any = None, dst_dir_fd: Any = None
     ) -> None:
-        source, target = self._place(old, src_dir_fd), self._place(new, dst_dir_fd)
+        source, target = self._locate(old, src_dir_fd), self._locate(new, dst_dir_fd)
         if source is not None:
             self.before("replace")
         self._real["replace"](old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
@@ -139,25 +145,25 @@ class Recorder:
             self.ops.append(Op("rename", target[0], target[1], thing, source[1]))
 
     def _on_unlink(self, path: Any, *, dir_fd: Any = None) -> None:
-        place = self._place(path, dir_fd)
-        if place is not None:
+        location = self._locate(path, dir_fd)
+        if location is not None:
             self.before("unlink")
         self._real["unlink"](path, dir_fd=dir_fd)
-        if place is not None:
-            thing = self._entries[place[0]].pop(place[1])
-            self.ops.append(Op("unlink", place[0], place[1], thing))
+        if location is not None:
+            thing = self._entries[location[0]].pop(location[1])
+            self.ops.append(Op("unlink", location[0], location[1], thing))
 
     def _on_mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: Any = None) -> None:
-        place = self._place(path, dir_fd)
-        if place is not None:
+        location = self._locate(path, dir_fd)
+        if location is not None:
             self.before("mkdir")
         self._real["mkdir"](path, mode, dir_fd=dir_fd)
-        if place is not None:
-            self._entries[self._enter("mkdir", *place)] = {}
+        if location is not None:
+            self._entries[self._add_name("mkdir", *location)] = {}
 
     # ---- names --------------------------------------------------------------------------------
 
-    def _enter(self, kind: str, folder: int, name: str) -> int:
+    def _add_name(self, kind: str, folder: int, name: str) -> int:
         thing = next(self._numbers)
         self._entries[folder][name] = thing
         self.ops.append(Op(kind, folder, name, thing))
@@ -166,8 +172,8 @@ class Recorder:
     def _is_root(self, path: Any, dir_fd: int | None) -> bool:
         return dir_fd is None and Path(path) == self.root
 
-    def _place(self, path: Any, dir_fd: int | None) -> tuple[int, str] | None:
-        """Folder and name of what lies below the root; None: it does not."""
+    def _locate(self, path: Any, dir_fd: int | None) -> tuple[int, str] | None:
+        """Return folder and name of a path. Returns None if it is not below the root."""
         if dir_fd is not None:
             return (self._opened[dir_fd], str(path)) if dir_fd in self._opened else None
         if not Path(path).is_relative_to(self.root) or self._is_root(path, None):
@@ -186,7 +192,7 @@ class Recorder:
 
 @dataclass
 class _Disk:
-    """The contents that are surely on the disk, and those on their way."""
+    """The contents that are certainly on the disk, and those that may be."""
 
     kinds: dict[int, str] = field(default_factory=lambda: {0: "mkdir"})
     durable: dict[int, bytes] = field(default_factory=dict)
@@ -194,8 +200,8 @@ class _Disk:
     entries: dict[int, dict[str, int]] = field(default_factory=lambda: {0: {}})
     pending: list[Op] = field(default_factory=list)
 
-    def do(self, op: Op) -> None:
-        """Follow one operation."""
+    def apply(self, op: Op) -> None:
+        """Apply one operation."""
         if op.kind == "write":
             self.written[op.thing] = self.written.get(op.thing, b"") + op.data
         elif op.kind == "fsync" and self.kinds[op.thing] == "mkdir":
@@ -234,14 +240,19 @@ def _apply(ops: Iterable[Op], entries: dict[int, dict[str, int]]) -> None:
 def states(
     ops: Sequence[Op], stream: np.random.Generator, is_read: Callable[[str], bool]
 ) -> Iterator[tuple[int, State]]:
-    """(operations done, what then may lie on the disk), each state once between two marks.
+    """Yield (number of operations, possible contents of the disk), without repetitions.
 
-    `is_read` says which names matter.
+    States are repeated only after a mark.
+
+    Args:
+        ops: all operations.
+        stream: random stream, for the choice of subsets.
+        is_read: returns whether a program reads files of this name.
     """
     disk = _Disk()
     seen: set[frozenset[tuple[str, bytes]]] = set()
     for count, op in enumerate(ops, 1):
-        disk.do(op)
+        disk.apply(op)
         if op.kind == "mark":
             seen.clear()
         for state in _states(disk, stream, is_read):
@@ -265,12 +276,12 @@ def _states(
 
 
 def _subsets(ops: Sequence[Op], stream: np.random.Generator) -> Iterator[list[Op]]:
-    """Subsets in the order of `ops`: all of them, or those near both ends and some drawn."""
+    """Yield subsets in the order of `ops`: all, or those of few and of most, and random ones."""
     n = len(ops)
     if n <= ALL_SUBSETS:
         picks: Iterable[Sequence[bool]] = itertools.product([False, True], repeat=n)
     else:
-        drawn = stream.integers(0, 2, (DRAWN, n)).astype(bool).tolist()
+        drawn = stream.integers(0, 2, (RANDOM, n)).astype(bool).tolist()
         near = [
             [(i in missing) != most for i in range(n)]
             for most in (True, False)

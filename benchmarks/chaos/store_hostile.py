@@ -1,10 +1,10 @@
-"""Checkpoints from strangers: none runs anything, ends the process, or takes a second.
+"""Hostile checkpoints: none runs code, ends the process, or takes a second.
 
     python -m benchmarks.chaos.store_hostile [--out DIR] [--rounds N] [--seed S]
 
-The list of attacks first, then `FUZZED` files per round, made from it and from good files by
-chance. All have right digests, so that nothing but the readers stands in their way. They are read
-in processes that are watched (`jail`, `store_reader`).
+Listed attacks are followed by `FUZZED` files per round, which are random changes of attacks and of
+valid files. All have right digests, so that only the readers can refuse them. Monitored processes
+read them (`jail`, `store_reader`).
 """
 
 import hashlib
@@ -16,53 +16,53 @@ from typing import Any
 import numpy as np
 
 from benchmarks.chaos.store_cases import Cases, main
-from benchmarks.chaos.strangers import Jail, survived
+from benchmarks.chaos.strangers import Jail, read_all
 from tests.support.attacks import FILES, PICKLES, PROTO, crafted, sealed, section, with_header
 from trainables.checkpoint.pickle_scan import ALLOWED
 from trainables.checkpoint.state import pack
 from trainables.core import rng
 
 JAIL = Jail("benchmarks.chaos.store_reader", memory_mib=600, limit_s=300.0)
-#: Files of one round, and of one process.
+#: Numbers of files in one round, and for one process.
 FUZZED, BATCH = 2000, 1000
-#: Bytes that matter in a header.
-_OF_JSON = np.frombuffer(b'0123456789[]{}",:-eE.n\x00\xff', np.uint8)
+#: Bytes with a meaning in a header.
+_JSON_BYTES = np.frombuffer(b'0123456789[]{}",:-eE.n\x00\xff', np.uint8)
 
 
 def run(out: Path, rounds: int, seed: int) -> int:
-    """The list, and so many rounds of fuzzed files; returns how many cases failed."""
+    """Test the list and `rounds` rounds of random files; return the number of failed cases."""
     cases = Cases(out, "store_hostile")
-    attacks = {**FILES, **{f"pickle {name}": in_file(body) for name, body in PICKLES.items()}}
+    attacks = {**FILES, **{f"pickle {name}": checkpoint_of(body) for name, body in PICKLES.items()}}
     named = {name: resealed(content) for name, content in attacks.items()}
-    cases.run("the list of attacks", partial(survived, JAIL, named, good=0))
+    cases.run("the list of attacks", partial(read_all, JAIL, named, good=0))
     for number in range(rounds):
         for start in range(0, FUZZED, BATCH):
             stream = rng.generator(seed, "hostile", number, start)
-            made = {f"{start + i}": fuzzed(stream) for i in range(BATCH)}
-            cases.run(f"seed {seed} round {number} from {start}", partial(survived, JAIL, made))
+            files = {f"{start + i}": make_file(stream) for i in range(BATCH)}
+            cases.run(f"seed {seed} round {number} from {start}", partial(read_all, JAIL, files))
     return cases.close()
 
 
-def in_file(pickled: bytes) -> bytes:
-    """A file whose state is `pickled`, with a right digest."""
+def checkpoint_of(pickled: bytes) -> bytes:
+    """Return a file with the state `pickled` and a right digest."""
     digest = hashlib.sha256(pickled).hexdigest()
     part = section(len=len(pickled), shape=[len(pickled)], sha256=digest)
     return crafted(pickled, sections=[part])
 
 
 def resealed(content: bytes) -> bytes:
-    """`content` with a right digest, if it has the looks of a checkpoint at all."""
+    """Return `content` with a right digest if it begins like a checkpoint, else unchanged."""
     return sealed(content[:-32]) if content.startswith(b"SWCK") else content
 
 
-def fuzzed(stream: np.random.Generator) -> bytes:
-    """A file made by chance."""
+def make_file(stream: np.random.Generator) -> bytes:
+    """Return a random file."""
     makers = (_opcodes, _spliced, _damaged_pickle, _damaged_header)
     return makers[int(stream.integers(len(makers)))](stream)
 
 
 def _opcodes(stream: np.random.Generator) -> bytes:
-    """Allowed opcodes, mostly, with arguments of the right length, mostly."""
+    """Return a pickle of mostly allowed opcodes with arguments of mostly right lengths."""
     codes = list(ALLOWED)
     body = bytearray(PROTO)
     for _ in range(int(stream.integers(1, 60))):
@@ -71,7 +71,7 @@ def _opcodes(stream: np.random.Generator) -> bytes:
             continue
         code = codes[int(stream.integers(len(codes)))]
         body += code.encode("latin-1") + _argument(code, stream)
-    return in_file(bytes(body) + b".")
+    return checkpoint_of(bytes(body) + b".")
 
 
 def _argument(code: str, stream: np.random.Generator) -> bytes:
@@ -83,33 +83,33 @@ def _argument(code: str, stream: np.random.Generator) -> bytes:
 
 
 def _spliced(stream: np.random.Generator) -> bytes:
-    """The beginning of one pickle, and the end of another."""
+    """Return the beginning of one pickle and the end of another."""
     pool = [body for body in PICKLES.values() if len(body) < 10_000]
-    pool += [pack(_good(stream)).pickled] * len(pool)
+    pool += [pack(_valid_state(stream)).pickled] * len(pool)
     one, other = (pool[int(stream.integers(len(pool)))] for _ in range(2))
     at, start = int(stream.integers(len(one) + 1)), int(stream.integers(len(other) + 1))
-    return in_file(one[:at] + other[start:])
+    return checkpoint_of(one[:at] + other[start:])
 
 
 def _damaged_pickle(stream: np.random.Generator) -> bytes:
-    body = bytearray(pack(_good(stream)).pickled)
+    body = bytearray(pack(_valid_state(stream)).pickled)
     for _ in range(int(stream.integers(1, 4))):
         body[int(stream.integers(len(body)))] = int(stream.integers(256))
-    return in_file(bytes(body))
+    return checkpoint_of(bytes(body))
 
 
 def _damaged_header(stream: np.random.Generator) -> bytes:
-    """A good file but for some bytes of its header."""
+    """Return a valid file with some changed bytes in its header."""
     text = bytearray(
         json.dumps({"format": 1, "min_reader": 1, "step": 1, "sections": [section()]}).encode()
     )
     for _ in range(int(stream.integers(1, 4))):
         at = int(stream.integers(len(text)))
-        text[at : at + int(stream.integers(2))] = stream.choice(_OF_JSON, 1).tobytes()
+        text[at : at + int(stream.integers(2))] = stream.choice(_JSON_BYTES, 1).tobytes()
     return with_header(bytes(text), data=b"\x80\x04}.")
 
 
-def _good(stream: np.random.Generator) -> dict[str, Any]:
+def _valid_state(stream: np.random.Generator) -> dict[str, Any]:
     return {
         "a": [1, 2.5, None, True, "text", b"bytes", -(2**40)],
         "b": {3: (1, 2, 3, 4), "s": {1, 2}, "f": frozenset({"x"})},

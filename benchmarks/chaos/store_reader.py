@@ -1,4 +1,4 @@
-"""Reads checkpoints from strangers, as a slice would, in a `jail`; see `store_hostile`."""
+"""Reader of hostile checkpoints in a `jail`, like a slice; see `store_hostile`."""
 
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ def _warm_up() -> None:
 
 
 def main() -> None:
-    """Look at what standard input names; `pack` raises for anything but data."""
-    serve(Reader(_read, (CheckpointError,), prove=pack), _warm_up)
+    """Read the files that standard input names; `pack` raises for objects that are no data."""
+    serve(Reader(_read, (CheckpointError,), check=pack), _warm_up)
 
 
 if __name__ == "__main__":

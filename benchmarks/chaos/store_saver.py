@@ -1,11 +1,11 @@
-"""A process that saves, for tests that make its calls fail or kill it; it is told where.
+"""A process that saves checkpoints, for tests that kill it or make its system calls fail.
 
     python -m benchmarks.chaos.store_saver FOLDER
 
-Makes the folder first, so that whoever traces it sees where the saving begins. Prints one line of
-JSON whenever something is acknowledged: the checkpoints that are named from then on, newest first,
-as (name, digest, variant). Only then does it delete what is no longer named. A save that the disk
-refuses is printed as ``null`` and left out, as a slice does.
+The process creates the folder first, so that a trace shows the beginning of saving. After each
+acknowledged save it prints a line of JSON: the checkpoints that are named from now on, newest
+first, as (name, digest, variant). Then it deletes the other files. A save that the disk refuses is
+printed as ``null`` and skipped, as in a slice.
 """
 
 import json
@@ -21,10 +21,11 @@ from trainables.checkpoint import file
 SAVES = 4
 
 Named = list[tuple[str, str, int]]
+"""Named checkpoints, newest first, as (name, digest, variant)."""
 
 
 def save(folder: Path, say: Callable[[Named | None], None]) -> None:
-    """Save some states into `folder`, and tell what is acknowledged."""
+    """Save some states into `folder`; `say` gets the named checkpoints after each save."""
     named: Named = []
     for number in range(SAVES):
         variant = number % 3
@@ -33,8 +34,7 @@ def save(folder: Path, say: Callable[[Named | None], None]) -> None:
         except OSError:
             say(None)
             continue
-        kept = [(saved.path.name, saved.digest, variant), *named][: retention.ALWAYS_KEPT]
-        named = kept
+        named = [(saved.path.name, saved.digest, variant), *named][: retention.ALWAYS_KEPT]
         say(named)
         try:
             retention.sweep_up(folder, [name for name, *_ in named])
@@ -43,7 +43,9 @@ def save(folder: Path, say: Callable[[Named | None], None]) -> None:
 
 
 def _print(named: Named | None) -> None:
-    os.writev(1, [json.dumps(named).encode() + b"\n"])  # a call that is not made to fail
+    os.writev(
+        1, [json.dumps(named).encode() + b"\n"]
+    )  # this system call is not among those that fail
 
 
 if __name__ == "__main__":

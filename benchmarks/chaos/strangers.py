@@ -1,7 +1,7 @@
-"""Has files from strangers read in a jail, and judges how each was answered.
+"""Judgement of the answers to hostile files, which are read in a jail.
 
-Each is refused in a printable line for each of its mistakes, or good; in time, without a deed, and
-without a trace: no file may be written, and none may be called like the canary.
+Each file must be valid, or be refused with a printable line for each of its mistakes, in time and
+without side effects: no file may be written, in particular not the canary.
 """
 
 import json
@@ -19,46 +19,55 @@ from typing import Any
 from benchmarks.chaos.store_cases import Failed
 from tests.support.attacks import CANARY
 
-#: Seconds of processor time that one file may take.
+#: Seconds of CPU time for one file, at most.
 MOST_S = 1.0
-#: Characters of a line of a refusal, at most: the longest names the keys of a trainer.
+#: Characters in a line of a refusal, at most; the longest lists the keys of a trainer.
 LONGEST = 4200
-#: Lines of a refusal, one for each mistake of a spec, at most; many more than these files have.
+#: Lines of a refusal, one for each mistake, at most; more than any of these files has.
 MOST_LINES = 100
-#: The beginning of a line that is one of several: the file and the place in it.
+#: Prefix of each line if there are several: file and position.
 _MISTAKE = re.compile(r"\S+:\d+: ")
 
 
 @dataclass(frozen=True)
 class Jail:
-    """Which process reads, and what it may use."""
+    """Process that reads files, and its limits."""
 
     module: str
-    """Its main calls `jail.serve`."""
+    """Module whose main program calls `jail.serve`."""
     memory_mib: int
-    """Address space that reading may need beyond what the process has when it begins."""
+    """Address space for reading, in MiB, beyond that of the process at its start."""
     limit_s: float
-    """Seconds of all files together."""
+    """Seconds for all files together."""
 
 
-def survived(jail: Jail, files: Mapping[str, bytes], good: int | None = None) -> dict[str, Any]:
-    """Have all files read; `good` is how many of them are, where that is known.
+def read_all(jail: Jail, files: Mapping[str, bytes], good: int | None = None) -> dict[str, Any]:
+    """Read all files in a jail; return their figures.
+
+    Args:
+        jail: the jail.
+        files: name → content.
+        good: number of valid files; None if it is not known.
 
     Raises:
-        Failed: one was not answered well.
+        Failed: an answer is wrong.
     """
     answers = answers_to(jail, files)
     for name, answer in answers.items():
         judge(name, answer)
-    accepted = [name for name, answer in answers.items() if answer["what"] == "good"]
+    accepted = [name for name, answer in answers.items() if answer["result"] == "good"]
     if good is not None and len(accepted) != good:
-        raise Failed(f"{len(accepted)} of them were accepted: {accepted[:5]}")
+        raise Failed(f"{len(accepted)} files were accepted: {accepted[:5]}")
     slowest = max(answer["s"] for answer in answers.values())
     return {"files": len(answers), "good": len(accepted), "slowest_s": slowest}
 
 
 def answers_to(jail: Jail, files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
-    """Return the reader's answer to each file; raises Failed if one ends it or leaves a trace."""
+    """Return the reader's answer to each file.
+
+    Raises:
+        Failed: a file ended the process, or a file was written.
+    """
     scratch = Path(tempfile.mkdtemp(prefix="strangers-"))
     try:
         (scratch / "inside").mkdir()
@@ -74,26 +83,26 @@ def answers_to(jail: Jail, files: Mapping[str, bytes]) -> dict[str, dict[str, An
 
 
 def judge(name: str, answer: Mapping[str, Any]) -> None:
-    """Raise Failed unless the file was refused in lines, or is good, in time, without a deed."""
-    if answer["did"]:
-        raise Failed(f"{name}: it did {answer['did'][:3]}")
-    if answer["what"] == "fault":
-        raise Failed(f"{name}: {answer['why']}")
+    """Raise Failed unless the file was refused in lines or is valid, without side effects."""
+    if answer["effects"]:
+        raise Failed(f"{name}: side effects {answer['effects'][:3]}")
+    if answer["result"] == "fault":
+        raise Failed(f"{name}: {answer['reason']}")
     if answer["s"] >= MOST_S:
         raise Failed(f"{name}: took {answer['s']} s")
-    lines = answer["why"].split("\n")
+    lines = answer["reason"].split("\n")
     if len(lines) > MOST_LINES:
-        raise Failed(f"{name}: says {len(lines)} lines")
-    if len(lines) > 1 and not all(map(_MISTAKE.match, lines)):  # one mistake, on several lines
-        raise Failed(f"{name}: says {lines[:2]!r}, not a mistake a line")
+        raise Failed(f"{name}: the refusal has {len(lines)} lines")
+    if len(lines) > 1 and not all(map(_MISTAKE.match, lines)):  # one mistake on several lines
+        raise Failed(f"{name}: refused with {lines[:2]!r}, not one mistake per line")
     for line in lines:
         if not line.isprintable() or len(line) > LONGEST:
-            raise Failed(f"{name}: says {line[:200]!r}, {len(line)} characters")
+            raise Failed(f"{name}: refused with {line[:200]!r}, {len(line)} characters")
 
 
 def _answers(jail: Jail, scratch: Path, names: list[str]) -> list[dict[str, Any]]:
     root = str(Path(__file__).parents[2])
-    done = subprocess.run(  # noqa: S603 a process of ours
+    done = subprocess.run(  # noqa: S603 our own process
         [sys.executable, "-m", jail.module, str(scratch), str(jail.memory_mib)],
         input="".join(f"{name}\n" for name in names),
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Specs and ledgers from strangers, in a short run; and the same attacks at the command line."""
+"""Tests with hostile specs and ledgers, and the same attacks at the command line."""
 
 import os
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.chaos import hostile_input, strangers
-from benchmarks.chaos.hostile_ledgers import broken, sample
-from benchmarks.chaos.hostile_specs import fuzzed, shipped
+from benchmarks.chaos.hostile_ledgers import change_ledger, sample
+from benchmarks.chaos.hostile_specs import change_spec, shipped_specs
 from benchmarks.chaos.store_cases import Failed
 from sweep.cli.main import main
 from sweep.errors import place_of, without_password
@@ -28,35 +28,35 @@ GIVEN = (
 @pytest.mark.slow
 def test_the_list_of_attacks_and_what_chance_makes_of_specs_and_ledgers_is_answered_well() -> None:
     stream = rng.generator(0, "hostile")
-    texts, ledger = shipped(), sample()
+    texts, ledger = shipped_specs(), sample()
     files = {f"{name}.yaml": content for name, content in SPECS.items()}
-    files |= {f"{i}.yaml": fuzzed(stream, texts) for i in range(120)}
-    files |= {f"{i}.db": broken(stream, ledger) for i in range(80)}
+    files |= {f"{i}.yaml": change_spec(stream, texts) for i in range(120)}
+    files |= {f"{i}.db": change_ledger(stream, ledger) for i in range(80)}
     answers = strangers.answers_to(hostile_input.JAIL, files)
     for name, answer in answers.items():
         strangers.judge(name, answer)
-    listed = {name for name in SPECS if answers[f"{name}.yaml"]["what"] != "refused"}
+    listed = {name for name in SPECS if answers[f"{name}.yaml"]["result"] != "refused"}
     assert not listed
-    assert {answer["what"] for answer in answers.values()} == {"refused", "good"}
+    assert {answer["result"] for answer in answers.values()} == {"refused", "good"}
 
 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"did": ["os.system ('id',)"]}, "it did"),
-        ({"what": "fault", "why": "KeyError: 'x'"}, "KeyError"),
+        ({"effects": ["os.system ('id',)"]}, "side effects"),
+        ({"result": "fault", "reason": "KeyError: 'x'"}, "KeyError"),
         ({"s": 1.5}, "took 1.5 s"),
-        ({"why": "\x1b[2J"}, "says"),
-        ({"why": "x" * 5000}, "says"),
-        ({"why": "x.yaml:1: wrong\nx.yaml:2: \x1b[2J"}, "says"),
-        ({"why": "x.yaml:1: wrong\nand more"}, "not a mistake a line"),
-        ({"why": "x.yaml:1: wrong\n" * 500}, "says 501 lines"),
+        ({"reason": "\x1b[2J"}, "refused with"),
+        ({"reason": "x" * 5000}, "refused with"),
+        ({"reason": "x.yaml:1: wrong\nx.yaml:2: \x1b[2J"}, "refused with"),
+        ({"reason": "x.yaml:1: wrong\nand more"}, "not one mistake per line"),
+        ({"reason": "x.yaml:1: wrong\n" * 500}, "has 501 lines"),
     ],
 )
 def test_what_is_answered_badly_is_noticed(change: dict[str, object], problem: str) -> None:
-    good = {"what": "refused", "s": 0.1, "why": "", "did": []}
+    good = {"result": "refused", "s": 0.1, "reason": "", "effects": []}
     strangers.judge("x", good)
-    strangers.judge("x", {**good, "why": "x.yaml:1: wrong\nx.yaml:2: wrong too"})
+    strangers.judge("x", {**good, "reason": "x.yaml:1: wrong\nx.yaml:2: wrong too"})
     with pytest.raises(Failed, match=problem):
         strangers.judge("x", {**good, **change})
 

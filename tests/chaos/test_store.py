@@ -32,7 +32,7 @@ def test_every_call_of_saving_may_fail(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fault", ["signal=KILL", "error=ENOSPC"])
 def test_a_system_call_of_each_kind_fails_or_is_the_last(fault: str) -> None:
     for call, (before, count) in store_faults.traced_calls().items():
-        store_faults.fails_there(call, before + (count + 1) // 2, fault)
+        store_faults.fail_in_child(call, before + (count + 1) // 2, fault)
 
 
 @pytest.mark.slow
@@ -46,12 +46,15 @@ def test_a_flipped_bit_is_noticed_in_every_byte_of_a_segment(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_the_list_of_attacks_and_what_chance_makes_of_it_runs_nothing() -> None:
     stream = rng.generator(0, "hostile")
-    listed = {**FILES, **{f"pickle {k}": store_hostile.in_file(v) for k, v in PICKLES.items()}}
+    listed = {
+        **FILES,
+        **{f"pickle {k}": store_hostile.checkpoint_of(v) for k, v in PICKLES.items()},
+    }
     files = {name: store_hostile.resealed(content) for name, content in listed.items()}
     assert len(files) >= 140
-    assert strangers.survived(store_hostile.JAIL, files, good=0)["files"] == len(files)
-    made = {str(number): store_hostile.fuzzed(stream) for number in range(300)}
-    assert strangers.survived(store_hostile.JAIL, made)["good"] > 0
+    assert strangers.read_all(store_hostile.JAIL, files, good=0)["files"] == len(files)
+    made = {str(number): store_hostile.make_file(stream) for number in range(300)}
+    assert strangers.read_all(store_hostile.JAIL, made)["good"] > 0
 
 
 @pytest.mark.slow
@@ -62,10 +65,10 @@ def test_the_jail_notices_what_it_is_there_for() -> None:
         with pytest.raises(Failed, match=name):
             strangers.judge(name, answer)
     with pytest.raises(Failed, match="ended the process"):
-        strangers.survived(leaky, {"x": b"signal"})
+        strangers.read_all(leaky, {"x": b"signal"})
 
 
-def test_a_long_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+def test_an_interrupted_run_continues(tmp_path: Path) -> None:
     ran = []
 
     def case(name: str, fails: bool = False) -> dict[str, int]:
