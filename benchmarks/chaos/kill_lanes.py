@@ -2,10 +2,10 @@
 
     python -m benchmarks.chaos.kill_lanes [--out DIR] [--rounds KILLS] [--seed S]
 
-A case is one sweep with `--pool stack` that is killed repeatedly until it is finished. In successive
-sweeps the victim is the driver's whole process group, the driver alone, or the process of the pool,
-with which the slices of all lanes are lost. At the end the oracle compares the sweep with an
-undisturbed one. A round is one kill.
+A case is one sweep with `--pool stack` that is killed repeatedly until it is finished. In
+successive sweeps the victim is the driver's whole process group, the process of the pool, with
+which the slices of all lanes are lost, or the driver alone. At the end the oracle compares the
+sweep with an undisturbed one. A round is one kill.
 """
 
 import itertools
