@@ -1,7 +1,9 @@
 """What docs/recipes.md shows is true: each recipe is run, paused and continued."""
 
 import importlib.util
+import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,15 +15,18 @@ HERE = Path(__file__).parents[1]
 PAGE = (HERE / "docs/recipes.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^```\w+\n# (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 #: Lines of a recipe's code that are not blank, at most.
-LONGEST = 29
+LONGEST = 31
 
 HAS_LIGHTNING = importlib.util.find_spec("lightning") is not None
 HAS_SB3 = importlib.util.find_spec("stable_baselines3") is not None
+HAS_TORCHRL = importlib.util.find_spec("torchrl") is not None
+HAS_HYDRA = importlib.util.find_spec("hydra") is not None
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Path:
-    """A folder with the files of the page."""
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the files of the page; `python` is this one."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     for name, body in FILES.items():
         (tmp_path / name).write_text(body)
     return tmp_path
@@ -42,7 +47,7 @@ def run(desk: Path, spec: str) -> "sweep.Sweep":
 
 
 def test_recipes_are_short() -> None:
-    assert len(FILES) == 10
+    assert len(FILES) == 19
     lines = {name: len(list(filter(str.strip, body.splitlines()))) for name, body in FILES.items()}
     assert max(lines.values()) <= LONGEST, lines
 
@@ -92,6 +97,25 @@ def test_the_lightning_module(desk: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not HAS_TORCHRL, reason="torchrl is not installed")
+def test_torchrl(desk: Path) -> None:
+    best = run(desk, "torchrl.yaml").best()
+    assert best.iterations == 8
+    assert best.score is not None
+    assert best.score > 20
+    assert best.checkpoint().load()["steps"] in range(512, 4097, 512)
+
+
+@pytest.mark.slow
+def test_folds_as_seeds(desk: Path) -> None:
+    found = run(desk, "folds.yaml")
+    assert found.best().score == pytest.approx(0.978, abs=0.01)
+    curves = found.curves()
+    assert list(curves["seed_index"]) == [*range(5)] * 8
+    assert curves[curves["trial"] == found.best().number]["accuracy"].nunique() > 1
+
+
+@pytest.mark.slow
 def test_the_objective_of_optuna(desk: Path) -> None:
     done = scripts.python(["digits.py"], desk)
     assert done.returncode == 0, done.stderr
@@ -111,6 +135,25 @@ def test_the_shell_script(desk: Path) -> None:
     expected = 4 * (1 - 2 * best.settings["lr"]) ** 18
     assert best.score == pytest.approx(expected, rel=1e-2, abs=1e-6)
     assert "PRUNED" in {trial.status for trial in found.trials}
+
+
+@pytest.mark.slow
+def test_a_script_in_the_style_of_cleanrl(desk: Path) -> None:
+    found = run(desk, "cleanrl.yaml")
+    rows = next(trial for trial in found.trials if trial.status == "COMPLETED").results()
+    assert rows["timesteps_total"].iloc[-1] >= 4000
+    assert rows["episodic_return"].sum() == rows["timesteps_total"].iloc[-1]
+    assert "PRUNED" in {trial.status for trial in found.trials}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_HYDRA, reason="hydra is not installed")
+def test_the_hydra_application(desk: Path) -> None:
+    found = run(desk, "hydra.yaml")
+    assert found.best().iterations == 20
+    told = (found.path / "trials/0/hydra/.hydra/overrides.yaml").read_text()
+    assert f"optimizer.lr={found.trial(0).settings['optimizer.lr']}" in told
+    assert "seed=" in told
 
 
 @pytest.mark.slow

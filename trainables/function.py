@@ -412,7 +412,7 @@ class FunctionTrainable(Trainable):
     hands_over: ClassVar[bool] = True
 
     @classmethod
-    def can_save(cls) -> bool:
+    def can_save(cls, config: Mapping[str, Any] | None = None) -> bool:
         """Return whether its reports have checkpoints, as far as the source shows."""
         return cls.saves if cls.saves is not None else not never_saves(cls.function)
 

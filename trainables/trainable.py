@@ -98,6 +98,8 @@ class TrialContext:
     """True if a trial may continue without the compiled code that its checkpoint was made with."""
     #: Number of the trial in its sweep; 0 outside one.
     number: int = 0
+    #: Number of this seed among the seeds of the trial, from 0.
+    seed_index: int = 0
 
 
 _Save = TypeVar("_Save", bound=Callable[..., Any])
@@ -340,8 +342,11 @@ class Trainable:
         return result
 
     @classmethod
-    def can_save(cls) -> bool:
-        """Return whether a trial of this class can be stopped and continued."""
+    def can_save(cls, config: Mapping[str, Any] | None = None) -> bool:
+        """Return whether a trial of this class can be stopped and continued.
+
+        `config` is its settings, if they are known.
+        """
         return cls.save_checkpoint is not Trainable.save_checkpoint
 
     @classmethod

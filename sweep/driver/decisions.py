@@ -333,7 +333,7 @@ def never_waited(replica: Replica, came: SliceOutcome | Closed) -> str:
     return (
         f"; it ran past its rung at {time_attr} {at:g}, as it reported no checkpoint to wait with: "
         f"call report(..., checkpoint=...), or use a scheduler that pauses none, such as "
-        f"{{name: asha, type: stopping}}"
+        f"{{name: asha, type: stopping}}; a command that saves none needs checkpoints: false"
     )
 
 

@@ -206,7 +206,7 @@ def open_context(
                     pool,
                     functools.partial(_trial_config, resolved, history, pool),
                     paths,
-                    resolved.trainable.can_save(),
+                    resolved.trainable.can_save(spec.config),
                     held.check,
                     resolved.trainable.fixed_keys,
                     kept,

@@ -113,7 +113,7 @@ def _check(folder: Folder, request: Request) -> None:
         proposer = Proposer(
             spec, found.searcher, found.scheduler.levels, dict, found.trainable.fixed_keys
         )
-        handler = RequestHandler(history, proposer, found.trainable.can_save(), driven)
+        handler = RequestHandler(history, proposer, found.trainable.can_save(spec.config), driven)
     answer = handler.decide(replace(request, term=history.term)).answer
     if not answer.granted:
         raise UsageError(answer.text)

@@ -53,7 +53,7 @@ STEPS: Final = (
 _TO_A_CHECKPOINT, _SAVING, _ONE_MORE, _RESTORING, _COMPARING, _LATER = range(len(STEPS))
 #: Steps of the test of a trainable that cannot save.
 WITHOUT_SAVING: Final = ("two iterations", STEPS[_LATER])
-_CANNOT_SAVE = "it has no save_checkpoint(), so its trials cannot be paused or resumed"
+_CANNOT_SAVE = "it saves no checkpoints, so its trials cannot be paused or resumed"
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def smoke_test(
     Raises:
         UsageError: the trainable raised an error, or its process died.
     """
-    spec, saves = resolved.spec, resolved.trainable.can_save()
+    spec, saves = resolved.spec, resolved.trainable.can_save(resolved.spec.config)
     point = samples.draw_samples(spec.space, spec.seed, 1)[0]
     nested = spec.space.nest(point.settings, spec.config)
     config = samples.completed(resolved.trainable, spec, nested)

@@ -255,6 +255,7 @@ class RealSlice(Stretch):
             metric=spec.metric,
             other_kernel=spec.other_kernel,
             number=spec.trial,
+            seed_index=spec.replica,
         )
 
     def look(self, trainable: Trainable) -> None:
@@ -296,10 +297,10 @@ class RealSlice(Stretch):
         end = self._find_end(trainable, metrics)
         if end is End.DIVERGED:
             return end  # a retry must start from a good state
-        if trainable.can_save() and trainable.at_checkpoint:
+        if trainable.can_save(trainable.config) and trainable.at_checkpoint:
             self._save(trainable, metrics, reached, end)
             return end
-        return end if end in FINAL or not trainable.can_save() else None
+        return end if end in FINAL or not trainable.can_save(trainable.config) else None
 
     def _save(
         self, trainable: Trainable, metrics: Metrics, reached: float | None, end: End | None
@@ -338,7 +339,7 @@ class RealSlice(Stretch):
 
     def _finish_trial(self, trainable: Trainable, metrics: Metrics) -> End:
         """End a trial whose training was over at its last result, with a checkpoint if possible."""
-        iteration, can_save = trainable.iteration, trainable.can_save()
+        iteration, can_save = trainable.iteration, trainable.can_save(trainable.config)
         new = iteration > self.source and not self.saving.has(iteration)
         if new and can_save and trainable.at_checkpoint:
             self._save(trainable, metrics, number(metrics.get(self.spec.metric)), End.DONE)
@@ -349,7 +350,7 @@ class RealSlice(Stretch):
         end = self.bounds.find_end(metrics, trainable.iteration)
         if end is not None:
             return end
-        now, can_save = time.monotonic(), trainable.can_save()
+        now, can_save = time.monotonic(), trainable.can_save(trainable.config)
         if now - self.looked_at >= LOOK_S:
             if self._is_asked_to_stop(can_save):
                 return End.ASKED  # checked again after the next iteration if this one is not saved
@@ -410,7 +411,7 @@ class RealSlice(Stretch):
         """Keep the trainable for the trial's next slice if there may be one, or stop it."""
         saved = self.saved
         at_checkpoint = bool(saved) and saved[-1].iteration == trainable.iteration
-        if end in FINAL or not (at_checkpoint or not trainable.can_save()):
+        if end in FINAL or not (at_checkpoint or not trainable.can_save(trainable.config)):
             cache.stop_quietly(trainable)
             return
         stands = saved[-1].digest if at_checkpoint else _unsaved_key(trainable.iteration)

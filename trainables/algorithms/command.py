@@ -4,18 +4,19 @@
     config: {command: [julia, train.jl], settings: arguments}
 
 The program is started in the current folder with the trial's settings: as ``--lr=0.01`` after the
-command (``arguments``; with ``booleans: flag`` a true value as ``--use-bn``), as variables
-``SWEEP_lr`` (``environment``), or as one line of JSON on its standard input (``stdin``). Nested
-names are joined by dots; values that are not text are written as JSON. ``SWEEP_SEED`` is the
-trial's seed.
+command (``arguments``; with ``booleans: flag`` a true value as ``--use-bn``), as ``lr=0.01``
+(``overrides``, for Hydra), as variables ``SWEEP_lr`` (``environment``), or as one line of JSON on
+its standard input (``stdin``). Nested names are joined by dots; values that are not text are
+written as JSON. ``SWEEP_SEED`` is the trial's seed; ``seed_as`` names a setting that gets it, too.
+``SWEEP_FOLDER`` is the trial's folder.
 
-Each line of its standard output that is a JSON mapping is the result of one iteration; other lines
-are copied to the trial's log. A result with an entry ``checkpoint`` lets the trial be paused and
-continued there: the entry is data, or ``true`` for all files in the folder ``SWEEP_SAVE``. A
-program that continues gets the variable ``SWEEP_CHECKPOINT``, the folder with those files or with
-the data as ``checkpoint.json``; a new program does not have this variable. After each checkpoint
-the program is sent an empty line; a program that saves files must wait for it before it changes
-them. Exit code 0 ends the trial.
+Each line of its standard output that is a JSON mapping is the result of one iteration, and so is
+each line in which ``pattern`` is found; other lines are copied to the trial's log. A result with
+an entry ``checkpoint`` lets the trial be paused and continued there: the entry is data, or ``true``
+for all files in the folder ``SWEEP_SAVE``. A program that continues gets the variable
+``SWEEP_CHECKPOINT``, the folder with those files or with the data as ``checkpoint.json``; a new
+program does not have this variable. After each checkpoint the program is sent an empty line; a
+program that saves files must wait for it before it changes them. Exit code 0 ends the trial.
 """
 
 import array
@@ -25,6 +26,7 @@ import fcntl
 import io
 import json
 import os
+import re
 import select
 import shlex
 import shutil
@@ -36,7 +38,7 @@ from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from trainables.checkpoint.opaque import temporary_folder
 from trainables.core import settings as settings_
@@ -51,6 +53,8 @@ from trainables.function import FunctionTrainable, get_checkpoint, get_context, 
 _LAST_LINES, _LONGEST_LINE, _LONGEST_END = 10, 200, 8192
 #: Largest number of bytes of output read at once.
 _MOST_BYTES = 65536
+#: Environment variable with which Python programs send each line when they print it.
+_SOON = {"PYTHONUNBUFFERED": "1"}
 #: Exit code of argparse, click and most other programs for arguments that they do not accept.
 _USAGE_ERROR = 2
 #: Longest wait for the end of the error output, seconds.
@@ -64,6 +68,17 @@ def _split_command(given: Any) -> Any:
     return tuple(given) if isinstance(given, list) else given
 
 
+def _check_pattern(pattern: str) -> str:
+    """Return a regular expression if it has named groups; ValueError says what is allowed."""
+    try:
+        names = re.compile(pattern).groupindex
+    except re.error as error:
+        raise ValueError(f"a regular expression ({error})") from error
+    if not names:
+        raise ValueError("a regular expression with named groups, such as loss=(?P<loss>\\S+)")
+    return pattern
+
+
 class CommandConfig(Settings):
     """The program to run and the way to pass settings; all other settings are the program's own."""
 
@@ -74,14 +89,33 @@ class CommandConfig(Settings):
         min_length=1,
         description="Program and its arguments, as a list or in the syntax of a shell.",
     )
-    settings: Literal["arguments", "environment", "stdin"] = Field(
-        "arguments", description="Channel through which the program receives the trial's settings."
+    settings: Literal["arguments", "overrides", "environment", "stdin"] = Field(
+        "arguments",
+        description="Form in which the program receives the trial's settings: arguments --lr=0.1, "
+        "overrides lr=0.1 (as Hydra reads them), variables SWEEP_lr of the environment, or a line "
+        "of JSON on standard input.",
     )
-
     booleans: Literal["value", "flag", "flag_or_no"] = Field(
         "value",
         description="With arguments, form of booleans: --use-bn=true (value); --use-bn or nothing "
         "(flag), as argparse's store_true; --use-bn or --no-use-bn (flag_or_no).",
+    )
+
+    seed_as: str | None = Field(
+        None,
+        min_length=1,
+        description="Name under which the program also receives the trial's seed as a setting, a "
+        "number below 2**31.",
+    )
+    pattern: Annotated[str, AfterValidator(_check_pattern)] | None = Field(
+        None,
+        description="Regular expression with named groups. Each line of output that contains it is "
+        "a result: the number in group NAME is the result NAME.",
+    )
+    checkpoints: bool | None = Field(
+        None,
+        description="False if the program never reports a checkpoint: its trials can then be ended "
+        "at any result, by schedulers that pause none. Default: false with pattern, else true.",
     )
 
     @classmethod
@@ -107,7 +141,7 @@ def _train(config: dict[str, Any]) -> None:
     Raises:
         TrainableError: the program failed, or ended without a result.
     """
-    reports, logdir = 0, get_context().logdir
+    reports, logdir, pattern = 0, get_context().logdir, config.get("pattern")
     with (
         temporary_folder(logdir) as before,
         temporary_folder(logdir) as folder,
@@ -120,6 +154,8 @@ def _train(config: dict[str, Any]) -> None:
         assert process.stdin is not None  # noqa: S101 it is a pipe
         for line in lines:
             result = _result(line)
+            if result is None and pattern is not None:
+                result = _found(re.search(pattern, line))
             if result is None:
                 print(line, end="", flush=True)  # noqa: T201 into the trial's log
                 continue
@@ -248,6 +284,12 @@ class Command(FunctionTrainable):
     config_class = CommandConfig
 
     @classmethod
+    def can_save(cls, config: Mapping[str, Any] | None = None) -> bool:
+        """Return whether the program may report checkpoints."""
+        said = (config or {}).get("checkpoints")
+        return (config or {}).get("pattern") is None if said is None else bool(said)
+
+    @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:
         """Raise ConfigError for a command that cannot be run."""
         CommandConfig.of(config)
@@ -283,10 +325,15 @@ def _running_program(
     """
     program = CommandConfig.of(config)
     words = [str(shutil.which(program.command[0])), *program.command[1:]]
-    own, first = _own_settings(config), ""
-    env = {**os.environ, "SWEEP_SEED": str(get_context().seed), "SWEEP_SAVE": str(folder)}
+    own, first, context = _own_settings(config), "", get_context()
+    env = {**_SOON, **os.environ, "SWEEP_SEED": str(context.seed), "SWEEP_SAVE": str(folder)}
+    env["SWEEP_FOLDER"] = str(context.logdir or Path.cwd())
+    if program.seed_as is not None:
+        own[program.seed_as] = context.seed % 2**31
     if program.settings == "arguments":
         words += _arguments(own, program.booleans)
+    elif program.settings == "overrides":
+        words += [f"{name}={_quoted(value)}" for name, value in _flatten(own)]
     elif program.settings == "environment":
         env |= {f"SWEEP_{name.replace('.', '_')}": _to_text(value) for name, value in _flatten(own)}
     else:
@@ -335,6 +382,21 @@ def _to_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+#: Text that Hydra reads as it is, and words that it does not read as text.
+_BARE = re.compile(r"[A-Za-z_/][\w./-]*")
+_WORDS = frozenset({"true", "false", "null", "none", "nan", "inf", "yes", "no", "on", "off"})
+
+
+def _quoted(value: Any) -> str:
+    """Return a value in the grammar of Hydra's overrides: text in quotes where it needs them."""
+    if not isinstance(value, str):
+        return json.dumps(value)
+    if _BARE.fullmatch(value) and value.lower() not in _WORDS:
+        return value
+    doubled = re.sub(r"(\\+)(?='|$)", r"\1\1", value)  # backslashes before a quote
+    return "'" + doubled.replace("'", "\\'") + "'"
+
+
 def _arguments(config: Mapping[str, Any], booleans: str) -> Iterator[str]:
     """Yield the settings as arguments of a command line."""
     for name, value in _flatten(config):
@@ -344,6 +406,15 @@ def _arguments(config: Mapping[str, Any], booleans: str) -> Iterator[str]:
             yield f"--{name}"
         elif booleans == "flag_or_no":
             yield f"--no-{name}"
+
+
+def _found(found: re.Match[str] | None) -> dict[str, Any] | None:
+    """Return the numbers in the named groups of a match; None without a match or a number."""
+    numbers: dict[str, Any] = {}
+    for name, text in (found.groupdict() if found else {}).items():
+        with contextlib.suppress(ValueError):  # a group that is no number, or absent
+            numbers[name] = int(text) if (text or "").isdecimal() else float(text or "")
+    return numbers or None
 
 
 def _result(line: str) -> dict[str, Any] | None:

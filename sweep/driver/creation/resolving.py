@@ -172,10 +172,12 @@ def _check_searcher(spec: SweepSpec, searcher: Searcher) -> None:
 
 def _check_pauses(spec: SweepSpec, scheduler: Scheduler, trainable: type[Trainable]) -> None:
     """Raise UsageError if the scheduler pauses trials that cannot save."""
-    if not scheduler.pauses or trainable.can_save():
+    if not scheduler.pauses or trainable.can_save(spec.config):
         return
     lacks = "has no save_checkpoint(); add this method"
-    if issubclass(trainable, FunctionTrainable):
+    if trainable.can_save():
+        lacks = "saves no checkpoints with config: pattern, or checkpoints: false; change that"
+    elif issubclass(trainable, FunctionTrainable):
         lacks = "never calls report(..., checkpoint=...); add such a call"
     raise UsageError(
         f"scheduler: '{spec.scheduler.name}' pauses trials, but {trainable.__name__} {lacks}, "

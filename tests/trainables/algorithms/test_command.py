@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
+from sweep.errors import UsageError
 from sweep.history.events import Status
 from sweep.history.seeds import seed_of
 from tests.support import sweeps
@@ -248,7 +250,50 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"command": "no-such-program --x"}, "command: 'no-such-program' is not allowed"),
     ({"command": [3]}, "command"),
     ({"command": "true", "settings": "stdn"}, "settings: 'stdn' .*did you mean 'stdin'"),
+    ({"command": "true", "pattern": "loss=(.*)"}, "a regular expression with named groups"),
+    ({"command": "true", "pattern": "(?P<x>"}, "a regular expression .*missing"),
 ]
+
+
+#: Prints its arguments and some variables as a result, or lines as other programs print them.
+TELLS = "import json, os, sys; print(json.dumps({'told': sys.argv[1:], **os.environ}))"
+PRINTS = (
+    "print('at=12, return=[2.5] fast'); print('nothing'); print('at=x, return=nan'); print('at=')"
+)
+
+
+def test_hydra_gets_its_overrides_and_every_program_its_seed(tmp_path: Path) -> None:
+    texts = {"name": "a.b/c", "text": "it's, 1\\\\", "number": "1", "empty": "", "word": "null"}
+    settings = {
+        "command": [sys.executable, "-c", TELLS],
+        "settings": "overrides",
+        "seed_as": "seed",
+    }
+    given = {**settings, "opt": {"lr": 1e-05, "sizes": [64, "a"]}, "none": None, **texts}
+    trainable = Command(given, TrialContext(2**40 + 5, "7", "trial 7", tmp_path))
+    result = trainable.train()
+    assert result["told"] == [
+        *("opt.lr=1e-05", 'opt.sizes=[64, "a"]', "none=null", "name=a.b/c"),
+        *("text='it\\'s, 1\\\\\\\\'", "number='1'", "empty=''", "word='null'", "seed=5"),
+    ]
+    assert result["SWEEP_FOLDER"] == str(tmp_path)
+    assert result["PYTHONUNBUFFERED"] == "1"
+    trainable.stop()
+
+
+def test_lines_in_which_a_pattern_is_found_are_results(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pattern = r"at=(?P<at>\w*)(, return=\[?(?P<reward>[-.\w]+))?"
+    given = {"command": [sys.executable, "-c", PRINTS], "pattern": pattern}
+    trainable = Command(given, TrialContext(5, "7", "trial 7", tmp_path))
+    first, second = trainable.train(), trainable.train()
+    assert (first["at"], first["reward"]) == (12, 2.5)
+    assert "at" not in second
+    assert math.isnan(second["reward"])
+    assert trainable.train()["done"]
+    assert capfd.readouterr().out == "nothing\nat=\n"
+    trainable.stop()
 
 
 @pytest.mark.parametrize(("given", "words"), MISTAKES)
@@ -276,3 +321,18 @@ def test_a_sweep_pauses_and_promotes_programs(tmp_path: Path) -> None:
     alone = Command(config("files", lr=best.config["lr"]), context)
     assert losses(alone, 9) == [row.metrics["loss"] for row in sweeps.curve(folder, best.number)]
     alone.stop()
+
+
+def test_programs_without_checkpoints_are_ended_early(tmp_path: Path) -> None:
+    own = {key: value for key, value in config("never").items() if key != "lr"}
+    stopping = {"name": "asha", "type": "stopping", "grace_period": 1, "reduction_factor": 3}
+    same = {"trainable": "command", "trackers": []}
+    for said in ({"checkpoints": False}, {"pattern": "loss.: (?P<loss>[-.0-9]+)"}):
+        with pytest.raises(UsageError, match="pauses trials, but Command saves no checkpoints"):
+            sweeps.make(tmp_path, config={**own, **said}, **same)
+    folder = sweeps.make(tmp_path, config={**own, "checkpoints": False}, scheduler=stopping, **same)
+    assert sweeps.run(folder) == "finished"
+    past = sweeps.history(folder)
+    assert past.of(Status.FAILED) == []
+    assert len(past.of(Status.PRUNED)) >= 4
+    assert past.ranked()[0].replicas[0].curve[-1].iteration == 9
