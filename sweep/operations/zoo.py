@@ -73,7 +73,7 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 #: Settings with which our DQN equals the one of Stable-Baselines3.
 _PLAIN_DQN = {"n_step": 1, "double_q": False, "dueling": False}
 #: Keys that are converted elsewhere, follow from the environment or need no setting.
-_IGNORED_KEYS = frozenset({"n_timesteps", "policy", "use_rms_prop", "frame_stack"})
+_IGNORED_KEYS = frozenset({"n_timesteps", "policy", "use_rms_prop"})
 _NOISE = {"normal": "GaussianNoise", "ornstein-uhlenbeck": "OrnsteinUhlenbeckNoise"}
 #: Approximate number of results of a trial with short rounds; setting for the steps of one result.
 _RESULTS, _STEPS_PER_RESULT = 100, "timesteps_per_iteration"
@@ -354,6 +354,10 @@ class _Settings:
     def _take_sde_sample_freq(self, _value: Any) -> bool:
         """Return true, since `_take_use_sde` converts it."""
         return True
+
+    def _take_frame_stack(self, _value: Any) -> bool:
+        """Return true for Atari games, whose frames our trainers stack."""
+        return "AtariWrapper" in str(self.given.get("env_wrapper"))
 
     def _take_env_wrapper(self, value: Any) -> bool:
         """Return true if all wrappers are AtariWrapper, which our trainers include."""

@@ -262,3 +262,19 @@ def test_a_hostile_file_is_refused(
         assert main(command) == 2
         assert "Traceback" not in capsys.readouterr().err
     assert not Path("a").exists()
+
+
+STACKED = """\
+CartPole-v1: {n_timesteps: 1000, policy: MlpPolicy, frame_stack: 2}
+atari: {n_timesteps: 1000, frame_stack: 4, env_wrapper: [a.atari_wrappers.AtariWrapper]}
+"""
+
+
+def test_stacked_frames_are_converted_for_atari_only(
+    here: Here, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("ppo.yml").write_text(STACKED)
+    assert main(["init", "a", "--from", "ppo.yml", "--env", "CartPole-v1"]) == 0
+    assert "Not converted: frame_stack: 2." in capsys.readouterr().err
+    assert main(["init", "b", "--from", "ppo.yml", "--env", "PongNoFrameskip-v4"]) == 0
+    assert "Not converted" not in capsys.readouterr().err
