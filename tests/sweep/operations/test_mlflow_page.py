@@ -18,7 +18,7 @@ from sweep.operations.mlflow.page import Page
 from sweep.trackers._shared.mlflow_view import MORE
 from sweep.trackers.mlflow import Tracker
 from tests.support import browser
-from tests.support.command_line import environment
+from tests.support.command_line import Here, environment
 from tests.support.events import Story, publish_with, tell_everything
 from tests.support.mlflow_server import await_health
 from tests.support.ports import free_port
@@ -105,6 +105,20 @@ def test_the_page_of_hundreds_of_trials_begins_with_the_best_hundred(tmp_path: P
         asked = [url.count("run_ids=") for url in seen.requests if CURVES in url]
         assert asked == [100] * len(asked)
         assert 1 <= len(asked) <= 5  # one chart each, of those in sight
+
+
+@pytest.mark.parametrize("trials", [100, 101])
+def test_the_command_says_when_its_page_does_not_begin_with_all_trials(
+    trials: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    large.make(tmp_path, trials, name="many", trackers=["mlflow"])
+    monkeypatch.setattr(Page, "serve", lambda _page, _show: 0)
+    code, _, err = Here(capsys, tmp_path)("ui", "many", "--port", free_port())
+    said = f"sweep: of {trials} trials, the page begins with {MORE}\n"
+    assert (code, err) == (0, said if trials > 100 else "")
 
 
 @pytest.mark.slow
