@@ -1,9 +1,9 @@
-"""Sweeps to which anything may happen, in any order; hypothesis looks for a claim that is false.
+"""Random sweeps with random events; hypothesis searches a condition that does not hold.
 
-A case is `EXAMPLES` sweeps drawn under one seed: spec, scheduler and searcher, then what happens to
-driver, workers, disk and database, and what people ask (`scheduling_machine`). What must be true
-after each step stands in `scheduling_oracle`, at the end in `scheduling_end`. A line of a failed
-case holds the smallest sweep that fails, and the words with which `replay` plays it again.
+A case consists of `EXAMPLES` random sweeps of one seed: spec, scheduler and searcher, then events
+of driver, workers, disk and database, and requests of people (`scheduling_machine`). The conditions
+after each step are in `scheduling_oracle`, those at the end in `scheduling_end`. The line of a
+failed case contains the smallest failing sweep and the arguments of `replay`, which repeats it.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ from hypothesis.stateful import run_state_machine_as_test
 from benchmarks.chaos.scheduling_machine import Scheduling
 from benchmarks.chaos.store_cases import Cases, Failed, main
 
-#: Sweeps of a case, and steps of a sweep.
+#: Number of sweeps in a case, and of steps in a sweep.
 EXAMPLES, STEPS = 200, 15
 
 _BLOB = re.compile(r"reproduce_failure\('([^']+)', (b'[^']*')\)")
 
 
 def run(out: Path, rounds: int, seed: int) -> int:
-    """Return how many of `rounds` cases failed."""
+    """Run `rounds` cases; return the number of failed ones."""
     cases = Cases(out, "scheduling")
     for number in range(rounds):
         one = functools.partial(case, 1000 * seed + number, EXAMPLES)
@@ -36,38 +36,51 @@ def run(out: Path, rounds: int, seed: int) -> int:
     return cases.close()
 
 
-def case(chosen: int, examples: int, shrinks: bool = True) -> dict[str, Any]:
-    """Draw some sweeps under one seed; returns how often what happened.
+def case(number: int, examples: int, shrinks: bool = True) -> dict[str, Any]:
+    """Run random sweeps of one seed; return event → its number.
+
+    Args:
+        number: the seed.
+        examples: number of sweeps.
+        shrinks: True to reduce a failing sweep to the smallest one.
 
     Raises:
-        Failed: a claim is false; with the example, made as small as can be if `shrinks`.
+        Failed: a condition does not hold; the message contains the sweep.
     """
     machine = _machine()
-    _explore(seed(chosen)(machine), _settings(examples, shrinks))
+    _run(seed(number)(machine), _settings(examples, shrinks))
     return dict(sorted(machine.happened.items()))
 
 
 def replay(version: str, blob: bytes) -> None:
-    """Play a failed example again; both stand in its line. Raises what it raised."""
+    """Repeat a failed sweep.
+
+    Args:
+        version: of hypothesis, from the line of the case.
+        blob: the sweep, from the line of the case.
+
+    Raises:
+        Failed: the sweep fails again.
+    """
     machine = _machine()
-    _explore(reproduce_failure(version, blob)(machine), _settings(1, False))
+    _run(reproduce_failure(version, blob)(machine), _settings(1, False))
 
 
-def words_to_replay(failed: str) -> tuple[str, bytes]:
-    """The arguments of `replay` in what was said of a failed case."""
+def replay_arguments(failed: str) -> tuple[str, bytes]:
+    """Return the arguments of `replay` from the message of a failed case."""
     found = _BLOB.search(failed)
     if found is None:
-        raise ValueError("there are no words to replay it")
+        raise ValueError("the message contains no arguments of replay")
     return found[1], found[2][2:-1].encode()
 
 
 def _machine() -> type[Scheduling]:
-    """One that has counted nothing yet."""
+    """Return a new class of the state machine with its own counter."""
 
-    class Drawn(Scheduling):
+    class Counted(Scheduling):
         happened: ClassVar[Counter[str]] = Counter()
 
-    return Drawn
+    return Counted
 
 
 def _settings(examples: int, shrinks: bool) -> settings:
@@ -83,21 +96,25 @@ def _settings(examples: int, shrinks: bool) -> settings:
     )
 
 
-def _explore(machine: Any, chosen: settings) -> None:
-    """Run the machine; its failure with all that hypothesis says of it."""
+def _run(machine: Any, options: settings) -> None:
+    """Run the machine.
+
+    Raises:
+        Failed: the machine failed; the message contains the output of hypothesis.
+    """
     import optuna
 
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    told = io.StringIO()
+    output = io.StringIO()
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(told):
+        with warnings.catch_warnings(), contextlib.redirect_stdout(output):
             warnings.simplefilter("ignore")
-            run_state_machine_as_test(machine, settings=chosen)
+            run_state_machine_as_test(machine, settings=options)
     except Exception as error:
         within = error.exceptions if isinstance(error, ExceptionGroup) else ()
         notes = (*getattr(error, "__notes__", ()), *(f"within: {one!r}" for one in within))
-        text = "\n".join((f"{type(error).__name__}: {error}", *notes, told.getvalue()))
+        text = "\n".join((f"{type(error).__name__}: {error}", *notes, output.getvalue()))
         raise Failed(text) from error
     finally:
         optuna.logging.set_verbosity(before)

@@ -1,10 +1,10 @@
-"""Conditions of ASHA: each promoted trial was among the first of its rung, or best at the end.
+"""Conditions of ASHA: each promoted trial was among the best of its rung, or best at the end.
 
-With seeds on the rungs a rung is a level and a number of seeds, by whose mean trials are compared.
-Of every scheduler: a further seed is trained up to where its trial has been already.
+With seeds on the rungs, a rung is a level and a number of seeds, by whose mean trials are compared.
+For every scheduler: a further seed is trained up to the level that its trial has reached.
 
-Who is trained to the top at the end was the best of those that rested, when nobody was on the way
-to a lower rung and no trial was still to begin.
+A trial that is trained to the top at the end was the best resting one when no trial was on its way
+to a lower rung and no trial was still to be created.
 """
 
 import itertools
@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from benchmarks.chaos.scheduling_world import claim
+from benchmarks.chaos.scheduling_world import require
 from sweep.history.events import Evidence, Opened, Status
 from sweep.history.history import History
 from sweep.history.replica import Replica
@@ -21,14 +21,14 @@ from sweep.history.trial import Trial
 from sweep.schedulers import Scheduler, asha
 from sweep.schedulers._shared.rungs import ranked_at
 
-#: ``time_attr``, and the metric; None: not reported there.
+#: Value of ``time_attr``, and the metric, None if it was not reported.
 Point = tuple[float, float | None]
-#: A level, and seeds by which trials are compared there; None: all that a trial has.
+#: A level, and the number of seeds by which trials are compared there, None for all seeds.
 Step = tuple[float, int | None]
 
 
 class Rungs:
-    """Trials once among the first of each rung; nothing is claimed of other schedulers."""
+    """Trials that were once among the best of each rung; only ASHA has rungs here."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._steps: list[Step] = []
@@ -38,37 +38,37 @@ class Rungs:
             self._factor = scheduler.eta
             self._finish_best = scheduler.finish_best
         self._first: dict[Step, set[int]] = {step: set() for step in self._steps}
-        """Step → trials that were among the first of it once: one in `reduction_factor`."""
+        """Step → trials that were once among its best: one in `reduction_factor`."""
         self._finished: set[int] = set()
-        """Trials that could be sent to the top at the end."""
+        """Trials that may be trained to the top at the end."""
 
     def rank(self, history: History) -> None:
-        """Take in the first trials of each step, now that another may have reached one."""
+        """Add the present best trials of each step."""
         for level, seeds in self._steps:
-            its = (_under(trial, seeds) for trial in history.trials)
-            there = [trial for trial in its if trial is not None and _has_been(trial, level)]
-            best = ranked_at(there, level)[: len(there) // self._factor]
+            trials = (_with_seeds(trial, seeds) for trial in history.trials)
+            arrived = [one for one in trials if one is not None and _is_compared(one, level)]
+            best = ranked_at(arrived, level)[: len(arrived) // self._factor]
             self._first[level, seeds].update(trial.number for trial, _ in best)
         for (level, seeds), (following, _) in itertools.pairwise(self._steps):
-            trials = (t for t in history.trials if t.goal.at == level < following)
-            passed = (t.number for t in trials if t.reached(following))  # in one iteration
+            waiting = (t for t in history.trials if t.goal.at == level < following)
+            passed = (t.number for t in waiting if t.reached(following))  # in one iteration
             self._first[level, seeds].update(passed)
         if self._steps and not history.to_create:
             self._finished.update(self._at_the_end(history.for_scheduler()))
 
-    def joined(self, history: History, event: Opened) -> None:
-        """A seed that joins its trial later is trained up to where the trial has been."""
+    def check_joined(self, history: History, event: Opened) -> None:
+        """Require that a seed that joins its trial later is trained up to the trial's level."""
         trial = history.trials[event.trial]
         if is_test(event.replica) or event.replica < len(trial.replicas):
             return
         name, at = f"replica {event.replica} of trial {event.trial}", event.goal.at
-        claim(event.replica == len(trial.replicas), f"{name} is not the next one")
+        require(event.replica == len(trial.replicas), f"{name} is not the next replica")
         first = trial.replicas[0]
         there = first.status is Status.COMPLETED or (at is not None and first.reached(at))
-        claim(there, f"{name} is sent to {at}, where its trial has not been")
+        require(there, f"{name} is sent to {at}, which its trial has not reached")
 
-    def compared(self, history: History, evidence: Evidence) -> None:
-        """Each value that was compared is that of its trial at the step that is told."""
+    def check_compared(self, history: History, evidence: Evidence) -> None:
+        """Require that each compared value is that of its trial at the stated step."""
         columns = (evidence.get(name, []) for name in ("trials", "scores", "steps"))
         for number, score, step in zip(*columns, strict=False):
             trial = history.trials[number]
@@ -76,10 +76,10 @@ class Rungs:
             if single and score is not None:
                 due = value_at(_points(trial.replicas[0]), step)
                 same = due is not None and math.isclose(due, score, abs_tol=1e-12)
-                claim(same, f"trial {number} was compared with {score} at {step}, and had {due}")
+                require(same, f"trial {number} was compared with {score} at {step}, and had {due}")
 
     def _at_the_end(self, history: History) -> Iterator[int]:
-        """The best of those that rest, as many as are to be finished; none while others climb."""
+        """Yield the best resting trials, `finish_best` of them; none while other trials climb."""
         climbing = (t for t in history.trials if t.status is Status.RUNNING or t.unfinished)
         if any(trial.goal.at != self._steps[-1][0] for trial in climbing):
             return
@@ -88,29 +88,31 @@ class Rungs:
         yield from (trial.number for trial in ranked[: self._finish_best])
 
     def check(self, history: History) -> None:
-        """Claim that each trial promoted from a rung was among the first that had reached it."""
+        """Require that each trial promoted from a rung was once among its best."""
         if any(trial.clone_of is not None for trial in history.trials):
             return
         for (level, seeds), first in self._first.items():
-            on = {t.number for t in history.trials if t.slices and _beyond(t, level, seeds)}
+            on = {t.number for t in history.trials if t.slices and _is_beyond(t, level, seeds)}
             may = first | self._finished
-            claim(on <= may, f"{sorted(on - may)} went on from rung {level:g}, seeds {seeds}")
+            require(
+                on <= may, f"{sorted(on - may)} were promoted from rung {level:g}, seeds {seeds}"
+            )
 
 
-def _under(trial: Trial, seeds: int | None) -> Trial | None:
-    """A trial as if it had its first seeds alone; None: it lacks one of them."""
+def _with_seeds(trial: Trial, seeds: int | None) -> Trial | None:
+    """Return the trial with its first seeds only. Returns None if it lacks one of them."""
     if seeds is None:
         return trial
-    its = trial.replicas[:seeds]
-    late = any(replica.catching_up for replica in its)
-    return None if late or len(its) < seeds else replace(trial, replicas=its)
+    replicas = trial.replicas[:seeds]
+    late = any(replica.catching_up for replica in replicas)
+    return None if late or len(replicas) < seeds else replace(trial, replicas=replicas)
 
 
-def _has_been(trial: Trial, level: float) -> bool:
-    """Return whether a trial is compared at a rung, read off its curves in plain loops."""
+def _is_compared(trial: Trial, level: float) -> bool:
+    """Return whether a trial is compared at a rung, by loops over its curves."""
     curves = [(replica, _points(replica)) for replica in trial.counted]
     known = all(any(is_number(value) for _, value in points) for _, points in curves)
-    is_done = trial.status is Status.COMPLETED  # who met a criterion counts at every level
+    is_done = trial.status is Status.COMPLETED  # a trial that met a criterion counts at every level
     return known and (trial.reached(level) or is_done)
 
 
@@ -139,7 +141,7 @@ def is_comparable(points: Sequence[Point], level: float) -> bool:
 
 
 def value_at(points: Sequence[Point], level: float) -> float | None:
-    """The value of a curve at a level, by the rule of `docs/schedulers.md`."""
+    """Return the value of a curve at a level by the rule of `docs/schedulers.md`, None if none."""
     numbers = [(time, value) for time, value in points if value is not None and is_number(value)]
     before = [point for point in numbers if point[0] < level]
     after = [point for point in numbers if point[0] >= level]
@@ -151,6 +153,6 @@ def value_at(points: Sequence[Point], level: float) -> float | None:
     return early + (late - early) * (level - t) / (u - t)
 
 
-def _beyond(trial: Trial, level: float, seeds: int | None) -> bool:
+def _is_beyond(trial: Trial, level: float, seeds: int | None) -> bool:
     has_more = seeds is not None and len(trial.replicas) > seeds
     return has_more or trial.goal.at is None or trial.goal.at > level

@@ -1,24 +1,25 @@
-"""The sweeps that the machine draws: every scheduler, most searchers, small numbers."""
+"""Random specs, failures and requests: all schedulers, most searchers, small numbers."""
 
 import errno
 from typing import Any
 
 from hypothesis import strategies as st
 
-from benchmarks.chaos.scheduling_way import Trouble
+from benchmarks.chaos.scheduling_way import Failure
 from sweep.ledger.requests import Verb
 
 Spec = dict[str, Any]
-Wish = tuple[Verb, dict[str, Any]]
+Request = tuple[Verb, dict[str, Any]]
 
 _TRAINABLES = "benchmarks.chaos.scheduling_walk"
-#: A space without end, and one with six points.
+#: An infinite space, and one with six points.
 _WIDE = {"x": {"uniform": [0.1, 1.0]}, "y": {"uniform": [0.1, 1.0]}}
 _SMALL = {"x": {"choice": [0.2, 0.5, 0.8]}, "y": {"choice": [1.0, 2.0]}}
-#: One of which other games say something.
+#: A space for which the prior has games.
 _KNOWN = {**_WIDE, "lr": {"loguniform": [1e-5, 1e-2]}}
+#: Schedulers that pause trials.
 _PAUSING = ("asha", "hyperband", "bohb", "pbt", "pb2")
-#: Those whose trials may get further seeds on the rungs.
+#: Schedulers whose trials may get further seeds on the rungs.
 _CLIMBING = ("asha", "hyperband", "bohb")
 
 _RUNGS = st.fixed_dictionaries({"grace_period": st.just(1), "reduction_factor": st.integers(2, 3)})
@@ -45,7 +46,7 @@ _OPTIONS: dict[str, st.SearchStrategy[Spec]] = {
         lambda options: {**options, "quantile_fraction": 0.5}
     ),
 }
-#: Searcher → its options and its space.
+#: Name → options of the searcher, and space.
 _SEARCHERS: dict[str, tuple[Spec, Spec]] = {
     "random": ({}, _WIDE),
     "tpe": ({"n_startup_trials": 2}, _WIDE),
@@ -64,14 +65,14 @@ def _mostly(usual: Any, *others: Any) -> st.SearchStrategy[Any]:
     return st.sampled_from([usual, usual, usual, *others])
 
 
-#: Environment steps in place of an iteration, and options that count in iterations.
+#: Number of environment steps that replaces an iteration, and options that count iterations.
 _STEPS = 12
 _COUNTED = ("grace_period", "interval", "n_warmup_steps", "perturbation_interval")
 _FIRST = {"asha": "grace_period", "hyperband": "grace_period", "bohb": "grace_period"}
 
 
 def _in_steps(spec: Spec) -> Spec:
-    """The same, counted in environment steps, of which trials report unequal numbers."""
+    """Return a spec that counts environment steps, of which trials report unequal numbers."""
     scheduler = {"interval": 1, **spec["scheduler"], "time_attr": "timesteps_total"}
     if (name := scheduler["name"]) in _PAUSING:
         del scheduler["interval"]
@@ -79,7 +80,9 @@ def _in_steps(spec: Spec) -> Spec:
     counted = {key: _STEPS * scheduler[key] for key in _COUNTED if key in scheduler}
     stop = {**spec["stop"], "timesteps_total": _STEPS * spec["stop"]["training_iteration"]}
     changed = {"scheduler": {**scheduler, **counted}, "stop": stop}
-    config = spec["config"]  # an iteration is 33 steps at most: the metric comes before the end
+    config = spec[
+        "config"
+    ]  # an iteration has 33 steps at most, so that the metric is reported before the end
     every = min(config["evaluate_every"], max(1, stop["timesteps_total"] // 33))
     changed["config"] = {**config, "even": False, "evaluate_every": every}
     if isinstance(plan := spec["seeds"], dict):
@@ -91,7 +94,7 @@ def _in_steps(spec: Spec) -> Spec:
 
 @st.composite
 def specs(draw: st.DrawFn) -> Spec:
-    """Keys of a spec that works."""
+    """Draw the keys of a valid spec."""
     kind = draw(st.sampled_from(sorted(_OPTIONS)))
     name = kind.split()[0]
     saves = name in _PAUSING or draw(_mostly(True, False))
@@ -125,7 +128,7 @@ def specs(draw: st.DrawFn) -> Spec:
         "limits": {
             "slice_s": draw(_mostly(30.0, 0.4, 2.0)),
             "max_failures": draw(st.integers(0, 3)),
-            "fail_fast": None,  # resumed, a sweep that it has ended goes on
+            "fail_fast": None,  # a resumed sweep would continue
             "not_finite": draw(_mostly("go_on", "prune", "fail")),
         },
         "budget": draw(_mostly({}, {"timesteps": 10.0 * most}, {"time_s": 3.0}, {"target": 0.9})),
@@ -142,26 +145,26 @@ def specs(draw: st.DrawFn) -> Spec:
     return _in_steps(spec) if name != "fifo" and draw(st.booleans()) else spec
 
 
-def troubles() -> st.SearchStrategy[Trouble]:
-    """Return a strategy of troubles of a slice."""
+def failures() -> st.SearchStrategy[Failure]:
+    """Return a strategy of failures of a slice."""
     soon = st.integers(1, 4)
     places = st.sampled_from(["stepping", "checkpoint half written", "checkpoint whole"])
     return st.one_of(
-        st.builds(Trouble, dies=soon),
-        st.builds(Trouble, dies=soon, dies_at=places),
-        st.builds(Trouble, raises=soon),
+        st.builds(Failure, dies=soon),
+        st.builds(Failure, dies=soon, dies_at=places),
+        st.builds(Failure, raises=soon),
         st.builds(
-            Trouble,
+            Failure,
             refused=st.integers(1, 4),
             errno=st.sampled_from([errno.ENOSPC, errno.EIO, errno.EDQUOT]),
         ),
-        st.builds(Trouble, deaf=soon),
-        st.just(Trouble(cold=True)),
+        st.builds(Failure, deaf=soon),
+        st.just(Failure(cold=True)),
     )
 
 
-def wishes() -> st.SearchStrategy[Wish]:
-    """Return a strategy of people's requests to a running sweep."""
+def requests() -> st.SearchStrategy[Request]:
+    """Return a strategy of requests to a running sweep."""
     trials = st.lists(st.integers(0, 6), max_size=2)
     x = st.sampled_from([0.2, 0.5, 0.8])
     sets: list[Spec] = [{"trials": 3}, {"trials": 7}, {"jobs": 1}, {"jobs": 4}]

@@ -1,4 +1,4 @@
-"""A drawn sweep with its drivers, its people and its world; what the machine's rules do to it."""
+"""A random sweep with its drivers, requests and environment, and the events of the machine."""
 
 import contextlib
 import json
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos.scheduling_oracle import Oracle
-from benchmarks.chaos.scheduling_way import Died, Trouble
-from benchmarks.chaos.scheduling_world import Killed, Pool, Slice, World, claim
+from benchmarks.chaos.scheduling_way import Died, Failure
+from benchmarks.chaos.scheduling_world import Killed, Pool, Slice, World, require
 from sweep import spec as specs
 from sweep.driver import launch
 from sweep.driver.creation import creating, resolving
@@ -22,15 +22,16 @@ from sweep.ledger import lease
 from sweep.ledger.folder import Folder
 from sweep.ledger.requests import Requests, Verb
 
-#: Turns in which an undisturbed sweep must come to its end.
+#: Number of turns within which an undisturbed sweep must end.
 MOST_TURNS = 500
 PLENTY = 10**9
-QUIET = Trouble()
-_MEMORY = Path("/dev/shm")  # noqa: S108 a folder with a name of its own is made in it
+#: No failure.
+QUIET = Failure()
+_MEMORY = Path("/dev/shm")  # noqa: S108 names in it are unique
 
 
 class Term:
-    """One driver at work."""
+    """One running driver."""
 
     def __init__(self, request: Launch, world: World) -> None:
         made_pools: list[Pool] = []
@@ -47,14 +48,19 @@ class Term:
             self.stack = stack.pop_all()
 
     def leave(self, error: BaseException) -> None:
-        """Its process is gone because of `error`."""
+        """End the driver by an error in its process."""
         self.turns.close()
         with contextlib.suppress(type(error)):
             self.stack.__exit__(type(error), error, None)
 
 
 class Stage:
-    """A sweep, and what may happen to it; a context manager's worth of patches while it lives."""
+    """A sweep and its events; until `close`, modules of sweep are patched.
+
+    Args:
+        spec: keys of the spec.
+        slots: number of slots of the driver.
+    """
 
     def __init__(self, spec: Mapping[str, Any], slots: int) -> None:
         with contextlib.ExitStack() as stack:
@@ -76,34 +82,35 @@ class Stage:
         self.slots = slots
         self.term: Term | None = None
         self.older: list[Term] = []
-        """Drivers that somebody else has taken the sweep from, and who do not know it."""
+        """Drivers that have lost the sweep to another driver, and do not know it."""
         self.finished = False
-        self.ended: list[str] = []
-        """The ends of the terms."""
-        self.asked: dict[int, tuple[Verb, Mapping[str, Any]]] = {}
-        self.told: Counter[Any] = Counter()
-        """Totals of trials that `sweep resume` was told, where it recorded them as a change."""
-        self.pure = True
-        """True while nothing from outside has changed the decisions."""
+        self.ends: list[str] = []
+        """End of each term: how its driver ended."""
+        self.requested: dict[int, tuple[Verb, Mapping[str, Any]]] = {}
+        """Number of a request → verb and body."""
+        self.changed_trials: Counter[Any] = Counter()
+        """Numbers of trials given to `sweep resume` that were recorded as changes."""
+        self.is_undisturbed = True
+        """True until a request or an option may change decisions."""
 
     def close(self) -> None:
-        """Everything is gone."""
+        """End all drivers, and remove the patches."""
         with self.stack:
             for term in [*self.older, *([self.term] if self.term else [])]:
                 term.leave(Killed())
 
     @property
-    def now(self) -> Term:
-        """The driver that is at work."""
+    def active(self) -> Term:
+        """The running driver; RuntimeError if there is none."""
         if self.term is None:
-            raise RuntimeError("nobody drives the sweep")
+            raise RuntimeError("the sweep has no driver")
         return self.term
 
     # ---- drivers --------------------------------------------------------------------------------
 
     def resume(self, **more: Any) -> None:
-        """Another driver takes over."""
-        self.pure &= not ("trials" in more or more.get("retry_failed"))
+        """Start another driver, with options of its launch in `more`."""
+        self.is_undisturbed &= not ("trials" in more or more.get("retry_failed"))
         request = Launch(self.folder, self.slots, **more)
         before = self.oracle.reader.last
         try:
@@ -111,14 +118,14 @@ class Stage:
                 self.term = Term(request, self.world)
             self.finished = False
         except (Killed, StorageError) as error:
-            self.ended.append(type(error).__name__)
+            self.ends.append(type(error).__name__)
         begun = self.oracle.reader.read(after=before)
         if "trials" in more and any(isinstance(record.event, Changed) for record in begun):
-            self.told["trials", more["trials"]] += 1
+            self.changed_trials["trials", more["trials"]] += 1
         self.look()
 
     def turn(self) -> None:
-        """The driver's next turn."""
+        """Make the driver's next turn."""
         term = self.term
         if term is None:
             return
@@ -127,79 +134,81 @@ class Stage:
                 next(term.turns)
         except StopIteration:
             self.term, self.finished = None, term.driver.history.ended == "finished"
-            self.ended.append(term.driver.history.ended)
+            self.ends.append(term.driver.history.ended)
             self.look()
             self.oracle.compare(term.driver.history, whole=True)
             with self.world.driving(), contextlib.suppress(Killed, StorageError):
-                term.stack.close()  # what fails here fails behind the sweep's last event
+                term.stack.close()  # failures here are after the sweep's last event
         except (Killed, StorageError) as error:
-            self.gone(error)
+            self.end_driver(error)
         self.look()
         if self.term is not None:
-            claim(not self.oracle.handed, f"{list(self.oracle.handed)} came back unrecorded")
-            self.alive(self.term)
+            require(
+                not self.oracle.handed, f"{list(self.oracle.handed)} ended but were not recorded"
+            )
+            self.check_driver(self.term)
 
-    def alive(self, term: Term) -> None:
-        """The driver's memory is the ledger's, and it has something to wait for."""
+    def check_driver(self, term: Term) -> None:
+        """Require that the driver's history is the ledger's, and its slices are those of trials."""
         history = term.driver.history
         self.oracle.compare(history)
         running = {(r.trial, r.index) for r in history.replicas(Status.RUNNING)}
-        claim(
-            running >= {one.place for one in term.pool.under_way},
-            "a slice is under way of a trial that does not run",
+        require(
+            running >= {one.place for one in term.pool.running},
+            "a slice of a trial runs that is not RUNNING",
         )
 
-    def gone(self, error: BaseException) -> None:
-        """The driver's process ends at once."""
-        term, self.term = self.now, None
+    def end_driver(self, error: BaseException) -> None:
+        """End the driver's process at once."""
+        term, self.term = self.active, None
         term.leave(error)
-        self.ended.append(type(error).__name__)
+        self.ends.append(type(error).__name__)
 
     def second_driver(self) -> None:
-        """Another one is refused while one runs."""
+        """Start a second driver; require that it is refused if one runs."""
         try:
             with launch.open_context(Launch(self.folder, 1), lambda slots: Pool(slots, self.world)):
-                claim(self.term is None, "two drivers at once")
+                require(self.term is None, "two drivers at the same time")
         except SweepLocked:
-            claim(self.term is not None, "refused, and nobody drives it")
+            require(self.term is not None, "a driver was refused although none runs")
 
     def usurp(self) -> None:
-        """The lock's file is deleted and another driver takes over; the first does not know."""
-        self.older.append(self.now)
+        """Delete the file of the lock and start another driver; the first one does not know."""
+        self.older.append(self.active)
         before = lease.look(self.folder.ledger).term
         (self.folder.path / "run.lock").unlink()
         self.term = None
         self.resume()
         if lease.look(self.folder.ledger).term == before:
-            self.resume()  # it was stopped before the sweep was its own
+            self.resume()  # the new driver ended before it had the lease
 
     def old_driver(self) -> None:
-        """A driver whom the sweep was taken from goes on, until it wants to write."""
+        """Continue a driver that has lost the sweep; require that its next write is refused."""
         term = self.older[0]
-        self.finished = False  # what its slices leave the next driver sweeps up
-        for one in list(term.pool.under_way):
-            term.pool.under_way.remove(one)
-            self._answer(one, self.world.play(one, Trouble(cold=True)))
+        self.finished = False  # the next driver deletes the files of its slices
+        for one in list(term.pool.running):
+            term.pool.running.remove(one)
+            self._answer(one, self.world.run(one, Failure(cold=True)))
         try:
             for _ in range(20):
                 next(term.turns)
         except (SweepLocked, StopIteration) as error:
-            claim(isinstance(error, SweepLocked), "a driver ended the sweep of another")
+            require(isinstance(error, SweepLocked), "a driver ended the sweep of another driver")
             self.older.remove(term)
             term.leave(error)
         self.look()
 
     # ---- workers --------------------------------------------------------------------------------
 
-    def under_way(self) -> list[Slice]:
-        """The slices of the driver, by place."""
-        slices = self.term.pool.under_way if self.term else []
+    def running_slices(self) -> list[Slice]:
+        """Return the running slices of the driver, sorted by trial and replica."""
+        slices = self.term.pool.running if self.term else []
         return sorted(slices, key=lambda one: one.place)
 
-    def work(self, one: Slice, trouble: Trouble) -> None:
-        """A slice comes back."""
-        answer = self.world.play(one, trouble)
-        self.now.pool.under_way.remove(one)
+    def end_slice(self, one: Slice, failure: Failure) -> None:
+        """Run a slice, and give its outcome to the driver."""
+        answer = self.world.run(one, failure)
+        self.active.pool.running.remove(one)
         key = (one.spec.term, one.spec.trial, one.spec.replica, one.spec.number)
         self.oracle.handed[key] = answer
         self._answer(one, answer)
@@ -211,15 +220,15 @@ class Stage:
             one.future.set_result(answer)
 
     def orphan(self) -> None:
-        """A slice whose driver is gone comes to its end, and nobody hears of it."""
+        """Run a slice whose driver has ended; no driver receives its outcome."""
         one = self.world.orphans.pop(0)
         with contextlib.suppress(Died):
-            self.world.play(one, Trouble(cold=True, deaf=PLENTY))
-        self.finished = False  # what it leaves the next driver sweeps up
+            self.world.run(one, Failure(cold=True, deaf=PLENTY))
+        self.finished = False  # the next driver deletes its files
         self.look()
 
     def damage(self, which: int) -> None:
-        """One bit of a newest checkpoint changes, where there is one good one before it."""
+        """Change one bit of a newest checkpoint that has a good one before it, if there is one."""
         history, bad = self.oracle.mirror, self.oracle.damaged
         able = [
             (replica, replica.newest)
@@ -238,21 +247,21 @@ class Stage:
     # ---- people ---------------------------------------------------------------------------------
 
     def ask(self, verb: Verb, body: Mapping[str, Any]) -> int:
-        """Somebody asks from another terminal."""
+        """Send a request; return its number."""
         number = self.requests.ask(verb, body)
-        self.asked[number] = (verb, body)
-        self.pure = False
+        self.requested[number] = (verb, body)
+        self.is_undisturbed = False
         return number
 
     # ---- the end --------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Follow the ledger, if there is something new."""
+        """Let the oracle read new events of the ledger."""
         if self.term is None or self.term.driver.history.k != self.oracle.mirror.k:
             self.oracle.look()
 
-    def settle(self) -> None:
-        """Nothing happens any more: the sweep comes to its end."""
+    def finish(self) -> None:
+        """Drive the sweep to its end without further events."""
         self.world.fuse = None
         for _ in range(MOST_TURNS):
             if self.finished:
@@ -262,16 +271,16 @@ class Stage:
                 continue
             if self.term.driver.history.suspended:
                 self.ask(Verb.UNPAUSE, {})
-            for one in self.under_way():
-                self.work(one, QUIET)
+            for one in self.running_slices():
+                self.end_slice(one, QUIET)
             self.turn()
-        claim(self.finished, f"after {MOST_TURNS} turns it has not come to an end")
+        require(self.finished, f"the sweep has not ended after {MOST_TURNS} turns")
         if self.requests.pending():
             self.finished = False
-            self.settle()
+            self.finish()
 
-    def happened(self) -> Iterator[str]:
-        """Yield the events of the ledger, by kind."""
+    def events(self) -> Iterator[str]:
+        """Yield the kind of each event of the ledger, for the figures of the case."""
         yield "sweeps"
         for record in self.oracle.records:
             event = record.event
@@ -281,6 +290,6 @@ class Stage:
                     yield "fell back"
             elif isinstance(event, Created):
                 yield "bred" if event.births else "trials"
-        for number in self.asked:
+        for number in self.requested:
             answer = self.requests.answer_to(number)
             yield "granted" if answer is not None and answer.granted else "refused"

@@ -1,4 +1,4 @@
-"""One slice on its way in a worker, and the trouble that it has there. Times are seconds."""
+"""The run of one slice in a worker, with its failures. Times are in seconds."""
 
 import itertools
 from dataclasses import dataclass, replace
@@ -8,97 +8,104 @@ from sweep.slices.messages import SliceSpec
 
 
 class Died(BaseException):
-    """A worker's process is gone, at once."""
+    """The process of a worker is killed."""
 
 
 @dataclass
 class Clock:
-    """Seconds that pass only when somebody says so; `wall` may jump."""
+    """Simulated clocks: `now` is monotonic, `wall` may jump."""
 
     now: float = 1000.0
     wall: float = 1.7e9
 
     def monotonic(self) -> float:
-        """As `time.monotonic`."""
+        """Return the time of the monotonic clock."""
         return self.now
 
     def time(self) -> float:
-        """As `time.time`."""
+        """Return the time of the wall clock."""
         return self.wall
 
     def sleep(self, seconds: float) -> None:
-        """Nobody waits."""
+        """Advance both clocks at once."""
         self.now += seconds
         self.wall += seconds
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """The trouble of one slice; iterations count from its own first."""
+class Failure:
+    """The failures of one slice; iterations are counted from its first one."""
 
     deaf: int = 0
-    """Iterations that it has done before it looks whether it is asked to stop."""
+    """Iterations before the slice checks whether it should stop."""
     dies: int = 0
-    """The iteration in which its process dies; 0: it does not."""
+    """Iteration in which its process dies; 0 if it does not."""
     dies_at: str = ""
-    """The failpoint at which its process dies instead, when it comes there the `dies`-th time."""
+    """Failpoint at which its process dies instead, at the `dies`-th passage; empty for none."""
     raises: int = 0
-    """The iteration that raises; 0: none."""
+    """Iteration that raises an exception; 0 for none."""
     refused: int = 0
-    """The number of checkpoints that the disk refuses."""
+    """Number of checkpoints that the disk refuses."""
     errno: int = 0
-    """Why it does."""
+    """Error number of these refusals."""
     cold: bool = False
-    """True if it runs in a process that has not seen its trial before."""
+    """True if the slice runs in a new process, without a cached trainable."""
 
 
-class Way:
-    """One slice on its way through its trouble."""
+class SliceRun:
+    """The run of one slice with its failures.
+
+    Args:
+        spec: the slice.
+        failure: its failures.
+        folder: folder for temporary files.
+        clock: clock of the worker.
+    """
 
     _numbers = itertools.count()
 
-    def __init__(self, spec: SliceSpec, trouble: Trouble, folder: Path, clock: Clock) -> None:
-        self.trouble = trouble
+    def __init__(self, spec: SliceSpec, failure: Failure, folder: Path, clock: Clock) -> None:
+        self.failure = failure
         self.clock = clock
         self.done = 0
         self.passed = 0
         self.refused = 0
         self.folder = Path(spec.folder)
-        self.views: list[tuple[Path, Path]] = []
-        if trouble.deaf:
+        self.own_files: list[tuple[Path, Path]] = []
+        if failure.deaf:
             number = next(self._numbers)
             real = (Path(spec.stop_file), Path(spec.own_stop_file))
-            self.views = [(one, folder / f"seen-{number}-{i}") for i, one in enumerate(real)]
-            seen = [str(view) for _, view in self.views]
-            spec = replace(spec, stop_file=seen[0], own_stop_file=seen[1])
+            self.own_files = [(one, folder / f"seen-{number}-{i}") for i, one in enumerate(real)]
+            copies = [str(own) for _, own in self.own_files]
+            spec = replace(spec, stop_file=copies[0], own_stop_file=copies[1])
         self.spec = spec
 
     def iterate(self, seconds: float) -> None:
-        """One more iteration begins."""
+        """Begin another iteration; raise its failure if there is one."""
         self.clock.sleep(seconds)
         self.done += 1
-        if self.done > self.trouble.deaf:
-            for real, view in self.views:
+        if self.done > self.failure.deaf:
+            for real, own in self.own_files:
                 if real.exists():
-                    view.touch()
-        if self.done == self.trouble.dies and not self.trouble.dies_at:
+                    own.touch()
+        if self.done == self.failure.dies and not self.failure.dies_at:
             raise Died
-        if self.done == self.trouble.raises:
-            raise RuntimeError("something beside the trial failed")
+        if self.done == self.failure.raises:
+            raise RuntimeError("a failure of the test")
 
     def reach(self, place: str) -> None:
-        """It passes a failpoint."""
-        if place == self.trouble.dies_at:
+        """Pass a failpoint; raise the failure there if there is one."""
+        if place == self.failure.dies_at:
             self.passed += 1
-            if self.passed == self.trouble.dies:
+            if self.passed == self.failure.dies:
                 if place == "checkpoint half written":
                     (self.folder / f".tmp-{self.spec.term}-1-{self.passed:016x}").touch()
                 raise Died
-        if place == "checkpoint half written" and self.refused < self.trouble.refused:
+        if place == "checkpoint half written" and self.refused < self.failure.refused:
             self.refused += 1
-            raise OSError(self.trouble.errno, "refused on purpose")
+            raise OSError(self.failure.errno, "refused on purpose")
 
     def close(self) -> None:
-        """Its own view of the stop files goes."""
-        for _, view in self.views:
-            view.unlink(missing_ok=True)
+        """Delete the slice's own copies of the stop files."""
+        for _, own in self.own_files:
+            own.unlink(missing_ok=True)

@@ -1,9 +1,8 @@
-"""Everything that a driver meets, in one thread and on a clock of its own: workers, disk, database.
+"""The environment of a driver in one thread, with a simulated clock: workers, disk, database.
 
-The driver, the ledger, schedulers, searchers, slices and checkpoint files are the real ones. A
-slice does not run before it is told to, and then runs at once to its end, as a process that nobody
-disturbs; `Trouble` says what happens to it on its way. A `Fuse` ends the driver, or makes its
-database fail, at a place that it passes. Times are seconds.
+Driver, ledger, schedulers, searchers, slices and checkpoint files are real. A slice runs when the
+test decides, and at once to its end, with the failures of a `Failure`. A `Fuse` kills the driver,
+or lets its database fail, at a certain point. Times are in seconds.
 """
 
 import contextlib
@@ -29,7 +28,7 @@ import sweep.slices.reports
 import sweep.slices.slice
 import trainables.trainable
 from benchmarks.chaos.scheduling_walk import Here
-from benchmarks.chaos.scheduling_way import Clock, Died, Trouble, Way
+from benchmarks.chaos.scheduling_way import Clock, Died, Failure, SliceRun
 from benchmarks.chaos.store_cases import Failed
 from sweep import pools
 from sweep.driver.creation import provenance
@@ -40,10 +39,10 @@ from sweep.slices import cache
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from trainables.core import failpoints
 
-#: The same for all, and slow to find out.
+#: Provenance, cached because it is slow.
 _provenance = functools.cache(provenance.current)
-#: What a `Fuse` may be at: each failpoint that a driver passes; just before a commit; a statement
-#: that fails; a commit that does.
+#: Kinds of a `Fuse`: the failpoints of a driver, a kill before a commit, a failing statement, and a
+#: failing commit.
 FUSES = (
     "decided",
     "submitted",
@@ -58,27 +57,28 @@ Place = tuple[int, int]
 
 
 class Killed(BaseException):
-    """The driver's process is gone, at once."""
+    """The process of the driver is killed."""
 
 
-def claim(holds: bool, what: str) -> None:
-    """Raises `Failed` if it does not hold."""
-    if not holds:
-        raise Failed(what)
+def require(condition: bool, message: str) -> None:
+    """Raise `Failed` with the message if the condition does not hold."""
+    if not condition:
+        raise Failed(message)
 
 
 @dataclass
 class Fuse:
-    """The point at which the driver ends, or its database fails."""
+    """Point at which the driver is killed, or its database fails."""
 
     kind: str
     """One of `FUSES`."""
     count: int
-    """The how-manieth time."""
+    """Number of passages of this point until the failure."""
     burnt: bool = False
+    """True after the failure."""
 
-    def at(self, kind: str) -> bool:
-        """Return whether the fuse burns now."""
+    def burns(self, kind: str) -> bool:
+        """Count a passage of this kind; return whether it fails."""
         if self.kind != kind or self.burnt:
             return False
         self.count -= 1
@@ -88,48 +88,48 @@ class Fuse:
 
 @dataclass(eq=False)
 class Slice:
-    """A slice on its way."""
+    """A running slice."""
 
     spec: SliceSpec
     future: Future[SliceOutcome]
 
     @property
     def place(self) -> Place:
-        """Whose it is."""
+        """Trial and replica of the slice."""
         return self.spec.trial, self.spec.replica
 
 
 class Pool(pools.Pool):
-    """Slots whose slices run when the world says so."""
+    """Slots whose slices run when the test decides."""
 
     blocks: ClassVar[bool] = False
 
     def __init__(self, slots: int, world: "World") -> None:
         self.slots = slots
-        self.under_way: list[Slice] = []
+        self.running: list[Slice] = []
         self._world = world
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
-        """Take a slice; a pool is never given more than it has slots, nor two of one replica."""
+        """Store a slice; require that there is a free slot, and no other slice of the replica."""
         new = Slice(spec, Future())
-        claim(len(self.under_way) < self.slots, "more slices than slots")
-        claim(new.place not in [one.place for one in self.under_way], f"{new.place} runs twice")
-        self.under_way.append(new)
+        require(len(self.running) < self.slots, "more slices than slots")
+        require(new.place not in [one.place for one in self.running], f"{new.place} runs twice")
+        self.running.append(new)
         return new.future
 
     def resize(self, slots: int) -> None:
-        """From now on."""
+        """Change the number of slots."""
         self.slots = slots
 
     def close(self) -> None:
-        """The driver is gone; what ran may go on for a while."""
-        self._world.orphans += self.under_way
-        self.under_way = []
+        """End the pool; its running slices become orphans."""
+        self._world.orphans += self.running
+        self.running = []
         self._world.processes.clear()
 
 
 class _Connection:
-    """A connection to a database of ours, in a world that may refuse each statement."""
+    """Connection to a database in which statements may fail."""
 
     def __init__(self, inner: sqlite3.Connection, world: "World") -> None:
         self._inner = inner
@@ -147,8 +147,8 @@ class _Connection:
         return self._inner.executemany(statement, *parameters)
 
 
-class _Ended:
-    """Slices that have ended, as a `SimpleQueue` that is waited for on a clock of this world."""
+class _EndedSlices:
+    """Queue of ended slices, like `SimpleQueue`, with waits on the simulated clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -156,14 +156,14 @@ class _Ended:
         self.put = self._slices.append
 
     def get(self, timeout: float) -> Future[SliceOutcome]:
-        """The first; Empty if there is none, also if one ends meanwhile."""
+        """Return the first slice; raise Empty after the timeout if there is none."""
         if not self._slices:
             self._clock.sleep(timeout)
             raise Empty
         return self.get_nowait()
 
     def get_nowait(self) -> Future[SliceOutcome]:
-        """The first; Empty if there is none."""
+        """Return the first slice; raise Empty if there is none."""
         if not self._slices:
             raise Empty
         return self._slices.popleft()
@@ -171,23 +171,24 @@ class _Ended:
 
 @dataclass
 class World:
-    """Clocks, workers, and what goes wrong; `folder` is for its own files."""
+    """Clocks, workers and failures."""
 
     folder: Path
+    """Folder for its own files."""
     clock: Clock = field(default_factory=Clock)
     worker_clock: Clock = field(default_factory=Clock)
     orphans: list[Slice] = field(default_factory=list)
-    """Slices whose driver is gone."""
+    """Slices whose driver has ended."""
     processes: dict[Place, Any] = field(default_factory=dict)
-    """The memory of the process in which a replica ran last."""
+    """Replica → memory of the process in which it ran last."""
     fuse: Fuse | None = None
-    _way: Way | None = None
+    _run: SliceRun | None = None
     _driving: int = 0
-    """The thread in which a driver is at work; 0: none."""
+    """Id of the thread in which a driver runs; 0 if none does."""
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Whoever asks for the time, sleeps, waits or passes a failpoint asks this world."""
+        """Replace time, waits, failpoints and databases of all modules by those of this world."""
         driver, worker = self.clock, self.worker_clock
         with contextlib.ExitStack() as stack:
             for module in (
@@ -201,18 +202,18 @@ class World:
                 stack.enter_context(mock.patch.object(module, "time", driver))
             for module in (sweep.slices.slice, sweep.slices.checkpoints, trainables.trainable):
                 stack.enter_context(mock.patch.object(module, "time", worker))
-            # What is held is written by a thread on the real clock: here only a slice itself does.
+            # Deferred writes are made by the slice itself instead of a thread with the real clock.
             wake = mock.patch.object(sweep.slices.checkpoints.Saving, "_schedule_write")
             stack.enter_context(wake)
-            # Signs of life are given by a thread on the real clock: here nobody hears any.
+            # Signs of life, made by a thread with the real clock, are switched off.
             never = threading.TIMEOUT_MAX
             stack.enter_context(mock.patch.object(sweep.ledger.hold, "RENEW_S", never))
             stack.enter_context(mock.patch.object(clock, "now", driver.time))
-            ended = functools.partial(_Ended, driver)
-            stack.enter_context(mock.patch.object(sweep.driver.driver, "SimpleQueue", ended))
+            ended_slices = functools.partial(_EndedSlices, driver)
+            stack.enter_context(mock.patch.object(sweep.driver.driver, "SimpleQueue", ended_slices))
             stack.enter_context(mock.patch.object(failpoints, "reach", self._reach))
             stack.enter_context(mock.patch.object(provenance, "current", _provenance))
-            stack.enter_context(mock.patch.object(Here, "beside", self._beside))
+            stack.enter_context(mock.patch.object(Here, "on_iteration", self._on_iteration))
             stack.enter_context(mock.patch.object(cache, "_process", cache._Process()))
             opened = tables.opened
             stack.enter_context(
@@ -224,7 +225,7 @@ class World:
 
     @contextlib.contextmanager
     def driving(self) -> Iterator[None]:
-        """While this is entered, it is the driver whom a fuse meets."""
+        """Let fuses act on this thread meanwhile."""
         self._driving = threading.get_ident()
         try:
             yield
@@ -232,44 +233,44 @@ class World:
             self._driving = 0
 
     def _reach(self, place: str) -> None:
-        if self._way is not None:
-            self._way.reach(place)
-        elif self._meets(place):
+        if self._run is not None:
+            self._run.reach(place)
+        elif self._burns(place):
             raise Killed(place)
 
-    def _meets(self, kind: str) -> bool:
-        its = self._driving == threading.get_ident()
-        return its and self.fuse is not None and self.fuse.at(kind)
+    def _burns(self, kind: str) -> bool:
+        is_driver = self._driving == threading.get_ident()
+        return is_driver and self.fuse is not None and self.fuse.burns(kind)
 
     def before(self, statement: str) -> None:
-        """A statement is about to be sent to a database of ours."""
+        """Fail if a fuse is at this statement of a database."""
         ends = statement in ("COMMIT", "ROLLBACK")
-        if not ends and self._meets("statement"):
+        if not ends and self._burns("statement"):
             raise sqlite3.OperationalError("disk I/O error")
-        if statement == "COMMIT" and self._meets("commit"):
+        if statement == "COMMIT" and self._burns("commit"):
             raise Killed("commit")
-        if statement == "COMMIT" and self._meets("full"):
+        if statement == "COMMIT" and self._burns("full"):
             raise sqlite3.OperationalError("database or disk is full")
 
     # ---- workers --------------------------------------------------------------------------------
 
-    def play(self, one: Slice, trouble: Trouble) -> SliceOutcome | WorkerLost:
-        """Run a slice to its end, and hand over what came of it."""
-        way = Way(one.spec, trouble, self.folder, self.worker_clock)
-        known = None if trouble.cold else self.processes.get(one.place)
+    def run(self, one: Slice, failure: Failure) -> SliceOutcome | WorkerLost:
+        """Run a slice to its end; return its outcome or the loss of its worker."""
+        run = SliceRun(one.spec, failure, self.folder, self.worker_clock)
+        known = None if failure.cold else self.processes.get(one.place)
         cache._process = known or cache._Process()
-        self._way = way
+        self._run = run
         try:
-            outcome: SliceOutcome | WorkerLost = sweep.slices.slice.run_slice(way.spec)
+            outcome: SliceOutcome | WorkerLost = sweep.slices.slice.run_slice(run.spec)
             self.processes[one.place] = cache._process
         except Died:
             self.processes.pop(one.place, None)
             outcome = WorkerLost(-9, 1)
         finally:
-            self._way = None
-            way.close()
+            self._run = None
+            run.close()
         return outcome
 
-    def _beside(self, seconds: float) -> None:
-        if self._way is not None:
-            self._way.iterate(seconds)
+    def _on_iteration(self, seconds: float) -> None:
+        if self._run is not None:
+            self._run.iterate(seconds)
