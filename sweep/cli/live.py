@@ -366,7 +366,7 @@ class LiveView:
         shown += [Text(), *self._running(rows)]
         shown += [Text(), self._bar(share, time.monotonic() - self._began_at)]
         best = overview.best_so_far(context.history)
-        shown += [tables.best_line(best)] if best else []
+        shown += tables.best_lines(best) if best else []
         return Group(*shown, Text(), *self._log_lines())
 
     def _running(self, rows: list[overview.Data]) -> list[RenderableType]:

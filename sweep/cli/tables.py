@@ -199,7 +199,7 @@ def status(data: Data) -> RenderableType:
     if data["running"]:
         shown += [Text(), running(data["running"], data["metric"], data["time_attr"])]
     if data["best"]:
-        shown += [Text(), best_line(data["best"])]
+        shown += [Text(), *best_lines(data["best"])]
     if data["outlook"]:
         shown.append(Text(formatting.describe_outlook(data["outlook"], data["metric"])))
     if data["state"] in ("stopped", "interrupted"):
@@ -259,14 +259,26 @@ def _goal_cell(row: Data, counted: bool) -> str:
     return f"{formatting.count(row['time'])} / {goal}" if counted else goal
 
 
-def best_line(best: Data) -> Text:
-    """Return the best trial so far, on one line."""
+def best_lines(best: Data) -> list[Text]:
+    """Return the best trial so far on one line; with several objectives, the front on another."""
+    others = "".join(
+        f", {printable(path)} {formatting.number(value)}"
+        for path, value in best.get("objectives", {}).items()
+    )
+    score = f"{formatting.number(best['score'])}{_expected(best)}{others}"
+    lines = [
+        _line("best", f"trial {best['trial']}: {score}  ", formatting.settings(best["settings"]))
+    ]
+    if "front" in best:
+        numbers = ", ".join(map(str, best["front"]))
+        lines.append(_line("front", f"{formatting.plural(len(best['front']), 'trial')}: {numbers}"))
+    return lines
+
+
+def _line(title: str, text: str, more: str = "") -> Text:
+    """Return a line that is cut off at the width of the screen."""
     return Text.assemble(
-        ("best", "bold"),
-        f"  trial {best['trial']}: {formatting.number(best['score'])}{_expected(best)}  ",
-        (formatting.settings(best["settings"]), "dim"),
-        no_wrap=True,
-        overflow="ellipsis",
+        (title, "bold"), f"  {text}", (more, "dim"), no_wrap=True, overflow="ellipsis"
     )
 
 

@@ -239,18 +239,30 @@ def front_text(front: int, fronts: int) -> str:
 def hypervolume(points: Sequence[Costs], reference: Costs) -> float:
     """Return the volume that points dominate below a reference point.
 
-    Points that are not better than the reference in every objective add nothing. The time grows
-    with the number of points to the power of the number of objectives minus one.
+    Points that are not better than the reference in every objective add nothing. From three
+    objectives on, the time grows with the number of points to the power of their number minus one.
     """
     inside = [p for p in set(points) if all(a < b for a, b in zip(p, reference, strict=True))]
     if not inside:
         return 0.0
     if len(reference) == 1:
         return reference[0] - min(inside)[0]
+    if len(reference) == 2:
+        return _area(inside, reference)
     inside.sort(key=lambda point: point[-1])
     total, ends = 0.0, [*(point[-1] for point in inside[1:]), reference[-1]]
     for count, (point, end) in enumerate(zip(inside, ends, strict=True), start=1):
         if end > point[-1]:
             below = [other[:-1] for other in inside[:count]]
             total += hypervolume(below, reference[:-1]) * (end - point[-1])
+    return total
+
+
+def _area(points: Sequence[Costs], reference: Costs) -> float:
+    """Return the area that points of two costs dominate below a reference point."""
+    total, least = 0.0, reference[1]
+    for first, second in sorted(points):
+        if second < least:
+            total += (reference[0] - first) * (least - second)
+            least = second
     return total

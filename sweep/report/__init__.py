@@ -5,6 +5,7 @@ comparison   several sweeps on one page
 pictures     the same pictures as PNG files
 sections     its texts and tables
 charts       its pictures as plain data
+growth       the growth of the front of several objectives
 curves       learning curves, thinned, with intervals over seeds
 timeline     slices over time, rungs, and the use of time
 importance   importance of each setting, comparing trials rung by rung

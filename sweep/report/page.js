@@ -345,6 +345,15 @@
       return [traces, layout({ ...under(data.curves), xaxis: axis(safe(data.spent), { rangemode: "tozero" }), yaxis: axis(last(page.metric), { range: span(y) }) })];
     },
 
+    // The share of the box around the present front that the front had below it.
+    growth(data) {
+      const trace = {
+        x: data.x, y: data.y, customdata: data.trials, mode: data.x.length < 2 ? "markers" : "lines", line: { shape: "hv", color: color("accent"), width: 2.5 },
+        hovertemplate: "%{y:.3f} after %{x:.5g}<br>%{customdata} trials on the front<extra></extra>",
+      };
+      return [[trace], layout({ xaxis: axis(safe(data.spent), { rangemode: "tozero" }), yaxis: axis("share of the box", { range: [0, 1] }) })];
+    },
+
     front(data, page) {
       const rows = range(data.trials.length);
       const some = (wanted, style, name) => ({

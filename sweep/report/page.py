@@ -22,6 +22,7 @@ from typing import Any
 from sweep.errors import StorageError
 from sweep.ledger.ledger import Ledger
 from sweep.report import charts, sections, timeline
+from sweep.report.growth import growth
 from sweep.report.importance import Causes, Model
 from sweep.report.markup import Markup, tag
 from sweep.report.sections import Section
@@ -85,6 +86,7 @@ def content(sweep: Sweep) -> tuple[Data, list[Section]]:
         "timing": charts.timing(sweep, clock),
         "lineage": charts.lineage(sweep),
         "front": charts.fronts(sweep),
+        "growth": growth(sweep),
     }
     spent = data["timing"].pop("spent") if data["timing"] else None
     if data["importance"] is None:
@@ -133,6 +135,13 @@ def _learning(data: Data) -> Section | None:
     return Section("learning", "Learning curves", note, [chart("learning")], "Curves")
 
 
+#: Explanation of the picture of a front's growth.
+_GROWTH = (
+    "The share of the box between the best values of the front and a corner a tenth of its range "
+    "beyond the worst ones that the front had below it after so much training of all trials."
+)
+
+
 def _front(data: Data) -> Section | None:
     """Return the section with the front, or None."""
     if not data["front"]:
@@ -142,6 +151,8 @@ def _front(data: Data) -> Section | None:
         max(data["front"], key=lambda its: int(its["scored"])), "these and evenly others"
     )
     body = [chart("front", data_index=index) for index, _ in enumerate(data["front"])]
+    if data["growth"]:
+        body += [tag("h3", "As it grew"), tag("p", _GROWTH, class_="note"), chart("growth")]
     return Section("front", "The front", note, body)
 
 

@@ -616,12 +616,19 @@ def ended_count(history: History) -> int:
 
 
 def best_so_far(history: History) -> Data | None:
-    """Return number, scores and settings of the best trial, or None if no trial has a score."""
+    """Return number, scores and settings of the best trial, or None if no trial has a score.
+
+    With several objectives also its other scores, and the numbers of the trials on the front.
+    """
     best = history.best
     if best is None:
         return None
     found = row(best, history)
-    return {key: found[key] for key in ("trial", "score", "expected", "expected_error", "settings")}
+    keys = ("trial", "score", "expected", "expected_error", "settings")
+    told = {key: found[key] for key in keys}
+    if history.objective.objectives:
+        told |= {"objectives": found["objectives"], "front": front(history)}
+    return told
 
 
 def steps(history: History) -> float | None:

@@ -1,6 +1,7 @@
 """Several objectives and constraints: ranking, the front, what searchers and copies are told."""
 
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from sweep.ledger.folder import Folder
 from sweep.operations import export
 from sweep.operations.trained import Choice
 from sweep.spec.objective import Constraint, Score, read_constraints
-from sweep.views import lookup, overview
+from sweep.views import formatting, lookup, overview
 from tests.support import sweeps
 from tests.support.searches import FINITE, Search
 
@@ -245,6 +246,23 @@ def test_the_end_of_a_sweep_names_a_trial_of_the_front_to_take_away(swept: Folde
     shown = drawn(tables.summary({**data, "front": []}))
     assert f"--trial {data['top'][0]['trial']} --out" in shown
     assert "export-model demo --out" in drawn(tables.summary({**data, "front": None}))
+
+
+def test_status_and_the_live_table_show_the_other_scores_and_the_front(swept: Folder) -> None:
+    sweep = lookup.read(swept)
+    best = overview.best_so_far(sweep.history)
+    assert best is not None
+    first = sweep.history.front()[0]
+    other = formatting.number(first.other_scores[0])
+    shown = drawn(tables.status(overview.status(sweep, {}, 0.0)))
+    assert re.search(rf"best +trial {first.number}: .*, {other_name(sweep)} {other}", shown)
+    front = ", ".join(map(str, numbers(sweep.history.front())))
+    assert re.search(rf"front +{len(sweep.history.front())} trials?: {front}\n", shown)
+
+
+def other_name(sweep: lookup.Sweep) -> str:
+    ((name, _),) = sweep.history.objective.objectives
+    return name
 
 
 def test_the_copy_in_optunas_tables_has_all_objectives(swept: Folder) -> None:

@@ -1,0 +1,105 @@
+"""The growth of a front: the volume that it dominates, against the training of all trials.
+
+The volume is measured up to a corner a little beyond the worst values of the present front, with
+each objective scaled to the range of that front, as a share of the box between its best values and
+the corner. So one cheap number, which grows towards 1, says how far the search has come.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sweep.history import fronts
+from sweep.history.events import Closed, Reported
+from sweep.history.fronts import Costs
+from sweep.history.history import History
+from sweep.history.seeds import is_test
+from sweep.history.trial import Trial
+from sweep.views import overview
+from sweep.views.lookup import Sweep
+
+#: Distance of the corner from the worst values of the front, in ranges of the front.
+_BEYOND = 0.1
+#: Number of points of the curve at most, evenly chosen among the changes of the front.
+MOST_POINTS = 200
+
+
+def growth(sweep: Sweep) -> dict[str, Any] | None:
+    """Return the volume of the front and its number of trials after so much training.
+
+    Training is counted in environment steps if results report them, else in seconds. Returns None
+    with one objective, without a front, or if all trials on it are equal in an objective.
+    """
+    history = sweep.history
+    if not history.objective.objectives:
+        return None
+    end = _corners([fronts.compare(trial).costs or () for trial in history.front()])
+    if end is None:
+        return None
+    in_steps = bool(overview.steps(history))
+    states = _states(sweep, _steps_of if in_steps else _seconds_of)
+    kept = [states[place * len(states) // MOST_POINTS] for place in range(MOST_POINTS)]
+    shown = states if len(states) <= MOST_POINTS else [*kept, states[-1]]
+    return {
+        "spent": f"{'environment steps' if in_steps else 'seconds of training'} of all trials",
+        "x": [float(f"{spent:.6g}") for spent, _ in shown],
+        "y": [float(f"{_volume(points, *end):.6g}") for _, points in shown],
+        "trials": [len(points) for _, points in shown],
+    }
+
+
+def _corners(front: Sequence[Costs]) -> tuple[Costs, Costs] | None:
+    """Return the best values of a front, and the corner; None if one objective has no range."""
+    columns = [(min(column), max(column)) for column in zip(*front, strict=True)]
+    if not columns or any(low == high for low, high in columns):
+        return None
+    return (
+        tuple(low for low, _ in columns),
+        tuple(high + _BEYOND * (high - low) for low, high in columns),
+    )
+
+
+def _volume(points: Sequence[Costs], best: Costs, corner: Costs) -> float:
+    """Return the share of the box between `best` and `corner` that points dominate."""
+    sides = [(low, high - low) for low, high in zip(best, corner, strict=True)]
+    scaled = [
+        tuple((cost - low) / side for cost, (low, side) in zip(point, sides, strict=True))
+        for point in points
+    ]
+    inside = [tuple(max(0.0, cost) for cost in point) for point in scaled]
+    return fronts.hypervolume(inside, (1.0,) * len(best))
+
+
+def _states(sweep: Sweep, spent: Callable[[Trial], float]) -> list[tuple[float, list[Costs]]]:
+    """Return training so far and the costs of the front, whenever it changed and at present."""
+    now = sweep.history
+    past = History(now.objective, now.summed, now.shows_unsaved)
+    training: dict[int, float] = {}
+    costs: dict[int, Costs] = {}
+    states: list[tuple[float, list[Costs]]] = []
+    total = 0.0
+    for record in sweep.records:
+        past.extend([record])
+        event = record.event
+        if not isinstance(event, Reported | Closed) or is_test(event.replica):
+            continue
+        trial = past.trials[event.trial]
+        total += spent(trial) - training.get(trial.number, 0.0)
+        training[trial.number] = spent(trial)
+        compared, before = fronts.compare(trial), costs.pop(trial.number, None)
+        if compared.costs is not None and compared.violation <= 0:
+            costs[trial.number] = compared.costs
+        if costs.get(trial.number) == before:
+            continue
+        points = [*costs.values()]
+        found = [p for p, level in zip(points, fronts.levels(points), strict=True) if not level]
+        if not states or found != states[-1][1]:
+            states.append((total, found))
+    return [*states, (total, states[-1][1])] if states else []
+
+
+def _steps_of(trial: Trial) -> float:
+    return trial.steps
+
+
+def _seconds_of(trial: Trial) -> float:
+    return sum(replica.seconds for replica in trial.replicas)
