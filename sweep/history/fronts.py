@@ -233,6 +233,31 @@ def front_text(front: int, fronts: int) -> str:
     return f"the {front}{'th' if front % 100 in (11, 12, 13) else ending} of {fronts} fronts"
 
 
+@dataclass
+class CurrentFront(Kept):
+    """The first front of all feasible trials by their present scores."""
+
+    _costs: dict[int, Costs] = field(default_factory=dict)
+    _numbers: list[int] | None = None
+
+    def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
+        """Update the costs; `touched` lists the numbers of all trials changed so far."""
+        for number in self.changed(trials, touched):
+            found, before = compare(trials[number]), self._costs.pop(number, None)
+            if found.costs is not None and found.violation <= 0:
+                self._costs[number] = found.costs
+            if self._costs.get(number) != before:
+                self._numbers = None
+
+    @property
+    def numbers(self) -> list[int]:
+        """Numbers of the trials on the front, ascending."""
+        if self._numbers is None:
+            found = zip(self._costs, levels([*self._costs.values()]), strict=True)
+            self._numbers = sorted(number for number, level in found if level == 0)
+        return self._numbers
+
+
 # ---- volume -------------------------------------------------------------------------------------
 
 

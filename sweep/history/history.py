@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from sweep import stats
 from sweep.errors import DamagedLedger
-from sweep.history import order, ranking
+from sweep.history import fronts, order, ranking
 from sweep.history.curve import Point
 from sweep.history.events import (
     FAIL_FAST,
@@ -261,7 +261,9 @@ class History:
             good = [trial for trial in self.ranked() if trial.feasible]
             worth = [(found := self.expected(trial)) and found.value for trial in good]
             return [trial for trial, value in zip(good, worth, strict=True) if value == worth[0]]
-        return ranking.front(self.trials, self.objective, self.expectations.position_of)
+        members = self.summary(fronts.CurrentFront, fronts.CurrentFront).numbers
+        trials = [self.trials[number] for number in members]
+        return ranking.front(trials, self.objective, self.expectations.position_of)
 
     @property
     def has_metric(self) -> bool:

@@ -331,11 +331,16 @@ class Content:
         yield self._of_event(name, expected.value, record, whole, step)
 
     def _progress(self, event: Closed, record: Recorded) -> Iterator[Value]:
-        """Yield the best score so far and the machine's load: a row for each slice that ended."""
+        """Yield the best score so far and the machine's load: a row for each slice that ended.
+
+        With several objectives also the number of trials on the front.
+        """
         best = self.history.highest
         score = None if best is None else best.score
         if score is not None:
             yield self._of_event(key(f"best/{self._where.spec.metric}"), score, record)
+        if self.history.objective.objectives:
+            yield self._of_event("front/trials", len(self.history.front()), record)
         for result, name in SYSTEM.items():
             seen = [number(row.metrics.get(result)) for row in event.rows]
             finite_ones = [n for n in seen if n is not None and math.isfinite(n)]
@@ -349,10 +354,15 @@ class Content:
             yield self._of_event(f"trials/{status.lower()}", count, record)
 
     def sweep_tags(self) -> dict[str, str]:
-        """Return the tags of the sweep's own run."""
+        """Return the tags of the sweep's own run; ``sweep.front`` only with several objectives."""
         where, spec = self._where, self._where.spec
         best = self.history.best
+        front = {}
+        if self.history.objective.objectives:
+            numbers = ", ".join(str(trial.number) for trial in self.history.front())
+            front = {"sweep.front": truncate(numbers, LONGEST_TAG)}
         return {
+            **front,
             "sweep.id": where.sweep_id,
             "sweep.searcher": spec.searcher.name,
             "sweep.scheduler": spec.scheduler.name,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep.history import fronts
+from sweep.history import fronts, ranking
 from sweep.history.curve import Point
 from sweep.history.events import Status
 from sweep.history.fronts import Arranged, Compared, Costs, compare
@@ -194,6 +194,21 @@ def test_fronts_that_are_kept_equal_those_of_all_trials(
         there.sort(key=lambda one: one.by_metric)
         assert kept.placed == fronts.arrange(there)
         assert kept.places == {one.number: at for at, one in enumerate(kept.placed, start=1)}
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.integers(0, 3)), max_size=20))
+def test_the_kept_front_of_a_history_is_that_of_all_its_trials(
+    changes: list[tuple[int, int, int]],
+) -> None:
+    history = History(TWO)
+    history.trials = [trial(number) for number in range(10)]
+    for number, score, cost in changes:
+        size = 10.0 if cost == score == 3 else 0.0  # which breaks the constraint
+        changed = Point(1, 1.0, float(score), (float(cost), size))
+        history.trials[number].replicas[0].curve = [changed]
+        history.touch(number)
+        places = history.expectations.position_of
+        assert history.front() == ranking.front(history.trials, TWO, places)
 
 
 # ---- names and volume ---------------------------------------------------------------------------

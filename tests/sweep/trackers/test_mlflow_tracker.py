@@ -305,6 +305,21 @@ def test_a_run_names_the_newest_checkpoint_that_is_left(story: Story) -> None:
         assert runs(story)["0"].tags["sweep.checkpoint"] == left
 
 
+def test_with_several_objectives_the_sweeps_run_names_the_front_and_has_its_size(
+    told: Story,
+) -> None:
+    objective = replace(told.where.objective, objectives=(("time_total_s", "max"),))
+    told.where = replace(told.where, objective=objective)
+    publish(told)
+    history = History(objective, shows_unsaved=True)
+    history.extend(told.records)
+    parent, front = runs(told)[""], history.front()
+    assert parent.tags["sweep.front"] == ", ".join(str(trial.number) for trial in front)
+    sizes = [value for (name, _), value in sorted(parent.curves.items()) if name == "front/trials"]
+    assert len(sizes) > 1
+    assert sizes[-1] == len(front) > 0
+
+
 def test_one_experiment_holds_the_sweep_and_below_it_its_trials(told: Story) -> None:
     publish(told)
     copied = runs(told)
@@ -319,6 +334,7 @@ def test_one_experiment_holds_the_sweep_and_below_it_its_trials(told: Story) -> 
     assert tags == {"searcher": "random", "scheduler": "asha", "mode": "max"}
     assert parent.tags["sweep.metric"] == "info/score"
     assert parent.tags["sweep.best_trial"] == "3"
+    assert "sweep.front" not in parent.tags
 
 
 @pytest.mark.parametrize("served", [False, True])
