@@ -4,7 +4,8 @@ Falkner et al., BOHB: Robust and Efficient Hyperparameter Optimization at Scale,
 Intended for a scheduler with rungs: `tpe` considers every trial of a higher rung better than all of
 a lower one; here trials are compared at one rung only. A high rung has only promoted trials, which
 say little about regions that none of them came from; so proposals are drawn near good settings, and
-never from an end of a range only because it is unexplored.
+never from an end of a range only because it is unexplored. With several objectives, the good ones
+are those of the first fronts at that rung.
 """
 
 import math
@@ -15,6 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from sweep import searchers
+from sweep.history import fronts
 from sweep.history.events import Status
 from sweep.history.trial import Trial, rank_key
 from sweep.searchers import Request, SearcherOptions, Supports
@@ -61,6 +63,7 @@ class Searcher(searchers.Searcher):
         conditions="modelled; one that is absent counts as anywhere",
         choices="modelled",
         unfinished="does not look at them",
+        objectives=True,
     )
 
     def suggest(self, request: Request) -> Settings:
@@ -96,8 +99,16 @@ class Searcher(searchers.Searcher):
                 if (score := _score(trial, level)) is not None
             ]
             if len(known) >= self._least_points(request) + 2:
-                return [trial for trial, _ in sorted(known, key=lambda pair: rank_key(*pair))]
+                ranked = [trial for trial, _ in sorted(known, key=lambda pair: rank_key(*pair))]
+                return _by_fronts(ranked, level) if request.objective.objectives else ranked
         return []
+
+
+def _by_fronts(ranked: Sequence[Trial], level: float) -> list[Trial]:
+    """Return trials in the order of fronts at a rung; each front is spread from its first trial."""
+    by_number = {trial.number: trial for trial in ranked}
+    placed = fronts.arrange([fronts.compare(trial, level) for trial in ranked])
+    return [by_number[one.number] for one in placed]
 
 
 def _score(trial: Trial, level: float) -> float | None:

@@ -304,9 +304,9 @@ stop: {training_iteration: 2}
         ("objectives: [x]", "test.yaml:8: objectives", "mapping"),
         ("objectives: {x: max}\nsearcher: cmaes", "test.yaml:8: objectives", "nsga2"),
         (
-            "objectives: {x: max}\nsearcher: bohb",
+            "objectives: {x: max}\nsearcher: {name: cmaes, sigma: 0.2}",
             "test.yaml:8: objectives",
-            "these searchers support several",
+            "these searchers support several objectives: bohb,",
         ),
         ("constraints: {x: 2}", "test.yaml:8: constraints.x", "<= 2"),
         ('constraints: {x: "< 2"}', "test.yaml:8: constraints.x", "<= 2"),

@@ -65,6 +65,26 @@ def test_it_comes_nearer_to_the_best_settings_than_chance_under_halving() -> Non
     assert sum(a < b for a, b in zip(ours, chance, strict=True)) >= 8
 
 
+def test_with_several_objectives_it_proposes_near_the_first_fronts_and_along_them() -> None:
+    """Waste helps no objective; by the score alone, the greatest x would be the best."""
+
+    def traded(at: CurvePoint) -> dict[str, Any]:
+        x, waste = at.config["x"], at.config["waste"]
+        return {"score": x - waste, "cost": 1e6 * (x + waste)}
+
+    spec = {
+        "trials": 48,
+        "space": {name: {"uniform": [0.0, 1.0]} for name in ("x", "waste")},
+        "objectives": {"cost": "min"},
+        "stop": {"training_iteration": 9},
+        "searcher": {"name": "bohb", "random_fraction": 0.0},
+        "scheduler": {**ASHA, "name": "bohb"},
+    }
+    late = [trial.searched for trial in simulate(spec, traded).history.trials[24:]]
+    assert np.mean([searched["waste"] for searched in late]) < 0.3
+    assert 0.3 < np.mean([searched["x"] for searched in late]) < 0.7
+
+
 def modelled(made: Search) -> int:
     """How many trials the next proposal is made from."""
     request = Request(made.space, made.objective, made.history.trials, LEVELS, 0)
