@@ -8,6 +8,7 @@ ROOT/NAME/sweep.yaml                the original spec
           checkpoints               the storage of its checkpoints, if not only this folder
           attachments               present if MLflow gets the report and models at the end
           attachments.log           log of sending these attachments
+          by-a-model                present if a language model started the sweep (`sweep mcp`)
           run.lock                  locked by the one driver
           trainable/ckpt-*          the trainable of a script or notebook (`sweep.pickled`)
           pool.json                 last remark of its pool, for `sweep status`
@@ -91,6 +92,8 @@ class Folder:
         """File that exists if MLflow gets the report and models of the finished sweep."""
         self.attachments_log = self.path / "attachments.log"
         """Log of the attachments; locked by the process that sends them."""
+        self.by_a_model = self.path / "by-a-model"
+        """File that exists if a language model started the sweep."""
         self.shared = self.path / "shared"
         """Folder in which concurrent trials share measurements."""
         self.pool = self.path / "pool.json"
@@ -121,7 +124,7 @@ class Folder:
             for suffix in ("", "-wal", "-shm"):
                 plain(database.with_name(f"{database.name}{suffix}"))
         mine = (self.spec, self.tracking_uri, self.checkpoints, self.path / LOCK)
-        for path in (*mine, self.attachments, self.attachments_log):
+        for path in (*mine, self.attachments, self.attachments_log, self.by_a_model):
             plain(path)
 
     def trial(self, number: int, replica: int = 0) -> Path:

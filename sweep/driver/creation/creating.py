@@ -15,6 +15,9 @@ from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.slices import store
 
+#: Environment variable that is not empty if a language model starts the sweep.
+BY_A_MODEL = "SWEEP_BY_A_MODEL"
+
 
 def create(
     folder: Folder,
@@ -41,6 +44,8 @@ def create(
         if tracking_uri is not None:
             sync.write_tracking(draft.tracking_uri, tracking_uri)
         draft.spec.write_text(source, encoding="utf-8")
+        if os.environ.get(BY_A_MODEL):
+            draft.by_a_model.touch()
         of_script = pickled.is_of_script(resolved.spec.trainable)
         digest = pickled.digest_of(resolved.trainable) if of_script else None
         recorded = {

@@ -1,8 +1,9 @@
 """The limits of a model: spec files, a root, trials in all, a budget; and how much is left.
 
 The counts are taken from the ledgers of the sweeps that were started through a server, so they hold
-whenever a server, a driver or the machine was stopped. ``ROOT/.agent/NAME.log``, the output of the
-sweep's driver, marks such a sweep.
+whenever a server, a driver or the machine was stopped. The file `Folder.by_a_model` marks such a
+sweep; it is made and deleted with the sweep, so that no other sweep of this name has it.
+``ROOT/.agent/NAME.log`` has the output of the sweep's driver.
 """
 
 import contextlib
@@ -149,17 +150,17 @@ class Permission:
     def find_own(self, name: str) -> Folder:
         """Return a sweep that a server started; UsageError for one of a person."""
         found = self.find(name)
-        if name not in self.started():
+        if not os.path.lexists(found.by_a_model):
             raise UsageError(f"{name}: a person started this sweep, so only a person may stop it")
         return found
 
     def started(self) -> list[str]:
         """Return the names of the sweeps that servers of this root started, sorted."""
-        names = {path.name.removesuffix(".log") for path in (self.root / PLACE).glob("*.log")}
-        return [name for name in folders.list_sweeps(self.root) if name in names]
+        names = folders.list_sweeps(self.root)
+        return [name for name in names if os.path.lexists(Folder(self.root, name).by_a_model)]
 
     def log(self, name: str) -> Path:
-        """Return the file for the output of a sweep's driver, which marks the sweep."""
+        """Return the file for the output of a sweep's driver."""
         return self.root / PLACE / f"{name}.log"
 
     def left(self) -> Left:

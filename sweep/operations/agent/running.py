@@ -5,6 +5,7 @@ that. The server itself loads no trainable.
 """
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sweep.driver.creation.creating import BY_A_MODEL
 from sweep.errors import SweepError, UsageError
 from sweep.ledger.folder import Folder
 from sweep.spec import Override
@@ -59,16 +61,18 @@ def begin(
             stderr=out,
             start_new_session=True,
             pass_fds=[claim],
+            env={**os.environ, BY_A_MODEL: "1"},
         )
     until = time.monotonic() + BEGIN_S
-    while process.poll() is None and not (folder.ledger.exists() and lookup.is_driven(folder)):
+    # A person may start a sweep of this name at the same moment.
+    while process.poll() is None and not (folder.by_a_model.exists() and lookup.is_driven(folder)):
         if time.monotonic() > until:
             process.terminate()
             raise SweepError(f"run: no sweep began within {BEGIN_S:g} seconds; see {log}")
         time.sleep(POLL_S)
     if process.returncode not in (None, *_RAN):
         said = _refusals(log.read_text(encoding="utf-8", errors="replace"))
-        if not folder.ledger.exists():
+        if not folder.by_a_model.exists():
             log.unlink()
         raise UsageError(said)
     return process

@@ -13,11 +13,15 @@ from typing import Any
 
 import pytest
 
+from sweep.driver.creation.creating import BY_A_MODEL
+from sweep.errors import UsageError
 from sweep.ledger import folder as folders
 from sweep.ledger import lease
 from sweep.ledger.folder import Folder
 from sweep.ledger.requests import Verb
-from sweep.operations import control_client
+from sweep.operations import cleaning, control_client
+from sweep.operations.agent import running
+from sweep.operations.agent.permission import Permission
 from sweep.views import lookup
 from tests.support import sweeps
 from tests.support.agent import Agent, connected
@@ -338,8 +342,7 @@ def test_a_damaged_sweep_starts_no_other_and_hides_none(root: Path) -> None:
     """What a damaged ledger used is unknown, so nothing more may be used."""
     for name in ("mine", "lost"):
         sweeps.make(root, name=name, trackers=[])
-    (root / ".agent").mkdir()
-    (root / ".agent" / "lost.log").touch()
+    Folder(root, "lost").by_a_model.touch()
     Folder(root, "lost").ledger.write_bytes(b"no ledger" * 999)
     with connected(root, write_spec(root.parent), "--trials", 3) as agent:
         answer = agent("status")
@@ -348,6 +351,36 @@ def test_a_damaged_sweep_starts_no_other_and_hides_none(root: Path) -> None:
         assert "is no readable ledger" in answer["left"]["unknown"]
         assert agent("status", name="mine")["wanted"] == 9
         assert "is no readable ledger" in agent.refused("run", spec="demo")
+
+
+def test_a_sweep_of_a_person_with_the_name_of_a_removed_one_is_not_the_models(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed = Permission.of([str(write_spec(root.parent))], root, 99, [], None)
+    with monkeypatch.context() as its:
+        its.setenv(BY_A_MODEL, "1")
+        removed = sweeps.make(root, name="demo", trackers=[])
+    log = allowed.log("demo")
+    log.parent.mkdir()
+    log.touch()
+    assert allowed.started() == ["demo"]
+    assert allowed.find_own("demo").path == removed.path
+    cleaning.remove(removed)
+    sweeps.make(root, name="demo", trackers=[])
+    assert allowed.started() == []
+    with pytest.raises(UsageError, match="demo: a person started this sweep"):
+        allowed.find_own("demo")
+
+
+def test_a_sweep_that_a_person_starts_under_this_name_at_the_same_moment_stays_the_persons(
+    root: Path,
+) -> None:
+    mine, log = sweeps.make(root, name="demo", trackers=[]), root / "demo.log"
+    spec = write_spec(root.parent)
+    with mine.lock(), (root / "lock").open("w") as claim, pytest.raises(UsageError, match="demo"):
+        running.begin(mine, spec, [], None, log, claim.fileno())
+    assert not log.exists()
+    assert not mine.by_a_model.exists()
 
 
 # ---- the process itself -----------------------------------------------------------------------
