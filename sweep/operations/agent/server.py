@@ -43,8 +43,11 @@ async def _serve(box: Toolbox) -> None:
 
     async def called(_context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         work = functools.partial(_call, box, params.name, params.arguments or {})
-        return await anyio.to_thread.run_sync(work)
+        tool = box.tools.get(params.name)
+        limiter = training if tool is not None and tool.trains else None
+        return await anyio.to_thread.run_sync(work, limiter=limiter)
 
+    training = anyio.CapacityLimiter(1)  # waiting calls hold no thread that others need
     specs = list(box.allowed.files)
     told = _INSTRUCTIONS.format(specs=", ".join(specs), trials=box.allowed.trials)
     server = Server(

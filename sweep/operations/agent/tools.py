@@ -6,7 +6,6 @@ names of sweeps are looked up among those of the root, and never joined to a pat
 
 import json
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -56,10 +55,6 @@ NARROW: Any = Field(
     description="Searched parameter → the part of its values that is left: {between: [low, high]} "
     "of a range, or {among: [value, …]}. Other parameters keep all their values.",
 )
-
-
-class Nothing(Settings):
-    """No arguments."""
 
 
 class OfSpec(Settings):
@@ -133,6 +128,8 @@ class Tool:
     """True if the tool changes nothing."""
     ends: bool = False
     """True if the tool ends something that only a person can continue."""
+    trains: bool = False
+    """True if the tool starts a trainable, so that its calls are answered one after another."""
 
     @property
     def description(self) -> str:
@@ -146,8 +143,7 @@ class Tool:
             UsageError: an argument is not allowed.
         """
         found = self.answer(checked(self.arguments, dict(raw), Source()))
-        text = json.dumps(found)
-        plain: Data = json.loads(text, parse_constant=lambda _: None)
+        plain: Data = json.loads(json.dumps(found), parse_constant=lambda _: None)
         return plain
 
 
@@ -156,8 +152,6 @@ class Toolbox:
 
     def __init__(self, allowed: Permission) -> None:
         self.allowed = allowed
-        self._training = threading.Lock()
-        """Held while a call starts or validates a trainable."""
         self._started: list[subprocess.Popen[bytes]] = []
         """Drivers that this server started, whose ends are read, so that they leave the system's
         table of processes."""
@@ -165,8 +159,8 @@ class Toolbox:
 
     def _tools(self) -> Iterator[Tool]:
         """Yield all tools; their names are those of the commands."""
-        yield Tool("validate", OfSpec, self.validate, reads=True)
-        yield Tool("run", OfRun, self.run, reads=False)
+        yield Tool("validate", OfSpec, self.validate, reads=True, trains=True)
+        yield Tool("run", OfRun, self.run, reads=False, trains=True)
         yield Tool("status", OfStatus, self.status, reads=True)
         yield Tool("results", OfResults, self.results, reads=True)
         yield Tool("explain", OfTrial, self.explain, reads=True)
@@ -188,10 +182,9 @@ class Toolbox:
         Returns its space, the expected costs in time and steps, and warnings. Nothing is written.
         """
         allowed, left = self.allowed, self.allowed.left()
-        with self._training:
-            _, changes = allowed.prepare(arguments.spec, arguments.narrow, None, left)
-            file = allowed.file(arguments.spec)
-            seen = running.validate(file, changes, allowed.jobs, allowed.root)
+        _, changes = allowed.prepare(arguments.spec, arguments.narrow, None, left)
+        file = allowed.file(arguments.spec)
+        seen = running.validate(file, changes, allowed.jobs, allowed.root)
         return {**_pick(seen, _PREVIEW), **_left(left)}
 
     def run(self, arguments: OfRun) -> Data:
@@ -202,7 +195,7 @@ class Toolbox:
         """
         allowed = self.allowed
         self._started = [one for one in self._started if one.poll() is None]
-        with self._training, allowed.claim() as claim:
+        with allowed.claim() as claim:
             left = allowed.left()
             permission.require_idle(left)
             spec, changes = allowed.prepare(

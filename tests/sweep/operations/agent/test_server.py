@@ -436,6 +436,19 @@ def test_standard_output_holds_messages_only_whatever_arrives_and_ends_with_the_
     assert "internal error" not in err
 
 
+@pytest.mark.slow
+def test_many_validations_delay_neither_another_call_nor_the_end(root: Path) -> None:
+    process = greeted(root, write_spec(root.parent), "--trials", 1)
+    validation = {"name": "validate", "arguments": {"spec": "demo"}}
+    for number in range(60):
+        say(process, id=100 + number, method="tools/call", params=validation)
+    say(process, id=7, method="tools/call", params={"name": "status", "arguments": {}})
+    assert heard(process)["id"] == 7
+    out, _ = process.communicate(timeout=300)
+    assert sum('"result":' in line for line in out.splitlines()) < 30  # the others: "closed"
+    assert process.returncode == 0
+
+
 def test_ctrl_c_ends_a_server_that_waits_for_input(root: Path) -> None:
     process = greeted(root, write_spec(root.parent), "--trials", 1)
     process.send_signal(signal.SIGINT)
