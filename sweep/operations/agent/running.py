@@ -6,6 +6,7 @@ that. The server itself loads no trainable.
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -113,11 +114,17 @@ def _command(
     root: Path,
     *options: str,
 ) -> list[str]:
-    """Return the words of a command about a spec; its settings are JSON, which YAML contains."""
-    settings = [f"--set={change.path}={json.dumps(change.value)}" for change in changes]
+    """Return the words of a command about a spec."""
+    settings = [f"--set={change.path}={_yaml(change.value)}" for change in changes]
     slots = [] if jobs is None else [f"--jobs={jobs}"]
     program = [sys.executable, "-P", "-m", "sweep", verb]
     return [*program, f"--root={root}", *slots, *options, *settings, "--", str(file)]
+
+
+def _yaml(value: Any) -> str:
+    """Return plain data as YAML in ASCII: JSON, but its pairs of surrogates are none in YAML."""
+    text = json.dumps(value, ensure_ascii=False)
+    return re.sub(r"[^ -~]", lambda found: f"\\U{ord(found[0]):08x}", text)
 
 
 def _refusals(said: str) -> str:

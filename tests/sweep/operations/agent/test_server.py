@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from sweep import spec as specs
 from sweep.driver.creation.creating import BY_A_MODEL
 from sweep.errors import UsageError
 from sweep.ledger import folder as folders
@@ -21,6 +22,7 @@ from sweep.ledger.folder import Folder
 from sweep.ledger.requests import Verb
 from sweep.operations import cleaning, control_client
 from sweep.operations.agent import running
+from sweep.operations.agent.narrowing import Narrowing, narrowed
 from sweep.operations.agent.permission import Permission
 from sweep.views import lookup
 from tests.support import sweeps
@@ -370,6 +372,18 @@ def test_a_sweep_of_a_person_with_the_name_of_a_removed_one_is_not_the_models(
     assert allowed.started() == []
     with pytest.raises(UsageError, match="demo: a person started this sweep"):
         allowed.find_own("demo")
+
+
+def test_every_text_of_a_space_reaches_the_command_as_it_is(root: Path) -> None:
+    texts = ["caf\u00e9", "\U0001f600", 'a "b" \\ c', "- x: #", "tab\t", "12", "null"]
+    among = Narrowing(among=tuple(texts))
+    spec = write_spec(root.parent, space={"kind": {"choice": [*texts, "other"]}})
+    spec.write_text(json.dumps(json.loads(spec.read_text()), ensure_ascii=False))
+    _, changes = narrowed(spec.read_text(), str(spec), "demo", {"kind": among}, 3)
+    words = running._command("run", spec, changes, None, root)
+    given = [word.removeprefix("--set=") for word in words if word.startswith("--set=")]
+    read = specs.parse(spec.read_text(), str(spec), given)
+    assert [read.space.role("kind").nth(index) for index in range(len(texts))] == texts
 
 
 def test_a_sweep_that_a_person_starts_under_this_name_at_the_same_moment_stays_the_persons(
