@@ -17,7 +17,7 @@ import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
-from sweep.errors import Mistakes, SweepError
+from sweep.errors import Mistakes, SweepError, brief, first_line, without_password
 from sweep.operations.agent.tools import Tool, Toolbox
 from sweep.version import __version__
 from trainables.errors import TrainableError, printable
@@ -83,12 +83,12 @@ def _call(box: Toolbox, name: str, arguments: dict[str, Any]) -> types.CallToolR
         return _result("; ".join(map(str, mistakes)))
     except Exception as error:  # noqa: BLE001 the server goes on with the next call
         traceback.print_exc()
-        return _result(f"internal error: {type(error).__name__}: {error}")
+        return _result(f"internal error: {type(error).__name__}: {first_line(error)}")
     text = types.TextContent(type="text", text=json.dumps(found, indent=1))
     return types.CallToolResult(content=[text], structured_content=found)
 
 
 def _result(refusal: str) -> types.CallToolResult:
     """Return a refusal as the result of a call."""
-    line = " ".join(printable(refusal).split())
+    line = brief(without_password(" ".join(printable(refusal).split())))
     return types.CallToolResult(content=[types.TextContent(type="text", text=line)], is_error=True)

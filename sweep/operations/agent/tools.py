@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sweep.errors import BadConfig, Source, SweepError, UnknownName
+from sweep.errors import BadConfig, Source, SweepError, UnknownName, brief, without_password
 from sweep.ledger.folder import Folder, free_name
 from sweep.ledger.requests import Answer, Verb
 from sweep.operations import control_client
@@ -139,11 +139,13 @@ class Tool:
     def call(self, raw: Mapping[str, Any]) -> Data:
         """Return the answer to a call with these arguments as finite plain data.
 
+        Texts, such as the error of a trial, are as in `_told`.
+
         Raises:
             UsageError: an argument is not allowed.
         """
         found = self.answer(checked(self.arguments, dict(raw), Source()))
-        plain: Data = json.loads(json.dumps(found), parse_constant=lambda _: None)
+        plain: Data = _told(json.loads(json.dumps(found), parse_constant=lambda _: None))
         return plain
 
 
@@ -284,6 +286,17 @@ class Toolbox:
         folder = self.allowed.find_own(arguments.name)
         body = {"trials_named": list(arguments.trials)}
         return _answer(*control_client.ask(folder, Verb.STOP, body, PATIENCE_S))
+
+
+def _told(value: Any) -> Any:
+    """Return plain data whose texts are short, without passwords, and can be encoded as UTF-8."""
+    if isinstance(value, str):
+        return brief(without_password(value.encode(errors="replace").decode()))
+    if isinstance(value, list):
+        return [_told(one) for one in value]
+    if isinstance(value, dict):
+        return {_told(key): _told(one) for key, one in value.items()}
+    return value
 
 
 def _pick(data: Mapping[str, Any], keys: tuple[str, ...]) -> Data:

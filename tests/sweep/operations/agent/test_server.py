@@ -24,6 +24,7 @@ from sweep.operations import cleaning, control_client
 from sweep.operations.agent import running
 from sweep.operations.agent.narrowing import Narrowing, narrowed
 from sweep.operations.agent.permission import Permission
+from sweep.operations.agent.tools import OfStatus, Tool
 from sweep.views import lookup
 from tests.support import sweeps
 from tests.support.agent import Agent, connected
@@ -461,6 +462,22 @@ def test_many_validations_delay_neither_another_call_nor_the_end(root: Path) -> 
     out, _ = process.communicate(timeout=300)
     assert sum('"result":' in line for line in out.splitlines()) < 30  # the others: "closed"
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("no file caf\udce9", "no file caf?"),  # it would end the server
+        ("cannot reach postgresql://ada:hunter2@host/db", "cannot reach postgresql://***@host/db"),
+        ("A" * 3_000_000, "A" * 2000 + " … " + "A" * 2000),
+    ],
+)
+def test_the_error_of_a_trial_is_told_short_and_without_passwords(text: str, told: str) -> None:
+    def answer(_: Any) -> dict[str, Any]:
+        return {"trials": [{"reason": text, text: float("inf")}]}
+
+    tool = Tool("status", OfStatus, answer, reads=True)
+    assert tool.call({}) == {"trials": [{"reason": told, told: None}]}
 
 
 def test_ctrl_c_ends_a_server_that_waits_for_input(root: Path) -> None:
