@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sweep import plugins, searchers, trackers
 from sweep import spec as specs
-from sweep.driver.creation import result_names, samples
+from sweep.driver.creation import result_names, samples, suggested
 from sweep.errors import BadConfig, Gathering, UnknownName, UsageError
 from sweep.history.objective import Objective
 from sweep.pickled import Kept
@@ -177,6 +177,10 @@ def _check_pauses(spec: SweepSpec, scheduler: Scheduler, trainable: type[Trainab
     lacks = "has no save_checkpoint(); add this method"
     if trainable.can_save():
         lacks = "saves no checkpoints with config: pattern, or checkpoints: false; change that"
+    elif suggested.is_objective(trainable):
+        lacks = (
+            "is an objective of Optuna, which saves no checkpoints; make it a function of config"
+        )
     elif issubclass(trainable, FunctionTrainable):
         lacks = "never calls report(..., checkpoint=...); add such a call"
     raise UsageError(

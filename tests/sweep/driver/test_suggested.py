@@ -9,8 +9,10 @@ import pytest
 
 import sweep
 from sweep.driver import prepare
+from sweep.driver.creation import suggested
 from sweep.errors import UsageError
 from tests.support import scripts
+from trainables.objectives import Exploration, Look, Suggestion
 
 STUDY = """\
 import optuna
@@ -118,6 +120,30 @@ def test_an_objective_that_cannot_be_explored_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         space_of(desk, function)
+
+
+def test_schedulers_that_pause_refuse_an_objective(desk: Path) -> None:
+    with pytest.raises(UsageError, match=r"'asha' pauses.* is an objective of Optuna.*stopping"):
+        space_of(desk, "objective", "scheduler: asha\nstop: {training_iteration: 4}\n")
+
+
+def test_no_condition_is_made_up_when_time_runs_out(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three kinds two were tried, so nobody knows what the third one asks for."""
+    kind = Suggestion("kind", "choice", ("a", "b", "c"))
+    looks = [Look({"kind": "a"}, is_whole=True), Look({"kind": "b", "x": 0.5}, is_whole=True)]
+    both = {"kind": kind, "x": Suggestion.number("uniform", "x", 0, 1)}
+    seen = Exploration(both, looks=looks, is_finished=False)
+    monkeypatch.setattr(suggested, "_explore", lambda *_: seen)
+    (desk / "study.yaml").write_text(SPEC.format("objective", ""))
+    resolved, _ = prepare.prepare(str(desk / "study.yaml"), [])
+    assert resolved.spec.space.raw["x"] == {"uniform": [0.0, 1.0]}
+    said = "was run for 20 s to see what it suggests, 2 times; trials fail at"
+    assert any(said in remark for remark in prepare.remarks(resolved))
+    looks.append(Look({"kind": "c"}, is_whole=True))
+    resolved, _ = prepare.prepare(str(desk / "study.yaml"), [])
+    assert resolved.spec.space.raw["x"] == {"uniform": [0.0, 1.0], "when": {"kind": ["b"]}}
 
 
 def test_a_killed_sweep_goes_on_in_the_same_space(desk: Path) -> None:
