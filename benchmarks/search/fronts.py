@@ -135,7 +135,7 @@ def rows(found: Mapping[tuple[str, str], Sequence[float]]) -> Iterator[str]:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.search.fronts")
     parser.add_argument("--plays", type=int, default=20, help="searches of each kind")
     parser.add_argument("--trainings", type=int, default=32, help="the budget of a search")
