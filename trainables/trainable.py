@@ -133,8 +133,9 @@ class Trainable:
     #: checkpoint signed. Loading a pickle runs its writer's code, so other classes refuse pickles.
     unsafe_pickle: ClassVar[bool] = False
 
-    #: True if results differ between seeds, so that a good setting is told from a lucky one by
-    #: several of them. Sweeps with asha then use ``seeds: auto`` unless the spec says otherwise.
+    #: True if results differ between seeds, so that several seeds are needed to distinguish good
+    #: settings from lucky ones. Sweeps with asha then use ``seeds: auto`` unless the spec says
+    #: otherwise.
     depends_on_seed: ClassVar[bool] = False
     #: True if `get_state` may be called while `step` runs: it returns the last saved state.
     hands_over: ClassVar[bool] = False

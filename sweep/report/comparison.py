@@ -41,7 +41,7 @@ def build(sweeps: Sequence[Sweep], now: float) -> str:
         "bests": bests(sweeps),
         "found": found(sweeps),
     }
-    parts = [_results(compared), _bests(data), _found(data), _settings(compared)]
+    parts = [_results(compared), _bests(data), _best_by_training(data), _settings(compared)]
     shown = [part for part in parts if part is not None]
     names = [sweep.folder.name for sweep in sweeps]
     written = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
@@ -244,8 +244,8 @@ def _bests(data: Data) -> Section | None:
     return Section("bests", "Learning curves of the best", note, [page.chart("bests")], "Curves")
 
 
-def _found(data: Data) -> Section | None:
-    """Return the section with scores against training, or None."""
+def _best_by_training(data: Data) -> Section | None:
+    """Return the section with best scores by training. Returns None if there are none."""
     its = data["found"]
     if its is None:
         return None

@@ -84,7 +84,12 @@ def load(spec: SliceSpec, store: Store) -> Loaded:
 def _read(
     spec: SliceSpec, store: Store, saved: Saved, trial: int, replica: int
 ) -> Mapping[str, Any]:
-    """Read a checkpoint and check that it belongs to this sweep, trial, replica and iteration."""
+    """Return the state of a checkpoint of this sweep, trial, replica and iteration.
+
+    Raises:
+        CheckpointError: it cannot be read, or belongs elsewhere.
+        DiskRefuses: the disk or its permissions refuse the read.
+    """
     try:
         loaded = store.read(saved, spec.trust)
     except UnreadableCheckpoint as error:

@@ -15,7 +15,7 @@ from sweep.space.reader import COMPANIONS, MOST_CHOICES, WORDS
 Schema = dict[str, Any]
 
 PARAMETER, WHEN, FORBIDDEN = "space.parameter", "space.when", "space.forbidden"
-_MAPPING, _GROUP, _FOREIGN = "space.mapping", "space.group", "space.wandb"
+_MAPPING, _GROUP, _WANDB = "space.mapping", "space.group", "space.wandb"
 #: Word → its meaning, as editors show it.
 _MEANINGS = {
     "uniform": "a number between two bounds, both included",
@@ -59,7 +59,7 @@ def definitions() -> dict[str, Schema]:
             "patternProperties": {f"^(?!when$){NAME.pattern}$": ref(PARAMETER)},
             "additionalProperties": False,
         },
-        _FOREIGN: _foreign(),
+        _WANDB: _wandb_parameter(),
         **{f"space.{word}": _of_kind(word) for word in _kinds()},
     }
 
@@ -131,7 +131,7 @@ def _mapping() -> Schema:
     cases = [
         (is_named, named),
         ({"allOf": [{"not": _has_any(sorted(WORDS))}, is_group]}, ref(_GROUP)),
-        ({"allOf": [_has_any(sorted(wandb.WORDS)), {"not": _has_any(ours)}]}, ref(_FOREIGN)),
+        ({"allOf": [_has_any(sorted(wandb.WORDS)), {"not": _has_any(ours)}]}, ref(_WANDB)),
         *(({"required": [word]}, ref(f"space.{word}")) for word in _kinds()),
     ]
     chain: Schema = _has_any(_kinds())
@@ -192,7 +192,7 @@ def _pair(first: Schema, second: Schema) -> Schema:
     return {"type": "array", "items": [first, second], "minItems": 2, "maxItems": 2}
 
 
-def _foreign() -> Schema:
+def _wandb_parameter() -> Schema:
     """Return the schema of a parameter in the words of W&B's sweeps."""
     words: dict[str, Schema] = {
         "distribution": {"enum": list(wandb.DISTRIBUTIONS)},

@@ -120,7 +120,7 @@ def read(folder: Folder, curves: bool = True) -> Sweep:
 
 
 def _records(ledger: Ledger, results: bool = True) -> tuple[Recorded, ...]:
-    """Return all events of a ledger."""
+    """Return all events of a ledger; without their rows of results if `results` is False."""
     return tuple(record for batch in iterate(ledger, results=results) for record in batch)
 
 

@@ -186,7 +186,11 @@ class ReplayBuffer:
         rng.set_generator_state(self._stream, state["stream"])
 
     def _put(self, rows: Rows) -> Array:
-        """Write rows, at most `capacity` of them; return their indices (R,)."""
+        """Write at most `capacity` rows; return their indices (R,).
+
+        Raises:
+            ValueError: the rows have other columns than earlier ones.
+        """
         kinds = {name: (column.dtype, column.shape[1:]) for name, column in rows.items()}
         if not self._columns:
             self._allocate(kinds)

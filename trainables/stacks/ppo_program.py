@@ -206,7 +206,7 @@ def _noisy_logp(head: Array, log_std: Array, units: Array, actions: Array) -> tu
     return logp, (halves + 0.5).sum(-1)
 
 
-def _judge(
+def _logp_and_entropies(
     shape: Shape, weights: Weights, units: Array, head: Array, actions: Array
 ) -> tuple[Array, Array]:
     """Return log-probabilities (…,) of actions, and entropies, by the actor's last two layers."""
@@ -299,7 +299,7 @@ def _act(shape: Shape, weights: Weights, units: Array, noise: Array) -> tuple[Ar
         return actions, logp, actions
     scale = 1.0 if shape.noise_follows_state else jnp.exp(weights["log_std"])
     actions = head + scale * noise
-    logp, _ = _judge(shape, weights, units, head, actions)
+    logp, _ = _logp_and_entropies(shape, weights, units, head, actions)
     low, high = env.bounds
     sent = actions * ((high - low) / 2) + (high + low) / 2 if shape.spreads_actions else actions
     return actions, logp, jnp.clip(sent, low, high)
@@ -367,7 +367,7 @@ def _loss(
     """Return the loss () of a minibatch, and its parts (5,) as `STATS` names them."""
     units = _hidden(shape, weights, "actor", rows.observations)
     head = _last(shape, weights, "actor", units)
-    logp, entropies = _judge(shape, weights, units, head, rows.actions)
+    logp, entropies = _logp_and_entropies(shape, weights, units, head, rows.actions)
     values = _value(shape, weights, rows.observations)
     log_ratio = logp - rows.logp
     ratio = jnp.exp(log_ratio)

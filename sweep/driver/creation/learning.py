@@ -115,7 +115,7 @@ def _find(spec: SweepSpec, name: str, root: Path) -> Folder:
     raise spec.source.refuse(
         ("searcher", "prior"),
         name,
-        f"a sweep in {root} ({known}), the path of a sweep's folder, or {games.described()}",
+        f"a sweep in {root} ({known}), the path of a sweep's folder, or {games.describe_all()}",
     )
 
 

@@ -200,7 +200,7 @@ class Permission:
             while not _locks(descriptor):
                 driven = self.left().driven
                 if driven or time.monotonic() > until:
-                    raise _busy(driven)
+                    raise _refuse_second_sweep(driven)
                 time.sleep(POLL_S)
             yield descriptor
         finally:
@@ -216,7 +216,7 @@ def _locks(descriptor: int) -> bool:
     return True
 
 
-def _busy(driven: Sequence[str]) -> UsageError:
+def _refuse_second_sweep(driven: Sequence[str]) -> UsageError:
     """Return the refusal to start a sweep while another one runs."""
     which = ", ".join(driven) or "another sweep"
     return UsageError(f"run: {which} runs, and one sweep runs at a time; wait for it, or stop it")
@@ -225,7 +225,7 @@ def _busy(driven: Sequence[str]) -> UsageError:
 def require_idle(left: Left) -> None:
     """Raise UsageError if a sweep that a server started runs, perhaps resumed by a person."""
     if left.driven:
-        raise _busy(left.driven)
+        raise _refuse_second_sweep(left.driven)
 
 
 def _read(path: Path) -> tuple[SweepSpec, str]:

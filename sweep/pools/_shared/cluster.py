@@ -222,7 +222,7 @@ class ClusterPool(pools.Pool):
         return found.pid
 
     def memory(self, running: Future[SliceOutcome]) -> int:
-        """Return the last measured memory of the slice's process in bytes."""
+        """Return the last measured memory of the slice's process in bytes; 0 if unknown."""
         found = self._running.get(running)
         return 0 if found is None else found.memory
 

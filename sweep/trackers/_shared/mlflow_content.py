@@ -514,11 +514,13 @@ def finite(value: Scalar) -> float:
 
 def parameters(trial: Trial) -> dict[str, str]:
     """Return all settings of a trial by dotted name: searched ones, then fixed ones."""
-    settings = {**trial.searched, **_fixed(trial.config, trial.searched)}
+    settings = {**trial.searched, **_unsearched_leaves(trial.config, trial.searched)}
     return {key(name): parameter(value) for name, value in settings.items()}
 
 
-def _fixed(config: Mapping[str, Any], searched: Container[str], above: str = "") -> dict[str, Any]:
+def _unsearched_leaves(
+    config: Mapping[str, Any], searched: Container[str], above: str = ""
+) -> dict[str, Any]:
     """Return the leaves of a trainable's settings without the searched ones."""
     leaves: dict[str, Any] = {}
     for part, value in config.items():
@@ -526,7 +528,7 @@ def _fixed(config: Mapping[str, Any], searched: Container[str], above: str = "")
         if name in searched:
             continue
         if isinstance(value, Mapping) and value:
-            leaves |= _fixed(value, searched, f"{name}.")
+            leaves |= _unsearched_leaves(value, searched, f"{name}.")
         else:
             leaves[name] = value
     return leaves

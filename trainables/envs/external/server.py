@@ -208,7 +208,7 @@ class PolicyServer(ExternalEnv):
 
     @property
     def address(self) -> str:
-        """URL of the server for its clients."""
+        """URL of the server for its clients; EnvError before the server listens."""
         if self._http is None:
             raise EnvError("a policy server listens from its trainer's first iteration on")
         host, port = self._http.server_address[:2]

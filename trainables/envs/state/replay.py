@@ -120,7 +120,7 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
                 self._mark_lost(f"playing it again raised {type(error).__name__}: {error}")
 
     def _replay(self, state: Mapping[str, Any]) -> None:
-        """Replay the recorded actions, and compare the last observation and reward."""
+        """Replay the recorded actions; mark the episode as lost if it ends in another state."""
         actions, lives = _unpack(state["actions"]), set(state["lives"])
         for i, action in enumerate(actions):
             beat()

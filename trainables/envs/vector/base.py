@@ -93,7 +93,7 @@ class VectorEnv(Protocol):
         """Start all episodes; return observations (N, *O).
 
         Args:
-            seeds: one seed per sub-environment, or None.
+            seeds: one seed per sub-environment; None to continue their random streams.
         """
 
     def restart(self, sub_env: int, seed: int) -> Array:

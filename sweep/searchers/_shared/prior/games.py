@@ -114,8 +114,8 @@ def by_name() -> dict[str, tuple[str, Game]]:
     }
 
 
-def described() -> str:
-    """Return the names of all games, as a text."""
+def describe_all() -> str:
+    """Return the names of all games as text, for messages."""
     return f"games of one trainable among {', '.join(by_name())}"
 
 

@@ -125,7 +125,7 @@ def _named(names: Sequence[str], spec: SweepSpec) -> tuple[str, tuple[Game, ...]
     asked = [name for name in dict.fromkeys(names) if games.is_name(name)]
     trainables = {name.split("/")[0] for name in asked}
     if len(trainables) > 1 or not known.keys() >= set(asked):
-        allowed = f"auto, none, root, sweeps, or {games.described()}"
+        allowed = f"auto, none, root, sweeps, or {games.describe_all()}"
         raise spec.source.refuse(("searcher", "prior"), ", ".join(asked), allowed)
     return "".join(trainables), tuple(known[name][1] for name in asked)
 
