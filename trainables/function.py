@@ -120,7 +120,7 @@ class FunctionThread:
         """Let the function run up to its next report or its end; raises what it raises."""
         if not self._running:  # it still is when the last wait was interrupted
             if self._ended:
-                text = "the training function has ended; restore a checkpoint to go on"
+                text = "the training function has ended; restore a checkpoint to continue"
                 raise TrainableError(text)
             self._running = True
             _running.add(self)
@@ -219,9 +219,9 @@ class FunctionThread:
         """Raise TrainableError if a restored function trains without having read its checkpoint."""
         if self._is_checkpoint_unread:
             raise TrainableError(
-                f"{name_of(self._function)}() goes on from a checkpoint and did not ask for it, so "
-                f"it trains from the beginning and its iterations are numbered wrongly; begin it "
-                f"with two lines: "
+                f"{name_of(self._function)}() continues from a checkpoint and did not ask for it, "
+                f"so it trains from the beginning and its iterations are numbered wrongly; begin "
+                f"it with two lines: "
                 f"`start = get_checkpoint()` and "
                 f'`first = 0 if start is None else start["i"] + 1`, where report(..., '
                 f'checkpoint={{"i": i, ...}}) saved that'
@@ -266,7 +266,8 @@ def _capture(metrics: Mapping[str, Any], checkpoint: object) -> Checkpoint:
         files = read_files(folder, "checkpoint")
         if not files:
             found = f"{shorten(str(checkpoint))}, a folder without files,"
-            raise StateError("checkpoint", found, "write what the function needs to go on into it")
+            advice = "write what the function needs to continue into it"
+            raise StateError("checkpoint", found, advice)
         return Checkpoint(None, files, kept)
     return Checkpoint(_copy(checkpoint, "checkpoint"), {}, kept)
 
@@ -457,7 +458,7 @@ class FunctionTrainable(Trainable):
         """
         saved = self._checkpoint
         if saved is None:
-            remedy = "call report(metrics, checkpoint=...) with all that it needs to go on"
+            remedy = "call report(metrics, checkpoint=...) with all that it needs to continue"
             raise StateError(
                 type(self).__name__, "a function that has reported no checkpoint", remedy
             )

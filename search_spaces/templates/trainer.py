@@ -6,7 +6,7 @@ from trainables import get_checkpoint, report
 
 
 def train(config: dict[str, Any]) -> None:
-    """Report a score after every step, and what is needed to go on from there."""
+    """Report a score after every step, and what is needed to continue from there."""
     start = get_checkpoint() or {"x": 5.0, "speed": 0.0, "step": 0}
     x, speed = start["x"], start["speed"]
     for step in range(start["step"] + 1, config["steps"] + 1):

@@ -139,7 +139,7 @@ class Narrator:
         if before is None:
             searched = self._history.trials[event.trial].searched
             yield Line(Kind.STARTED, event.trial, f"starts: {formatting.settings(searched)}")
-        elif before != event.goal and (self._waits or not event.why.startswith("goes on")):
+        elif before != event.goal and (self._waits or not event.why.startswith("continues")):
             yield Line(Kind.PROMOTED, event.trial, printable(event.why))
 
     def _closed_lines(self, event: Closed) -> Iterable[Line]:

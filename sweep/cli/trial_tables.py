@@ -299,7 +299,7 @@ def _front_text(facts: Data) -> str:
     elif "of_fronts" in facts:
         text = ", behind all fronts"
     if "going_on" in facts:
-        text += f"; the best {facts['going_on']} go on"
+        text += f"; the best {facts['going_on']} continue"
     return text
 
 

@@ -88,7 +88,7 @@ class RequestHandler:
         if not (numbers := _numbers(request)):
             self._check_term(request)
             again = "resume" if self.history.final_evaluation is None else "best --test-seeds"
-            text = f"slices save and end; go on with `sweep {again}`"
+            text = f"slices save and end; continue with `sweep {again}`"
             return Response(Answer(True, text), leave=True)
         trials = [self._open_trial(number) for number in numbers]
         return self._hold(trials, UserHold.STOP, "stopped", _stop_moves(trials))
@@ -101,7 +101,7 @@ class RequestHandler:
             )
         if not (numbers := _numbers(request)):
             self._check_term(request)
-            text = "nothing new begins, and slices save and end; `sweep unpause` goes on"
+            text = "nothing new begins, and slices save and end; `sweep unpause` continues"
             return Response(Answer(True, text), (Suspended(True),))
         trials = [self._open_trial(number) for number in numbers]
         for trial in trials:
@@ -115,7 +115,7 @@ class RequestHandler:
             self._check_term(request)
             if not self.history.suspended:
                 raise UsageError("unpause: the sweep is not paused; name the paused trials")
-            return Response(Answer(True, "it goes on"), (Suspended(False),))
+            return Response(Answer(True, "it continues"), (Suspended(False),))
         for number in numbers:
             if self._trial(number).held is not UserHold.PAUSE:  # ended trials may be held too
                 raise UsageError(f"trial {number} is not paused; `sweep status` lists the trials")

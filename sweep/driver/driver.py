@@ -353,7 +353,7 @@ class Driver:
         interrupted = sorted(interrupted, key=lambda replica: replica.since)
         free = len(interrupted) if self.context.spec.deterministic else self._free_slots
         opened = [
-            Opened(r.trial, r.index, r.slices, r.goal, f"goes on: {r.reason}")
+            Opened(r.trial, r.index, r.slices, r.goal, f"continues: {r.reason}")
             for r in interrupted[: max(0, free)]
         ]
         self._start(opened)

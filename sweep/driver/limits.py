@@ -206,8 +206,8 @@ def to_drop(history: History, most: int | None) -> tuple[list[Dropped], str]:
     if over <= 0:
         return dropped, ""
     return dropped, (
-        f"checkpoint.max_disk: {in_words(over + most)} of checkpoints and logs are needed to go "
-        f"on, {in_words(most)} are allowed; `sweep resume` with --max-disk goes on with more"
+        f"checkpoint.max_disk: {in_words(over + most)} of checkpoints and logs are needed to "
+        f"continue, {in_words(most)} are allowed; `sweep resume --max-disk` continues with more"
     )
 
 

@@ -167,7 +167,7 @@ class _Sender(threading.Thread):
         """Show the first line of an error to the user."""
         lines = str(error).strip().splitlines() or [type(error).__name__]
         why = printable(without_password(lines[0]))
-        self._say(f"tracker {self.tracker_name}: {why}; it is tried again, and training goes on")
+        self._say(f"tracker {self.tracker_name}: {why}; it is tried again, and training continues")
 
     def _let_go(self) -> None:
         """Close the tracker and report an error of that."""

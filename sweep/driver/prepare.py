@@ -69,8 +69,8 @@ def prepare(
     if name != own and root is not None:
         before = Folder(root, own).in_commands
         remark = (
-            f"this sweep is called '{name}', as {own} exists already; `sweep resume {before}` goes "
-            f"on with that one"
+            f"this sweep is called '{name}', as {own} exists already; `sweep resume {before}` "
+            f"continues with that one"
         )
     return checked(text, str(path), paths, overrides, parsed=parsed, name=name, remark=remark)
 

@@ -240,7 +240,7 @@ class Folder:
     def _name_taken_error(self) -> NameTaken:
         """Return the error for a name that is already taken."""
         return NameTaken(
-            f"name: the sweep '{self.name}' exists already in {self.root}; go on with "
+            f"name: the sweep '{self.name}' exists already in {self.root}; continue with "
             f"`sweep resume {self.in_commands}`, delete it with `sweep rm {self.in_commands}`, or "
             f"give another --name"
         )

@@ -313,7 +313,7 @@ class Scheduler(PerTrialStopping):
         best = self.going_on(len(ranking))
         equals = ranking.equals(best)  # these continue too
         goes_on = place <= best or place in equals
-        what = "goes on" if goes_on else "stopped"
+        what = "continues" if goes_on else "stopped"
         few = f", fewer than {self.eta}" if len(ranking) < self.eta else ""
         equal = f", equal to place {best}" if place in equals else ""
         why = f"{what}: {ranking.describe(place, level)}{few}{equal} at rung {level:g}"

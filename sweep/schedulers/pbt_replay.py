@@ -100,7 +100,7 @@ class Scheduler(schedulers.Scheduler):
             return Plan()
         step = self.steps[done]
         why = f"step {done + 1} of {len(self.steps)} of the schedule, from {step.start:g}"
-        stop = Stop(last.number, Status.PRUNED, f"its child goes on with {why}")
+        stop = Stop(last.number, Status.PRUNED, f"its child continues with {why}")
         why += f": {changes(last.searched, step.settings)}"
         return Plan((stop,), breed=(Exploit(last.number, step.settings, self._goal(done), why),))
 
@@ -144,7 +144,7 @@ def _check_settings(steps: Sequence[Step], context: SchedulerContext, key: str) 
     for name in sorted(context.fixed):
         values = [step.settings[name] for step in steps if name in step.settings]
         if any(value != values[0] for value in values):
-            hint = f"a step goes on from a checkpoint that holds {name}"
+            hint = f"a step continues from a checkpoint that holds {name}"
             raise BadConfig(f"{key}.settings.{name}", values, "one value in all steps", hint)
     for step in steps:
         for name, value in step.settings.items():

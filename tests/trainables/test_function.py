@@ -669,6 +669,6 @@ def test_a_restored_function_that_does_not_ask_for_its_checkpoint_is_refused(
     again.stop()
     said = str(caught.value)
     assert said.startswith(
-        f"{function.__name__}() goes on from a checkpoint and did not ask for it"
+        f"{function.__name__}() continues from a checkpoint and did not ask for it"
     )
     assert '`start = get_checkpoint()` and `first = 0 if start is None else start["i"] + 1`' in said

@@ -217,7 +217,7 @@ class DQN(Trainer):
         noise = settings.exploration_config.type == "ParameterNoise"
         if noise and (wait := settings.envs.remote_env_batch_wait_ms):
             allowed = "0 with exploration_config.type: ParameterNoise"
-            hint = "its noise goes on from step to step of all environments together"
+            hint = "its noise continues from step to step of all environments together"
             raise ConfigError("remote_env_batch_wait_ms", wait, allowed, hint)
 
     @classmethod

@@ -2,7 +2,7 @@
 
 Frames are grey, 84 x 84, the last four of them as channels; an action is repeated for four frames;
 up to 30 idle frames come first. While training, a lost life ends the episode: the value of what
-follows is not counted, though the game goes on. H x W pixels, C channels.
+follows is not counted, though the game continues. H x W pixels, C channels.
 """
 
 import importlib.util

@@ -290,6 +290,6 @@ class VideoRecorder:
         except Exception as error:
             raise EnvError(
                 f"worker 0, environment 0: a picture could not be made or shown, "
-                f"{type(error).__name__}: {error}; {self._key}: false goes on without"
+                f"{type(error).__name__}: {error}; {self._key}: false continues without"
             ) from error
         self._seconds += time.perf_counter() - began

@@ -336,7 +336,7 @@ class ActorCriticTrainer(Trainer):
         if not self.context.other_kernel:
             why = (
                 f"this trial has {needed}; make kernels builds one, or sweep resume NAME "
-                f"--other-kernel goes on with what is here, not to the bit"
+                f"--other-kernel continues with what is here, not to the bit"
             )
             raise ConfigError("learner", COMPILED, "one whose kernel is built here", why)
 

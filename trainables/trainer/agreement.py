@@ -74,7 +74,9 @@ def check(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> None:
             why = "the policy has learnt with that one, and would choose other actions"
             raise ConfigError(key, now[key], f"{was[key]}, as in the checkpoint", why)
     if checkpoint["workers"]:  # the trainer of one of several policies has no workers
-        why = "each worker goes on where it was; Trainer.restore(path) begins new episodes instead"
+        why = (
+            "each worker continues where it was; Trainer.restore(path) begins new episodes instead"
+        )
         for key, (before, value) in changed_settings(checkpoint, now).items():
             raise ConfigError(key, value, f"{before}, as in the checkpoint", why)
 

@@ -177,7 +177,7 @@ class OffPolicyTrainer(Trainer):
         wait = settings.envs.remote_env_batch_wait_ms
         if wait and settings.exploration in FOLLOWING:
             allowed = f"0 with exploration_config.type: {settings.exploration}"
-            hint = "its noise goes on from step to step of all environments together"
+            hint = "its noise continues from step to step of all environments together"
             raise ConfigError("remote_env_batch_wait_ms", wait, allowed, hint)
 
     def make_parts(self) -> dict[str, Stateful]:

@@ -81,7 +81,7 @@ def _call(box: Toolbox, name: str, arguments: dict[str, Any]) -> types.CallToolR
     except (SweepError, TrainableError, OSError) as error:
         mistakes = error.mistakes if isinstance(error, Mistakes) else [error]
         return _result("; ".join(map(str, mistakes)))
-    except Exception as error:  # noqa: BLE001 the server goes on with the next call
+    except Exception as error:  # noqa: BLE001 the server continues with the next call
         traceback.print_exc()
         return _result(f"internal error: {type(error).__name__}: {first_line(error)}")
     text = types.TextContent(type="text", text=json.dumps(found, indent=1))

@@ -280,7 +280,7 @@ class Brackets(schedulers.Scheduler):
                 compared = {**ranking.evidence(step.level, place, count), "bracket": bracket.s}
                 where = f"rung {step.level:g} of bracket {bracket.s}"
                 where += f" under {step.seeds} seeds" if step.seeds > 1 else ""
-                why = f"{ranking.describe(place, step.level)} at {where}, where {count} go on"
+                why = f"{ranking.describe(place, step.level)} at {where}, where {count} continue"
                 if place <= count or seeding.is_past(trial, step):
                     alive.append(trial)
                     goal = Goal(next_step.level, top=bracket.rungs[-1])

@@ -121,7 +121,7 @@ def check_names(names: Sequence[str] | None, context: SchedulerContext) -> tuple
         raise BadConfig("space", "no searched parameter", "one at least", "children change them")
     open_ = tuple(name for name in searched if name not in context.fixed)
     if not open_:
-        hint = f"a child goes on from a checkpoint that holds {', '.join(searched)}"
+        hint = f"a child continues from a checkpoint that holds {', '.join(searched)}"
         raise BadConfig("space", searched, "a searched parameter that children can change", hint)
     key = "scheduler.hyperparam_mutations"
     for name in names or ():
@@ -131,7 +131,8 @@ def check_names(names: Sequence[str] | None, context: SchedulerContext) -> tuple
         if name in context.fixed:
             allowed = f"parameters that a child can change: {', '.join(open_)}"
             hint = (
-                f"a child goes on from its parent's checkpoint, which holds {name}; it inherits it"
+                f"a child continues from its parent's checkpoint, which holds {name}; "
+                "it inherits it"
             )
             raise BadConfig(key, name, allowed, hint)
     return tuple(open_ if names is None else names)

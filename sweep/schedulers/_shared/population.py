@@ -334,7 +334,7 @@ def _stops(losers: Losers) -> tuple[Stop, ...]:
 
 def _resume(trial: Trial, generation: Generation, goal: Goal) -> Resume:
     """Return the decision that lets a trial continue to `goal`."""
-    why = f"goes on: {generation.describe_rank(trial)}"
+    why = f"continues: {generation.describe_rank(trial)}"
     return Resume(trial.number, goal, why, generation.evidence(trial))
 
 

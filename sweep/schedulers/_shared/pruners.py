@@ -98,7 +98,7 @@ class Pruned(PerTrialStopping):
         metric = trial.objective.metric
         level = study.newest_look(trial.number)
         if level is None or level < due:
-            return Verdict(True, f"goes on: no new {metric} at {due}", {"look": due})
+            return Verdict(True, f"continues: no new {metric} at {due}", {"look": due})
         value = study.value_at(trial.number, level)
         compared = study.level_of(trial.number, level)
         step = step_at(trial, compared)
@@ -113,7 +113,7 @@ class Pruned(PerTrialStopping):
             "trials": [number for number, _ in others],
             "values": [value for _, value in others],
         }
-        what = "stopped" if ends else "goes on"
+        what = "stopped" if ends else "continues"
         between = sides_text(trial, compared) if step == compared else ""
         own = f"{metric} {value:.6g} at {step_text(step)}{between}"
         why = f"{what}: {own} beside {count} completed trials"

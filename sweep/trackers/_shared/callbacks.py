@@ -139,7 +139,7 @@ class Caller(trackers.Tracker):
         if problem:
             self._failed[method] += 1
             if self._failed[method] == 1:
-                self._say(f"callback {self._name}: {method} raised {problem}; the sweep goes on")
+                self._say(f"callback {self._name}: {method} raised {problem}; the sweep continues")
 
     def _require_wanted(self) -> None:
         """Raise StorageError after `give_up`, so that the next driver repeats the events."""
@@ -153,9 +153,9 @@ class Caller(trackers.Tracker):
             child.kill()
         self._require_wanted()
         self._deaths += 1
-        then = "the sweep goes on, and so does a new process of it"
+        then = "the sweep continues, and so does a new process of it"
         if self._deaths == MOST_DEATHS:
-            then = "the sweep goes on, and calls it no more until it is resumed"
+            then = "the sweep continues, and calls it no more until it is resumed"
         why = printable(without_password(str(error).splitlines()[0]))
         self._say(f"callback {self._name}: {method}: {why}; {then}")
 

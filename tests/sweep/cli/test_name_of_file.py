@@ -30,7 +30,7 @@ def test_a_sweep_without_a_name_is_called_as_its_file_and_numbered(
     first = capsys.readouterr().err.splitlines()[0]
     assert first == (
         "sweep: this sweep is called 'My-try-2', as My-try exists already; `sweep resume My-try` "
-        "goes on with that one"
+        "continues with that one"
     )
     assert main([*run, "--name", "given"]) == 0
     assert {path.name for path in Path("sweeps").iterdir()} == {"My-try", "My-try-2", "given"}

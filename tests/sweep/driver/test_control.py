@@ -138,7 +138,7 @@ def test_an_exam_is_asked_as_a_search_is(tmp_path: Path, monkeypatch: pytest.Mon
         answers = [requests.answer_to(number) for number in range(1, 5)]
     told = [answer.text for answer in answers if answer is not None and answer.granted]
     assert len(told) == 4
-    assert told[-1] == "slices save and end; go on with `sweep best --test-seeds`"
+    assert told[-1] == "slices save and end; continue with `sweep best --test-seeds`"
     assert [test.status for test in sweeps.history(folder).tests(*Status)] == [Status.PAUSED]
     for verb, body in ((Verb.PAUSE, {}), (Verb.SET, {"jobs": 3}), (Verb.STOP, {})):
         with pytest.raises(UsageError, match=f"{verb}: no driver is running"):

@@ -118,7 +118,7 @@ def test_where_all_is_needed_the_sweep_pauses_and_says_with_what_it_goes_on(
     spec = write_spec(tmp_path, trials=1, **changes, checkpoint={"max_disk": "1KB"})
     code, _, err = here("run", spec, "--pool", "inline")
     assert code == 4
-    assert "of checkpoints and logs are needed to go on, 1 KB are allowed" in err
+    assert "of checkpoints and logs are needed to continue, 1 KB are allowed" in err
     folder = Folder(tmp_path / "sweeps", "demo")
     before = sweeps.history(folder).trials[0].iteration
     assert (before, sweeps.history(folder).ended) == (1, "failed")

@@ -219,7 +219,9 @@ def test_in_batches_the_number_of_slots_changes_no_decision(name: str) -> None:
 def test_a_bracket_ends_the_fronts_behind_and_says_which() -> None:
     course = simulate({**SPEC, "scheduler": {"name": "hyperband"}}, traded)
     ended = [why for why in reasons(course) if why.startswith("stopped: ")]
-    assert any("fronts, place 9 of 9 at rung 1 of bracket 2, where 3 go on" in why for why in ended)
+    assert any(
+        "fronts, place 9 of 9 at rung 1 of bracket 2, where 3 continue" in why for why in ended
+    )
 
 
 @pytest.mark.parametrize("given", [{"name": "median"}, {"name": "pbt", "perturbation_interval": 3}])
@@ -278,7 +280,7 @@ def test_explain_says_the_front_the_place_and_how_many_go_on(tmp_path: Path) -> 
     place = [one.number for one in placed].index(waited.number)
     front, of = placed[place].front, max(one.front or 0 for one in placed)
     where = f"now: place {place + 1} of 9 trials that reached training_iteration 1"
-    assert f"{where}, on {fronts.front_text(front or 0, of)}; the best 3 go on" in shown
+    assert f"{where}, on {fronts.front_text(front or 0, of)}; the best 3 continue" in shown
     assert "front" in shown.split(where)[1]
     assert "cost" in shown.split(where)[1]
 
@@ -289,5 +291,5 @@ def test_explain_of_one_metric_says_how_many_go_on() -> None:
         course = simulation.run()
         waited = next(t for t in course.history.trials if t.status is Status.PRUNED and t.time == 1)
         shown = explained(simulation, waited.number)
-    assert "trials that reached training_iteration 1; the best 3 go on" in shown
+    assert "trials that reached training_iteration 1; the best 3 continue" in shown
     assert "front" not in shown

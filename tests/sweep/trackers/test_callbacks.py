@@ -235,7 +235,7 @@ def test_one_whose_process_dies_gets_a_new_one_for_the_next_call(
     assert [told[1]["number"] for told in read(noted)] == [0, 1]
     (line,) = said
     assert "on_trial_start: callback" in line
-    assert "exit code 9; the sweep goes on, and so does a new process of it" in line
+    assert "exit code 9; the sweep continues, and so does a new process of it" in line
 
 
 @pytest.mark.parametrize("name", ["Dying", "Unmade"])

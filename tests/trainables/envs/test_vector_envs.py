@@ -225,7 +225,7 @@ def test_P9_how_far_an_episode_is_from_its_horizon_is_state(config: dict[str, An
     ("config", "words"),
     [
         ({"env": "CartPole-v1"}, "CartPole-v1 cuts its episodes off after 500 steps"),
-        ({"env": COUNTING}, "Counting has no limit of its own: an episode may go on for ever"),
+        ({"env": COUNTING}, "Counting has no limit of its own: an episode may continue forever"),
         ({"env": "CartPole-v1", "horizon": 50}, None),
     ],
 )

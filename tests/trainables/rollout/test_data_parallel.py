@@ -208,7 +208,7 @@ def test_B10_a_rank_that_stands_still_is_waited_for_so_long_and_no_longer(resume
         group(trainer).sample_and_learn(*trainer.rank_request())
     assert isinstance(one.value.__cause__, ExchangeError | WorkerError)
     assert group(trainer).pids() == []
-    with pytest.raises(WorkerError, match="has ended; restore the trainer to go on"):
+    with pytest.raises(WorkerError, match="has ended; restore the trainer to continue"):
         trainer.train()
 
 

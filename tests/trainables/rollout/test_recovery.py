@@ -185,7 +185,7 @@ def test_T9_without_either_setting_the_error_says_which_would_go_on() -> None:
     with pytest.raises(WorkerError, match="returned garbage") as caught:
         trainer.train()
     trainer.stop()
-    assert "ignore_worker_failures: true goes on without this worker" in str(caught.value)
+    assert "ignore_worker_failures: true continues without this worker" in str(caught.value)
     assert "recreate_failed_workers: true replaces it" in str(caught.value)
 
 

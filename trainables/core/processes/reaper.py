@@ -241,7 +241,7 @@ def main() -> None:
     """Serve the parent that started this program, unless it is gone."""
     parent = int(sys.argv[1])
     prctl(_SET_SUBREAPER, 1)
-    prctl(SET_DEATH_SIGNAL, _SIGCONT)  # suspended with its parent, it goes on when that ends
+    prctl(SET_DEATH_SIGNAL, _SIGCONT)  # suspended with its parent, it continues when that ends
     os.closerange(_REQUESTS + 1, _MAX_FILE_NUMBER)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # the parent may have raised its own since
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -101,7 +101,7 @@ def check_processes(config: VectorConfig) -> None:
             "remote_env_batch_wait_ms",
             config.remote_env_batch_wait_ms,
             "0 without remote_worker_envs: true",
-            "only environments in processes of their own can go on without the others",
+            "only environments in processes of their own can continue without the others",
         )
     if config.env_step_timeout_s is not None and not config.remote_worker_envs:
         raise ConfigError(
@@ -174,7 +174,7 @@ def _note_limit(environment: EnvironmentConfig, limit: int | None) -> None:
     """Log which limit ends the episodes if no horizon is set."""
     if limit is None:
         logger.debug(
-            "no horizon is set and %s has no limit of its own: an episode may go on for ever",
+            "no horizon is set and %s has no limit of its own: an episode may continue forever",
             environment.env,
         )
     else:

@@ -184,7 +184,7 @@ def require_stateless(exploration: StochasticSampling, where: str) -> None:
     exploration.begin(0)
     if exploration.get_state():
         hint = "they come and go, so its noise has no step to follow"
-        allowed = f"one whose noise does not go on from step to step, with {where}"
+        allowed = f"one whose noise does not continue from step to step, with {where}"
         raise ConfigError("exploration_config", type(exploration).__name__, allowed, hint)
 
 

@@ -576,7 +576,7 @@ class AgentsSampler:
         else:
             raise EnvError(
                 f"{self.name}, environment {env_index}, episode {episode.number}: agent {agent!r} "
-                "was cut off without a last observation, whose value goes on; give it one in the "
+                "was cut off without a last observation, whose value continues; give it one in the "
                 "step that ends the episode, or set no_done_at_end: true, which leaves out its "
                 "last step"
             )

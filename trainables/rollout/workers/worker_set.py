@@ -206,5 +206,5 @@ def require_as_many(states: Sequence[Any], workers: int) -> None:
     some states would be lost, or some workers would begin anew.
     """
     if len(states) != max(1, workers):
-        hint = "each worker goes on where it was"
+        hint = "each worker continues where it was"
         raise ConfigError("num_workers", workers, f"{len(states)}, as in the checkpoint", hint)

@@ -83,7 +83,7 @@ class RankGroup(WorkerSet):
             raise WorkerError(
                 "ranks have diverged: their weights differ after an iteration ("
                 + ", ".join(f"rank {i}: {one.digest[:12]}" for i, one in enumerate(learnt))
-                + "); the trial has to go on from its last checkpoint"
+                + "); the trial has to continue from its last checkpoint"
             )
         self._restoring_args["load_policy"] = same(learnt[0].policy)
         return learnt
@@ -143,7 +143,7 @@ class RankGroup(WorkerSet):
     def _ask_once(self, method: str, args: Arguments) -> dict[int, Any]:
         """Return the answers by rank, without restarts."""
         if not self._processes:
-            raise WorkerError("the group of ranks has ended; restore the trainer to go on")
+            raise WorkerError("the group of ranks has ended; restore the trainer to continue")
         for index, rank in enumerate(self._processes):
             rank.send(method, *args(index))
         waiting = dict(enumerate(self._processes))

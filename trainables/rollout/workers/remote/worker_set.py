@@ -131,7 +131,8 @@ class ChildWorkers(WorkerSet):
             raise self._with_advice(first)
         for child in [c for c in self._children if c.spec.index in failed]:
             logger.warning(
-                "rollout worker %d (pid %d) failed; training goes on without it, %d of %d are left",
+                "rollout worker %d (pid %d) failed; training continues without it, "
+                "%d of %d are left",
                 *(child.spec.index, child.process.pid),
                 *(len(self._children) - 1, len(self._specs)),
                 exc_info=failed[child.spec.index],
@@ -151,8 +152,8 @@ class ChildWorkers(WorkerSet):
         if self._recovery.recreate_failed_workers:
             advice = f"raise max_worker_restarts: {self._recovery.max_worker_restarts}"
         error = WorkerError(
-            f"none of {len(self._specs)} rollout worker(s) is left to go on with; mend what made "
-            f"them fail, or {advice}" + (f"; one of them: {first}" if first else "")
+            f"none of {len(self._specs)} rollout worker(s) is left to continue with; mend what "
+            f"made them fail, or {advice}" + (f"; one of them: {first}" if first else "")
         )
         error.__cause__ = first
         return error
@@ -161,7 +162,7 @@ class ChildWorkers(WorkerSet):
         """Return the error with advice about settings, if it is a WorkerError."""
         if not isinstance(error, WorkerError):
             return error
-        advice = "ignore_worker_failures: true goes on without this worker"
+        advice = "ignore_worker_failures: true continues without this worker"
         if not self._recovery.recreate_failed_workers:
             advice += ", recreate_failed_workers: true replaces it"
         text = str(error)
