@@ -191,6 +191,7 @@ def _serve(
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
+    os.environ["WANDB_MODE"] = "disabled"  # each run would be one of a trial
     plugins.add_paths(paths)
     file, lines = source
     if lines:
