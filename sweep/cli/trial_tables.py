@@ -271,7 +271,9 @@ def card(data: Data) -> str:
 
 def explanation(data: Data) -> RenderableType:
     """Render `sweep explain`: the decisions in order, each with its numbers."""
-    aim = f"{data['mode']} of {data['metric']}; {data['scheduler']} counts {data['time_attr']}"
+    wanted = {data["metric"]: data["mode"], **data["objectives"]}
+    aims = ", ".join(f"{mode} of {name}" for name, mode in wanted.items())
+    aim = f"{aims}; {data['scheduler']} counts {data['time_attr']}"
     shown: list[RenderableType] = [_title(data), Text(printable(aim))]
     if data["children"]:
         shown.append(Text(f"children: {', '.join(map(str, data['children']))}"))

@@ -23,6 +23,7 @@ from sweep.ledger import folder as folders
 from sweep.ledger import hold, lease
 from sweep.ledger import storage as ledgers
 from sweep.ledger.folder import Folder
+from sweep.schedulers._shared import building
 from sweep.slices import store
 from sweep.space import Fixed
 from sweep.spec import Override, SweepSpec
@@ -269,7 +270,7 @@ def taken_over(resolved: Resolved, root: Path) -> list[str]:
 def remarks(resolved: Resolved) -> list[str]:
     """Return remarks for the user before a sweep runs; usually none."""
     own = map(printable, resolved.spec.source.remarks)
-    rungs = [resolved.scheduler.remark] if resolved.scheduler.remark else []
+    rungs = building.remarks(resolved.spec, resolved.scheduler)
     lists = fixed_lists(resolved.spec)
     return [
         *own,

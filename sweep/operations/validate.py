@@ -15,7 +15,7 @@ from sweep.driver.creation.resolving import Resolved
 from sweep.errors import BadSpace
 from sweep.history.history import History
 from sweep.operations.smoke_test import SmokeTest, smoke_test
-from sweep.schedulers._shared import seeding
+from sweep.schedulers._shared import building, seeding
 from sweep.space import Settings, Space
 from sweep.space.domains import choice_key
 from sweep.space.enumeration import Points
@@ -274,7 +274,7 @@ def preview(resolved: Resolved, jobs: int | None, pool: str = pools.DEFAULT) -> 
         "initial": [dict(given) for given in spec.initial],
         "samples": [point.settings for point in samples.draw_samples(spec.space, spec.seed)],
         "warnings": [
-            *filter(None, [resolved.scheduler.remark]),
+            *building.remarks(spec, resolved.scheduler),
             *space_warnings(spec.space, spec.trials),
         ],
     }

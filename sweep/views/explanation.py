@@ -41,6 +41,7 @@ def explain(sweep: Sweep, number: int) -> Data:
         "reason": trial.reason,
         "metric": sweep.spec.metric,
         "mode": sweep.spec.mode,
+        "objectives": dict(sweep.spec.objectives),
         "scheduler": sweep.spec.scheduler.name,
         "time_attr": sweep.history.objective.time_attr,
         "parent": trial.parent,

@@ -58,6 +58,21 @@ def options(spec: SweepSpec, paths: Sequence[str] = ()) -> BaseModel:
     return specs.build(cls.Options, spec.scheduler, "scheduler", spec.source)
 
 
+def remarks(spec: SweepSpec, scheduler: schedulers.Scheduler) -> list[str]:
+    """Return remarks about the scheduler to show before a sweep runs; usually none."""
+    found = [scheduler.remark] if scheduler.remark else []
+    compares = scheduler.pauses or scheduler.spares is not None
+    if spec.objectives and compares and not scheduler.ranks_by_fronts:
+        names = plugins.names(schedulers.PACKAGE)
+        able = ", ".join(name for name in names if schedulers.find(name).ranks_by_fronts)
+        found.append(
+            f"scheduler: {spec.scheduler.name} compares trials by {spec.metric} alone; the "
+            f"objectives {', '.join(spec.objectives)} count in the results only ({able} compare "
+            f"all objectives)"
+        )
+    return found
+
+
 def settle_spec(
     spec: SweepSpec, scheduler: schedulers.Scheduler, depends_on_seed: bool
 ) -> SweepSpec:

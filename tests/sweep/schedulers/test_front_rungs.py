@@ -1,5 +1,6 @@
 """Rungs of sweeps with several objectives: who goes on, why, and the same after kills."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from sweep import spec as specs
 from sweep.cli import trial_tables
 from sweep.history import fronts
 from sweep.history.curve import Point
@@ -19,7 +21,7 @@ from sweep.history.objective import Objective
 from sweep.history.replica import Replica
 from sweep.history.trial import Trial
 from sweep.schedulers import SchedulerContext, asha, find
-from sweep.schedulers._shared import seeding
+from sweep.schedulers._shared import building, seeding
 from sweep.spec.objective import Constraint, Score
 from sweep.testing import CurvePoint, Simulation, SimulationResult, check_kills, simulate
 from sweep.views import explanation, lookup
@@ -283,6 +285,20 @@ def test_explain_says_the_front_the_place_and_how_many_go_on(tmp_path: Path) -> 
     assert f"{where}, on {fronts.front_text(front or 0, of)}; the best 3 continue" in shown
     assert "front" in shown.split(where)[1]
     assert "cost" in shown.split(where)[1]
+    assert "max of score, min of cost; asha counts training_iteration" in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("median", True), ("asha", False), ("hyperband", False), ("fifo", False)]
+)
+def test_a_scheduler_that_compares_the_metric_alone_is_remarked(name: str, said: bool) -> None:
+    given = {**SPEC, "trainable": "tests.support.quadratic:Quadratic", "space": {}, "name": "demo"}
+    spec = specs.parse(json.dumps({**given, "scheduler": name}), "test.yaml")
+    found = building.remarks(spec, building.build(spec))
+    assert found == [
+        "scheduler: median compares trials by score alone; the objectives cost count in the "
+        "results only (asha, bohb, hyperband compare all objectives)"
+    ] * bool(said)
 
 
 def test_explain_of_one_metric_says_how_many_go_on() -> None:
