@@ -12,6 +12,7 @@ from typing import Any
 
 from sweep import plugins
 from sweep.errors import UnknownName, UsageError
+from sweep.spec import foreign
 from trainables.core import legacy_names
 from trainables.core.legacy_names import Renamed
 from trainables.core.settings import known_keys
@@ -87,7 +88,7 @@ def convert(
     """Convert the content of a file of rl-baselines3-zoo.
 
     Args:
-        raw: environment → hyperparameters.
+        raw: environment → hyperparameters, or algorithm → such a mapping.
         file: name of the file.
         env: environment to choose if the file has several.
         algorithm: name of the algorithm; None to take it from the file name.
@@ -98,7 +99,7 @@ def convert(
     Raises:
         UsageError: the algorithm is not supported, or no environment is chosen.
     """
-    kind = algorithm or Path(file).stem.lower()
+    kind, raw = _choose_algorithm(raw, file, algorithm)
     if kind not in _DEFAULTS:
         known = ", ".join(_DEFAULTS)
         raise UsageError(f"--algorithm: {kind} is not supported; choose one of {known}")
@@ -132,6 +133,20 @@ def convert(
         },
     }
     return keys, found.notes
+
+
+def _choose_algorithm(
+    raw: Mapping[str, Any], file: str, algorithm: str | None
+) -> tuple[str, Mapping[str, Any]]:
+    """Return the algorithm and its part of a file, which may have several."""
+    stem = Path(file).stem.lower()
+    if foreign.is_zoo(raw):
+        return algorithm or stem, raw
+    kind = algorithm or (stem if stem in raw or len(raw) > 1 else str(next(iter(raw))))
+    if kind not in raw:
+        known = ", ".join(map(str, raw))
+        raise UsageError(f"--algorithm: the file has several algorithms; choose one of {known}")
+    return kind, raw[kind]
 
 
 def _choose_environment(raw: Mapping[str, Any], env: str | None) -> str:

@@ -1,7 +1,8 @@
 """Files of other tools, recognised when given as a spec.
 
 A sweep of W&B has `parameters` beside `method` or `program`; hyperparameters of rl-baselines3-zoo
-are a mapping of environments, each with `n_timesteps`. They are not accepted as specs: `sweep init
+are a mapping of environments, each with `n_timesteps`, or one of algorithms to such mappings. They
+are not accepted as specs: `sweep init
 --from FILE` converts them.
 """
 
@@ -45,9 +46,16 @@ def kind_of(raw: Any) -> Kind | None:
         return None
     if isinstance(raw.get("parameters"), Mapping) and raw.keys() & {"method", "program", "command"}:
         return "wandb"
-    if all(isinstance(one, Mapping) for one in raw.values()):
-        return "zoo" if any("n_timesteps" in one for one in raw.values()) else None
+    if is_zoo(raw) or all(map(is_zoo, raw.values())):
+        return "zoo"
     return None
+
+
+def is_zoo(raw: Any) -> bool:
+    """Return whether this data maps environments to hyperparameters of rl-baselines3-zoo."""
+    if not isinstance(raw, Mapping) or not all(isinstance(one, Mapping) for one in raw.values()):
+        return False
+    return any("n_timesteps" in one for one in raw.values())
 
 
 def read(text: str, file: str) -> Any:

@@ -278,3 +278,19 @@ def test_stacked_frames_are_converted_for_atari_only(
     assert "Not converted: frame_stack: 2." in capsys.readouterr().err
     assert main(["init", "b", "--from", "ppo.yml", "--env", "PongNoFrameskip-v4"]) == 0
     assert "Not converted" not in capsys.readouterr().err
+
+
+def test_a_file_may_have_several_algorithms(here: Here, capsys: pytest.CaptureFixture[str]) -> None:
+    steps = "{n_timesteps: 1000, learning_rate: lin_0.002}"
+    several = f"ppo: {{CartPole-v1: {steps}, Acrobot-v1: {steps}}}\ndqn: {{CartPole-v1: {steps}}}\n"
+    Path("hyperparams.yml").write_text(several)
+    asked = ["init", "a", "--from", "hyperparams.yml"]
+    assert main(asked) == 2
+    assert "has several algorithms; choose one of ppo, dqn" in capsys.readouterr().err
+    assert main([*asked, "--algorithm", "ppo"]) == 2
+    assert "--env: the file has several environments" in capsys.readouterr().err
+    assert main([*asked, "--algorithm", "dqn"]) == 0
+    spec = specs.load(Path("a/space.yaml"))
+    assert (spec.trainable, spec.config["env"]) == ("dqn", "CartPole-v1")
+    Path("one.yml").write_text(several.partition("\n")[2])
+    assert main(["init", "b", "--from", "one.yml"]) == 0
