@@ -190,11 +190,15 @@ class Permission:
         inherited the descriptor has ended.
 
         Raises:
-            UsageError: a sweep of this root runs or is being started.
+            UsageError: a sweep of this root runs or is being started, or the file is a link.
         """
         place = self.root / PLACE
+        if place.is_symlink():
+            raise UsageError(f"{place}: a link, where sweep mcp has a folder; move it away")
         place.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        folders.plain(place / "lock")
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(place / "lock", flags, 0o600)
         try:
             until = time.monotonic() + END_S
             while not _locks(descriptor):

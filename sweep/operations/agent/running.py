@@ -16,7 +16,7 @@ from typing import Any
 
 from sweep.driver.creation.creating import BY_A_MODEL
 from sweep.errors import SweepError, UsageError
-from sweep.ledger.folder import Folder
+from sweep.ledger.folder import Folder, plain
 from sweep.spec import Override
 from sweep.views import lookup
 from trainables.errors import printable
@@ -49,11 +49,12 @@ def begin(
         claim: descriptor that the process inherits.
 
     Raises:
-        UsageError: the command refused the sweep; the message is its own.
+        UsageError: the command refused the sweep; the message is its own. Or the log is a link.
         SweepError: no sweep began within `BEGIN_S`.
     """
     named = [*changes, Override("name", folder.name, "name")]
     command = _command("run", file, named, jobs, folder.root)
+    plain(log)
     with log.open("wb") as out:
         process = subprocess.Popen(  # noqa: S603 ours
             command,

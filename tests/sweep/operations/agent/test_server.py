@@ -387,6 +387,25 @@ def test_every_text_of_a_space_reaches_the_command_as_it_is(root: Path) -> None:
     assert [read.space.role("kind").nth(index) for index in range(len(texts))] == texts
 
 
+@pytest.mark.parametrize("name", ["", "lock", "demo.log"])
+def test_no_file_is_written_through_a_link(root: Path, name: str) -> None:
+    """Another user of a shared root may have made the link."""
+    spec = write_spec(root.parent)
+    allowed, its = Permission.of([str(spec)], root, 9, [], None), root / ".agent" / name
+    precious = root.parent / "precious"
+    if name:
+        its.parent.mkdir()
+        precious.write_text("data")
+    else:
+        precious.mkdir()
+    its.symlink_to(precious)
+    log, folder = allowed.log("demo"), Folder(root, "demo")
+    with pytest.raises(UsageError, match="a link"), allowed.claim() as claim:
+        running.begin(folder, spec, [], None, log, claim)
+    assert folders.list_sweeps(root) == []
+    assert (precious.read_text() == "data") if name else not list(precious.iterdir())
+
+
 def test_a_sweep_that_a_person_starts_under_this_name_at_the_same_moment_stays_the_persons(
     root: Path,
 ) -> None:
