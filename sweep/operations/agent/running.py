@@ -26,6 +26,8 @@ BEGIN_S = 120.0
 #: Seconds for which a validation trains, and after which it is ended.
 TRY_S, VALIDATE_S = 20.0, 180.0
 POLL_S = 0.05
+#: Maximum number of characters in one word of a command: Linux takes 32 pages of memory.
+LONGEST_WORD = 131_000
 #: Exit codes of a sweep that ran: done, and with failed trials.
 _RAN = (0, 1)
 
@@ -115,8 +117,14 @@ def _command(
     root: Path,
     *options: str,
 ) -> list[str]:
-    """Return the words of a command about a spec."""
+    """Return the words of a command about a spec; UsageError if one is too long."""
     settings = [f"--set={change.path}={_yaml(change.value)}" for change in changes]
+    if longest := [word for word in settings if len(word) > LONGEST_WORD]:
+        where = longest[0].partition("=")[2].partition("=")[0]
+        raise UsageError(
+            f"narrow: {where} gets {len(longest[0])} characters of values, and a command takes "
+            f"{LONGEST_WORD} at most; leave fewer or more of them, or give between"
+        )
     slots = [] if jobs is None else [f"--jobs={jobs}"]
     program = [sys.executable, "-P", "-m", "sweep", verb]
     return [*program, f"--root={root}", *slots, *options, *settings, "--", str(file)]

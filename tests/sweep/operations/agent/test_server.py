@@ -387,6 +387,14 @@ def test_every_text_of_a_space_reaches_the_command_as_it_is(root: Path) -> None:
     assert [read.space.role("kind").nth(index) for index in range(len(texts))] == texts
 
 
+def test_more_values_than_a_command_takes_are_refused_in_one_line(root: Path) -> None:
+    among = Narrowing(among=tuple(0.1 + number / 123_456 for number in range(9000)))
+    spec = write_spec(root.parent)
+    _, changes = narrowed(spec.read_text(), str(spec), "demo", {"lr": among}, 3)
+    with pytest.raises(UsageError, match=r"narrow: space\.lr gets 1\d{5} characters of values"):
+        running.validate(spec, changes, None, root)
+
+
 @pytest.mark.parametrize("name", ["", "lock", "demo.log"])
 def test_no_file_is_written_through_a_link(root: Path, name: str) -> None:
     """Another user of a shared root may have made the link."""
