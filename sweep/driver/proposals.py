@@ -170,7 +170,9 @@ class Proposer:
 
         def given(name: str, _domain: Domain) -> Any:
             if name not in searched:
-                raise space.where.refuse((name,), None, "a value, because its condition holds here")
+                raise space.source.refuse(
+                    (name,), None, "a value, because its condition holds here"
+                )
             return searched[name]
 
         return space.resolve(given)

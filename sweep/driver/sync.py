@@ -167,14 +167,14 @@ def _code_digest(ledger: Ledger, spec: SweepSpec, history: History) -> str:
     return digest.hexdigest()
 
 
-def attachments_due(where: TrackerContext) -> int:
+def attachments_due(context: TrackerContext) -> int:
     """Return the number of the event up to which attachments are due; 0 if none are."""
-    if "mlflow" not in where.spec.trackers or not where.folder.attachments.is_file():
+    if "mlflow" not in context.spec.trackers or not context.folder.attachments.is_file():
         return 0
-    uri = where.tracking_uri
-    if not where.uri_is_own or not (uri is None or uri.startswith("http")):
+    uri = context.tracking_uri
+    if not context.uri_is_own or not (uri is None or uri.startswith("http")):
         return 0  # attachments go only to the root's own file, and to servers that this user chose
-    with contextlib.closing(Ledger(where.folder.ledger)) as ledger:
+    with contextlib.closing(Ledger(context.folder.ledger)) as ledger:
         k = ledger.finished_at()
         return k if ledger.published(ATTACHMENTS) < k else 0
 
@@ -212,21 +212,23 @@ def tracker_context(folder: Folder) -> TrackerContext:
         )
 
 
-def load_trackers(where: TrackerContext, only_installed: bool = False) -> dict[str, Tracker]:
+def load_trackers(context: TrackerContext, only_installed: bool = False) -> dict[str, Tracker]:
     """Return the trackers of the sweep's spec by name.
 
     With `only_installed`, trackers given by a path are left out, so that no code from the sweep's
     folder runs.
     """
-    named = [n for n in where.spec.trackers if not only_installed or trackers.KIND.is_installed(n)]
-    paths = () if only_installed else where.paths
-    return {name: trackers.find(name, paths)(where) for name in named}
+    named = [
+        n for n in context.spec.trackers if not only_installed or trackers.KIND.is_installed(n)
+    ]
+    paths = () if only_installed else context.paths
+    return {name: trackers.find(name, paths)(context) for name in named}
 
 
-def left_out(where: TrackerContext) -> dict[str, str]:
+def left_out(context: TrackerContext) -> dict[str, str]:
     """Return tracker → the reason for which `load_trackers` leaves it out with `only_installed`."""
     why = "it is no installed tracker, and `sweep resume` alone runs what a sweep's folder names"
-    return {name: why for name in where.spec.trackers if not trackers.KIND.is_installed(name)}
+    return {name: why for name in context.spec.trackers if not trackers.KIND.is_installed(name)}
 
 
 def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[Sent]:
@@ -253,8 +255,8 @@ def send_held(
     return [Sent(name, after[name][0] - before[name][0], after[name][1]) for name in before]
 
 
-def count_missing_events(where: TrackerContext) -> dict[str, tuple[int, int]]:
+def count_missing_events(context: TrackerContext) -> dict[str, tuple[int, int]]:
     """Return tracker → number of events sent, and number of events missing."""
-    with contextlib.closing(Ledger(where.folder.ledger)) as ledger:
-        sent = {name: ledger.published(name) for name in where.spec.trackers}
+    with contextlib.closing(Ledger(context.folder.ledger)) as ledger:
+        sent = {name: ledger.published(name) for name in context.spec.trackers}
         return {name: (k, ledger.last - k) for name, k in sent.items()}

@@ -62,7 +62,7 @@ class Searcher(searchers.Searcher):
         if not modelled(space):
             seen = ", ".join(space.domains) or "no searched parameter"
             allowed = "a number without when among the searched parameters under searcher: cmaes"
-            raise space.where.refuse((), seen, allowed, "searcher: tpe models choices too")
+            raise space.source.refuse((), seen, allowed, "searcher: tpe models choices too")
 
     def suggest(self, request: Request) -> Settings:
         """Return a draw from the distribution after the generations so far."""

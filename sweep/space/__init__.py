@@ -99,7 +99,7 @@ class Space:
     parameters: Mapping[str, Parameter]
     raw: Mapping[str, Any] = field(repr=False)
     """Plain data from which the space was read."""
-    where: Source = field(repr=False)
+    source: Source = field(repr=False)
     forbidden: tuple[Clause, ...] = ()
     """Forbidden combinations: points at which one of these holds are not in the space."""
     pinned: Mapping[str, Any] = field(default_factory=dict)
@@ -109,20 +109,20 @@ class Space:
     def parse(
         cls,
         raw: Mapping[str, Any],
-        where: Source | None = None,
+        source: Source | None = None,
         forbid: Sequence[Any] = (),
     ) -> "Space":
         """Read a space.
 
         Args:
             raw: name → description of the parameter.
-            where: source of the spec that has the key ``space``, for messages.
+            source: source of the spec that has the key ``space``, for messages.
             forbid: the spec's key ``forbid``.
 
         Raises:
             BadSpace: the space has mistakes; the message names their places.
         """
-        whole = where or Source()
+        whole = source or Source()
         below = whole.sub_source("space")
         found, parameters = Gathering(), {}
         for entry in groups.entries(raw, reader.WORDS, below):
@@ -135,9 +135,9 @@ class Space:
             space.resolve(partial(_value_at, corner))
         return space.forbid(forbid, whole) if forbid else space
 
-    def forbid(self, forbid: Sequence[Any], where: Source) -> "Space":
+    def forbid(self, forbid: Sequence[Any], source: Source) -> "Space":
         """Return the space without the points at which one of `forbid` holds."""
-        without = replace(self, forbidden=read_clauses(forbid, self.parameters, where))
+        without = replace(self, forbidden=read_clauses(forbid, self.parameters, source))
         without.draw(0)
         return without
 
@@ -243,7 +243,7 @@ class Space:
 
     def check_against(self, config: Mapping[str, Any]) -> None:
         """Raise BadConfig if `config` sets a setting of the space too, or blocks its path."""
-        checks.check_against(self.parameters, self.where, config)
+        checks.check_against(self.parameters, self.source, config)
 
     @staticmethod
     def nest(settings: Mapping[str, Any], base_config: Mapping[str, Any]) -> dict[str, Any]:
@@ -325,7 +325,7 @@ class Space:
     ) -> Exception:
         """Return the error for an expression that has no value."""
         at = ", ".join(f"{name} = {shorten(value, 30)}" for name, value in given.items())
-        return self.where.refuse(
+        return self.source.refuse(
             path,
             text,
             "a finite number or text everywhere in the space",

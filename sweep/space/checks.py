@@ -30,23 +30,23 @@ from trainables.errors import nearest, shorten
 _SHOWN = 20
 
 
-def check(parameters: Mapping[str, Parameter], where: Source) -> None:
+def check(parameters: Mapping[str, Parameter], source: Source) -> None:
     """Raise BadSpace if parameters do not fit together.
 
-    `where` is the source of the key ``space``.
+    `source` is the source of the key ``space``.
     """
     found = Gathering()
     for parameter in parameters.values():
         if isinstance(parameter.role, Derived):
             for name in parameter.role.expression.names:
                 with found.collect():
-                    check_name(name, parameters, (*parameter.path, "value"), where)
+                    check_name(name, parameters, (*parameter.path, "value"), source)
         for condition in parameter.when:
             with found.collect():
-                check_known(condition, parameters, (*parameter.path, "when"), where)
+                check_known(condition, parameters, (*parameter.path, "when"), source)
     found.check()
-    _check_order(parameters, where)
-    _check_names(parameters, where)
+    _check_order(parameters, source)
+    _check_names(parameters, source)
 
 
 def in_order(parameters: Mapping[str, Parameter]) -> tuple[str, ...]:
@@ -59,23 +59,23 @@ def check_known(
     condition: Condition,
     parameters: Mapping[str, Parameter],
     path: KeyPath,
-    where: Source,
+    source: Source,
 ) -> None:
     """Raise BadSpace if a condition names an unknown parameter, or can never hold."""
     at = path if not isinstance(condition, OneOf | Compared) else (*path, condition.parent)
     for name in condition.names:
-        check_name(name, parameters, at, where)
+        check_name(name, parameters, at, source)
     match condition:
         case OneOf(parent, values):
             for value in values:
                 if not _can_equal(parameters[parent], value):
-                    raise _unreachable(parameters[parent], value, at, where)
+                    raise _unreachable(parameters[parent], value, at, source)
         case Compared(parent, sign, bound) if not _can_compare(parameters[parent], condition):
-            raise _unreachable(parameters[parent], f"{sign} {bound}", at, where)
+            raise _unreachable(parameters[parent], f"{sign} {bound}", at, source)
 
 
 def check_name(
-    name: str, parameters: Mapping[str, Parameter], path: KeyPath, where: Source
+    name: str, parameters: Mapping[str, Parameter], path: KeyPath, source: Source
 ) -> None:
     """Raise BadSpace if the space has no such parameter."""
     if name in parameters:
@@ -83,12 +83,12 @@ def check_name(
     known = ", ".join(list(parameters)[:_SHOWN])
     more = ", …" if len(parameters) > _SHOWN else ""
     hint = nearest(name, parameters) or "a fixed setting can stand in space too"
-    raise where.refuse(path, name, f"a parameter of this space: {known}{more}", hint)
+    raise source.refuse(path, name, f"a parameter of this space: {known}{more}", hint)
 
 
-def _unreachable(parent: Parameter, value: Any, path: KeyPath, where: Source) -> Exception:
+def _unreachable(parent: Parameter, value: Any, path: KeyPath, source: Source) -> Exception:
     """Return the error for a value that a parameter can never have."""
-    return where.refuse(
+    return source.refuse(
         path,
         value,
         f"a value that {parent.name} can take: {parent.describe()}",
@@ -123,13 +123,13 @@ def _can_compare(parameter: Parameter, condition: Compared) -> bool:
     return any(condition.holds({parameter.name: value}) for value in values)
 
 
-def _check_order(parameters: Mapping[str, Parameter], where: Source) -> None:
+def _check_order(parameters: Mapping[str, Parameter], source: Source) -> None:
     """Raise BadSpace if parameters depend on each other in a circle."""
     try:
         in_order(parameters)
     except CycleError as error:
         circle = list(reversed(error.args[1]))
-        raise where.refuse(
+        raise source.refuse(
             parameters[circle[0]].path,
             " needs ".join(circle),
             "parameters that do not need themselves",
@@ -137,17 +137,17 @@ def _check_order(parameters: Mapping[str, Parameter], where: Source) -> None:
         ) from error
 
 
-def _check_names(parameters: Mapping[str, Parameter], where: Source) -> None:
+def _check_names(parameters: Mapping[str, Parameter], source: Source) -> None:
     """Raise BadSpace if one parameter's name is nested inside another's."""
     for name, parameter in parameters.items():
         dots = [index for index, letter in enumerate(name) if letter == "."]
         for outer in (parameters[name[:dot]] for dot in dots if name[:dot] in parameters):
-            hint = f"{outer.name} stands at {where.locate(outer.path)}; remove one of the two"
-            raise where.refuse(parameter.path, name, f"no name inside {outer.name}", hint)
+            hint = f"{outer.name} stands at {source.locate(outer.path)}; remove one of the two"
+            raise source.refuse(parameter.path, name, f"no name inside {outer.name}", hint)
 
 
 def check_against(
-    parameters: Mapping[str, Parameter], where: Source, config: Mapping[str, Any]
+    parameters: Mapping[str, Parameter], source: Source, config: Mapping[str, Any]
 ) -> None:
     """Raise BadConfig if `config` sets a setting of the space too, or blocks its path."""
     found = Gathering()
@@ -156,10 +156,10 @@ def check_against(
         if clash is None:
             continue
         path, value = clash
-        refusal = Source(where.file, where.marks).refuse(
+        refusal = Source(source.file, source.marks).refuse(
             ("config", *path),
             value,
-            f"no value, since space sets {name} (at {where.locate(parameter.path)})",
+            f"no value, since space sets {name} (at {source.locate(parameter.path)})",
             f"remove one of the two; --set space.{name}=VALUE fixes a searched setting",
         )
         found.add(refusal)
@@ -189,7 +189,7 @@ class Clause:
 
     conditions: tuple[Condition, ...]
     path: KeyPath
-    where: Source
+    source: Source
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -207,7 +207,7 @@ class Clause:
         except ExpressionError as error:
             text = self.describe()
             given = ", ".join(f"{name} = {values[name]!r}" for name in dict.fromkeys(self.names))
-            raise self.where.refuse(
+            raise self.source.refuse(
                 self.path,
                 text,
                 "an expression that is true or false everywhere in the space",
@@ -225,33 +225,33 @@ class Forbidden(BadSpace):
     def __init__(self, clause: Clause, values: Mapping[str, Any]) -> None:
         given = ", ".join(f"{n} = {shorten(values[n], 30)}" for n in dict.fromkeys(clause.names))
         super().__init__(
-            clause.where.key(clause.path),
+            clause.source.key(clause.path),
             clause.describe(),
             "a point that is not forbidden",
-            place=clause.where.locate(clause.path),
+            place=clause.source.locate(clause.path),
             problem=f"{clause.describe()} is forbidden, at {given}",
         )
 
 
 def read_clauses(
-    raw: Sequence[Any], parameters: Mapping[str, Parameter], where: Source
+    raw: Sequence[Any], parameters: Mapping[str, Parameter], source: Source
 ) -> tuple[Clause, ...]:
-    """Return the combinations that ``forbid`` lists; `where` is the source of the spec.
+    """Return the combinations that ``forbid`` lists; `source` is the source of the spec.
 
     Raises:
         BadSpace: one of them cannot be read, or names an unknown parameter.
     """
     if len(raw) > MOST_CLAUSES:
-        raise where.refuse(
+        raise source.refuse(
             ("forbid",), f"a list of {len(raw)}", f"at most {MOST_CLAUSES} combinations"
         )
     clauses = []
     for index, item in enumerate(raw):
         path = ("forbid", index)
-        found = read_conditions(plain(item, path, where), path, where)
+        found = read_conditions(plain(item, path, source), path, source)
         for condition in found:
-            check_known(condition, parameters, path, where)
+            check_known(condition, parameters, path, source)
             if not condition.names:
-                raise where.refuse(path, item, "an expression that speaks of a parameter")
-        clauses.append(Clause(found, path, where))
+                raise source.refuse(path, item, "an expression that speaks of a parameter")
+        clauses.append(Clause(found, path, source))
     return tuple(clauses)

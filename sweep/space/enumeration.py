@@ -59,7 +59,7 @@ class Points:
         for name in space.searched:
             domain = space.role(name)
             if name not in space.pinned and domain.size() is None:
-                raise space.where.refuse(
+                raise space.source.refuse(
                     space.parameters[name].path,
                     domain.describe(),
                     "a finite number of values, since every point is visited",
@@ -112,7 +112,7 @@ class Points:
                 node.edges = self._edges(position, name, node, following)
                 states += len(node.edges)
                 if states > MOST_STATES:
-                    raise self._space.where.refuse(
+                    raise self._space.source.refuse(
                         self._space.parameters[name].path,
                         f"more than {MOST_STATES} combinations",
                         "a space whose conditions can be enumerated",

@@ -37,27 +37,27 @@ class Entry:
     """Path and data of each ``when`` of its groups, outermost first."""
 
 
-def entries(raw: Mapping[str, Any], words: frozenset[str], where: Source) -> list[Entry]:
+def entries(raw: Mapping[str, Any], words: frozenset[str], source: Source) -> list[Entry]:
     """Return the parameters of a space in the order of the file.
 
     Args:
         raw: the key ``space``.
         words: keywords that make a mapping a parameter.
-        where: source for messages.
+        source: source for messages.
 
     Raises:
         BadSpace: a name is not valid, or there are too many parameters.
     """
     found: dict[str, Entry] = {}
-    for entry in _Walk(words, where).below("", (), raw, ()):
+    for entry in _Walk(words, source).below("", (), raw, ()):
         if entry.name in found:
-            at = where.locate(found[entry.name].path)
-            raise where.refuse(
+            at = source.locate(found[entry.name].path)
+            raise source.refuse(
                 entry.path, entry.name, "each name once", f"it stands at {at} too; remove one"
             )
         found[entry.name] = entry
         if len(found) > MOST_PARAMETERS:
-            raise where.refuse(
+            raise source.refuse(
                 (), f"more than {MOST_PARAMETERS} parameters", f"at most {MOST_PARAMETERS}"
             )
     return list(found.values())
@@ -68,7 +68,7 @@ class _Walk:
     """A walk through the groups of a space."""
 
     words: frozenset[str]
-    where: Source
+    source: Source
 
     def below(
         self,
@@ -79,7 +79,7 @@ class _Walk:
     ) -> Iterator[Entry]:
         """Yield the parameters of a group."""
         if len(path) > _DEEPEST:
-            raise self.where.refuse(path[:4], "…", f"at most {_DEEPEST} groups in each other")
+            raise self.source.refuse(path[:4], "…", f"at most {_DEEPEST} groups in each other")
         for part, item in raw.items():
             here = (*path, str(part))
             name = self._name(prefix, part, here)
@@ -105,10 +105,10 @@ class _Walk:
         """Return the members below the key ``parameters``; BadSpace for other keys beside it."""
         for word in item:
             if word not in ("parameters", "when"):
-                raise self.where.refuse((*path, word), word, "beside parameters only when")
+                raise self.source.refuse((*path, word), word, "beside parameters only when")
         members: Mapping[str, Any] = item["parameters"]
         if not members:
-            raise self.where.refuse((*path, "parameters"), {}, "one parameter at least")
+            raise self.source.refuse((*path, "parameters"), {}, "one parameter at least")
         return members
 
     def _name(self, prefix: str, part: object, path: KeyPath) -> str:
@@ -116,8 +116,8 @@ class _Walk:
         allowed = f"up to {_LONGEST_NAME} letters, digits, _ and -, in parts joined by dots"
         if not isinstance(part, str):
             problem = f"the name {shorten(part)} is not text"
-            raise self.where.refuse(path, part, allowed, problem=problem)
+            raise self.source.refuse(path, part, allowed, problem=problem)
         name = prefix + part
         if len(name) > _LONGEST_NAME or not NAME.fullmatch(part):
-            raise self.where.refuse(path, name, allowed)
+            raise self.source.refuse(path, name, allowed)
         return name

@@ -39,16 +39,16 @@ def spaces_of(space: Space, initial: Sequence[Mapping[str, Any]], index: int) ->
         )
 
 
-def suggestion(space: Space, given: Mapping[str, Any], where: Source) -> dict[str, Any]:
+def suggestion(space: Space, given: Mapping[str, Any], source: Source) -> dict[str, Any]:
     """Return the suggested settings by name; BadSpace if they do not belong to the space.
 
     Args:
         space: the sweep's.
         given: name → value; settings of a group may stand below its name.
-        where: the place of each of them, for messages.
+        source: the place of each of them, for messages.
     """
     entries = list(_entries(space, given))
-    _check_one(space, entries, (), where)
+    _check_one(space, entries, (), source)
     return {name: value for _, name, value in entries}
 
 
@@ -75,15 +75,15 @@ def _cell(space: Space, index: int) -> dict[str, Any]:
     return cell
 
 
-def check(space: Space, initial: Sequence[Any], where: Source) -> None:
-    """Raise BadSpace if given settings are not in the space; `where` is the source of the spec."""
+def check(space: Space, initial: Sequence[Any], source: Source) -> None:
+    """Raise BadSpace if given settings are not in the space; `source` is the source of the spec."""
     found = Gathering()
     for index, given in enumerate(initial):
         path = ("initial", index)
         with found.collect():
             if not isinstance(given, Mapping):
-                raise where.refuse(path, given, "a mapping such as {lr: 1e-3}")
-            _check_one(space, list(_entries(space, given)), path, where)
+                raise source.refuse(path, given, "a mapping such as {lr: 1e-3}")
+            _check_one(space, list(_entries(space, given)), path, source)
     found.check()
     if space.forbidden:
         for index in range(min(space.cells, MOST_CELLS)):
@@ -91,23 +91,23 @@ def check(space: Space, initial: Sequence[Any], where: Source) -> None:
 
 
 def _check_one(
-    space: Space, entries: list[tuple[KeyPath, str, Any]], path: KeyPath, where: Source
+    space: Space, entries: list[tuple[KeyPath, str, Any]], path: KeyPath, source: Source
 ) -> None:
     """Raise BadSpace if one entry of given settings is not valid."""
     given: dict[str, Any] = {}
     for below, name, value in entries:
         if name in given:
-            raise where.refuse((*path, *below), name, "each name once", "remove one of the two")
-        _check_value(space, name, value, (*path, *below), where)
+            raise source.refuse((*path, *below), name, "each name once", "remove one of the two")
+        _check_value(space, name, value, (*path, *below), source)
         given[name] = value
     for below, name, _ in entries:
-        _check_active(space, name, given, (*path, *below), where)
+        _check_active(space, name, given, (*path, *below), source)
     try:  # there must be an allowed completion
         space.pin(given).draw(0)
     except BadSpace as error:
         problem = f"no point with {shorten(given)} belongs to the space: {error}"
         place = path or ("settings",)
-        raise where.refuse(place, given, "settings of the space", problem=problem) from error
+        raise source.refuse(place, given, "settings of the space", problem=problem) from error
 
 
 def _entries(
@@ -123,20 +123,22 @@ def _entries(
             yield (*above, part), name, value
 
 
-def _check_value(space: Space, name: str, value: Any, path: KeyPath, where: Source) -> None:
+def _check_value(space: Space, name: str, value: Any, path: KeyPath, source: Source) -> None:
     """Raise BadSpace if a given parameter is not searched, or its value not in its domain."""
     if name not in space.searched:
         fixed = name in space.parameters
         hint = "it is not searched" if fixed else nearest(name, space.searched)
         known = ", ".join(space.searched[:20])
-        raise where.refuse(path, name, f"a searched parameter: {known}", hint)
+        raise source.refuse(path, name, f"a searched parameter: {known}", hint)
     domain = space.role(name)
     if not domain.contains(value):
-        raise where.refuse(path, value, domain.describe(), "give a value of the space, or widen it")
+        raise source.refuse(
+            path, value, domain.describe(), "give a value of the space, or widen it"
+        )
 
 
 def _check_active(
-    space: Space, name: str, given: Mapping[str, Any], path: KeyPath, where: Source
+    space: Space, name: str, given: Mapping[str, Any], path: KeyPath, source: Source
 ) -> None:
     """Raise BadSpace if a given parameter is not active with the other given values."""
     values: dict[str, Any] = {}
@@ -148,4 +150,4 @@ def _check_active(
     when = " and ".join(condition.describe() for condition in space.parameters[name].when)
     missing = [needed for needed in space.parameters[name].needs if needed not in values]
     hint = f"give {', '.join(missing)} too" if missing else "remove it"
-    raise where.refuse(path, given[name], f"{name} only when {when}", hint)
+    raise source.refuse(path, given[name], f"{name} only when {when}", hint)

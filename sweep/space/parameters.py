@@ -90,52 +90,52 @@ def hold(conditions: Iterable[Condition], values: Mapping[str, Any]) -> bool:
     )
 
 
-def read_conditions(raw: Any, path: KeyPath, where: Source) -> tuple[Condition, ...]:
+def read_conditions(raw: Any, path: KeyPath, source: Source) -> tuple[Condition, ...]:
     """Return the conditions that `raw` at `path` describes, which all must hold.
 
     Raises:
         BadSpace: `raw` is not valid.
     """
     if isinstance(raw, str):
-        return (_read_expression(raw, path, where),)
+        return (_read_expression(raw, path, source),)
     if not isinstance(raw, Mapping) or not raw:
-        raise where.refuse(path, raw, _FORMS)
+        raise source.refuse(path, raw, _FORMS)
     found: list[Condition] = []
     for parent, wanted in raw.items():
-        found += _read_parent(parent, wanted, (*path, parent), where)
+        found += _read_parent(parent, wanted, (*path, parent), source)
     return tuple(found)
 
 
-def _read_expression(text: str, path: KeyPath, where: Source) -> Expression:
+def _read_expression(text: str, path: KeyPath, source: Source) -> Expression:
     """Return an expression; BadSpace if it is not valid."""
     try:
         return Expression(text)
     except ExpressionError as error:
         allowed = f"{ALLOWED}, up to {LONGEST} characters"
         problem = f"{shorten(text, LONGEST)} {error}"
-        raise where.refuse(path, text, allowed, problem=problem) from error
+        raise source.refuse(path, text, allowed, problem=problem) from error
 
 
-def _read_parent(parent: str, wanted: Any, path: KeyPath, where: Source) -> list[Condition]:
+def _read_parent(parent: str, wanted: Any, path: KeyPath, source: Source) -> list[Condition]:
     """Return the conditions on one parameter."""
     if isinstance(wanted, Mapping) and any(sign in SIGNS for sign in wanted):
         return [
-            _read_comparison(parent, sign, bound, path, where) for sign, bound in wanted.items()
+            _read_comparison(parent, sign, bound, path, source) for sign, bound in wanted.items()
         ]
     values = wanted if isinstance(wanted, list | tuple) else [wanted]
     if not values:
-        raise where.refuse(path, wanted, _FORMS)
+        raise source.refuse(path, wanted, _FORMS)
     return [OneOf(parent, tuple(values))]
 
 
-def _read_comparison(parent: str, sign: str, bound: Any, path: KeyPath, where: Source) -> Compared:
+def _read_comparison(parent: str, sign: str, bound: Any, path: KeyPath, source: Source) -> Compared:
     """Return a comparison; BadSpace if its sign or bound is not valid."""
     if sign not in SIGNS:
-        raise where.refuse((*path, sign), sign, f"one of {' '.join(SIGNS)}", nearest(sign, SIGNS))
+        raise source.refuse((*path, sign), sign, f"one of {' '.join(SIGNS)}", nearest(sign, SIGNS))
     number = isinstance(bound, int | float) and not isinstance(bound, bool)
     if sign not in ("==", "!=") and not number:
         hint = f"{shorten(bound)} has no order; == and != compare any values"
-        raise where.refuse((*path, sign), bound, "a number", hint)
+        raise source.refuse((*path, sign), bound, "a number", hint)
     return Compared(parent, sign, bound)
 
 

@@ -59,7 +59,7 @@ class Reading:
     """Keyword of the parameter's kind, such as ``uniform``."""
     raw: Mapping[str, Any]
     """Keyword → its value."""
-    where: Source
+    source: Source
     """Source below the parameter, for messages."""
     paths: Mapping[KeyPath, KeyPath] = field(default_factory=dict)
     """Path in `raw` → path in the file, for entries in another tool's syntax."""
@@ -77,7 +77,7 @@ class Reading:
         self, path: KeyPath, value: object, allowed: str, hint: str = "", problem: str = ""
     ) -> Exception:
         """Return the error for a mistake at `path` in `raw`."""
-        return self.where.refuse(self.paths.get(path, path), value, allowed, hint, problem)
+        return self.source.refuse(self.paths.get(path, path), value, allowed, hint, problem)
 
 
 def read(entry: Entry, space: Source) -> Parameter:
@@ -86,14 +86,14 @@ def read(entry: Entry, space: Source) -> Parameter:
     Raises:
         BadSpace: the description is not valid.
     """
-    where = space.sub_source(*entry.path)
+    source = space.sub_source(*entry.path)
     found = [one for path, raw in entry.conditions for one in read_conditions(raw, path, space)]
     if not isinstance(entry.raw, Mapping):
-        role = Fixed(_read_fixed(entry.raw, where))
+        role = Fixed(_read_fixed(entry.raw, source))
         return Parameter(entry.name, role, tuple(found), path=entry.path)
-    reading = _make_reading(entry.name, entry.raw, where)
+    reading = _make_reading(entry.name, entry.raw, source)
     if "when" in reading.raw:
-        found += read_conditions(plain(reading.raw["when"], ("when",), where), ("when",), where)
+        found += read_conditions(plain(reading.raw["when"], ("when",), source), ("when",), source)
     return Parameter(
         entry.name,
         _KINDS[reading.kind](reading),
@@ -103,44 +103,44 @@ def read(entry: Entry, space: Source) -> Parameter:
     )
 
 
-def _read_fixed(raw: Any, where: Source) -> Any:
+def _read_fixed(raw: Any, source: Source) -> Any:
     """Return a fixed value; BadSpace if it looks like a call or is no plain data."""
     if isinstance(raw, str) and (remedy := aliases.remedy_for_call(raw)):
-        raise where.refuse((), raw, "a value, or a mapping such as {uniform: [0, 1]}", remedy)
-    return plain(raw, (), where)
+        raise source.refuse((), raw, "a value, or a mapping such as {uniform: [0, 1]}", remedy)
+    return plain(raw, (), source)
 
 
-def _make_reading(name: str, raw: Mapping[str, Any], where: Source) -> Reading:
+def _make_reading(name: str, raw: Mapping[str, Any], source: Source) -> Reading:
     """Return the description of a parameter in our keywords.
 
     BadSpace if they do not fit together.
     """
     kinds = [word for word in _READERS if word in raw]
     if raw.keys() & wandb.WORDS and kinds in ([], ["value"]):
-        ours, paths = wandb.translate(raw, where)
+        ours, paths = wandb.translate(raw, source)
         kind = next(word for word in _KINDS if word in ours)
-        return Reading(name, kind, ours, where, paths)
+        return Reading(name, kind, ours, source, paths)
     if len(kinds) != 1:
-        raise _no_kind(raw, kinds, where)
+        raise _no_kind(raw, kinds, source)
     for word in raw:
-        _check_companion(word, kinds[0], where)
-    return Reading(name, kinds[0], raw, where)
+        _check_companion(word, kinds[0], source)
+    return Reading(name, kinds[0], raw, source)
 
 
-def _no_kind(raw: Mapping[str, Any], kinds: list[str], where: Source) -> Exception:
+def _no_kind(raw: Mapping[str, Any], kinds: list[str], source: Source) -> Exception:
     """Return the error for a mapping without, or with several, keywords of a kind."""
     allowed = f"exactly one of {', '.join(_READERS)}"
     if kinds:
-        return where.refuse((), " and ".join(kinds), allowed)
+        return source.refuse((), " and ".join(kinds), allowed)
     strange = next((word for word in raw if word != "when"), None)
     if strange is None:
-        return where.refuse((), dict(raw), allowed, "a fixed mapping belongs in config")
+        return source.refuse((), dict(raw), allowed, "a fixed mapping belongs in config")
     known = (aliases.WORDS[word] for word in raw if word in aliases.WORDS)
     hint = next(known, "") or nearest(strange, _READERS) or "a fixed mapping belongs in config"
-    return where.refuse((strange,), strange, allowed, hint)
+    return source.refuse((strange,), strange, allowed, hint)
 
 
-def _check_companion(word: str, kind: str, where: Source) -> None:
+def _check_companion(word: str, kind: str, source: Source) -> None:
     """Raise BadSpace if a keyword is not allowed beside the kind."""
     companions = COMPANIONS.get(kind, ())
     if word in (kind, "when", *companions):
@@ -150,7 +150,7 @@ def _check_companion(word: str, kind: str, where: Source) -> None:
     if kinds:
         hint = f"{word} stands beside {', '.join(kinds)} only"
     allowed = f"beside {kind} only {', '.join(('when', *companions))}"
-    raise where.refuse((word,), word, allowed, hint)
+    raise source.refuse((word,), word, allowed, hint)
 
 
 # ---- numbers: bounds, steps, means and deviations -----------------------------------------------
@@ -306,7 +306,7 @@ def _values(reading: Reading) -> tuple[Any, ...]:
     seen: dict[str, int] = {}
     for index, value in enumerate(values):
         path = (reading.kind, index)
-        plain(value, reading.paths.get(path, path), reading.where)
+        plain(value, reading.paths.get(path, path), reading.source)
         first = seen.setdefault(equality_key(value), index)
         if first != index:
             hint = f"it equals {shorten(values[first])}, value {first}; write each value once"
@@ -347,7 +347,7 @@ def _read_value(reading: Reading) -> Fixed | Derived:
     """Return the fixed or derived value of ``value``."""
     value = reading.value
     if not isinstance(value, str):
-        return Fixed(plain(value, (reading.kind,), reading.where))
+        return Fixed(plain(value, (reading.kind,), reading.source))
     try:
         return Derived(Expression(value))
     except ExpressionError as error:
@@ -375,7 +375,7 @@ _READERS: dict[str, Callable[[Reading], Domain | Fixed | Derived]] = {
 #: The same with W&B's constant, which is never an expression.
 _KINDS: dict[str, Callable[[Reading], Domain | Fixed | Derived]] = {
     **_READERS,
-    "constant": lambda reading: Fixed(_read_fixed(reading.value, reading.where)),
+    "constant": lambda reading: Fixed(_read_fixed(reading.value, reading.source)),
 }
 COMPANIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("uniform", "loguniform", "randint", "lograndint"), ("step",)),
@@ -405,7 +405,7 @@ def integer_problem(value: Any) -> str:
     return ""
 
 
-def plain(value: Any, path: KeyPath, where: Source) -> Any:
+def plain(value: Any, path: KeyPath, source: Source) -> Any:
     """Return `value` if it is plain JSON data with finite numbers and 64-bit integers.
 
     Raises:
@@ -420,12 +420,12 @@ def plain(value: Any, path: KeyPath, where: Source) -> Any:
             pass
         case list() | tuple():
             for index, item in enumerate(value):
-                plain(item, (*path, index), where)
+                plain(item, (*path, index), source)
         case dict() if all(isinstance(key, str) for key in value):
             for key, item in value.items():
-                plain(item, (*path, key), where)
+                plain(item, (*path, key), source)
         case _:
-            raise where.refuse(
+            raise source.refuse(
                 path, value, "text, a finite number, true, false, null, or these in lists"
             )
     return value

@@ -51,24 +51,24 @@ _INSTEAD = {
 
 
 def translate(
-    raw: Mapping[str, Any], where: Source
+    raw: Mapping[str, Any], source: Source
 ) -> tuple[dict[str, Any], dict[KeyPath, KeyPath]]:
     """Return a parameter in our keywords, and path in ours → path in W&B's syntax.
 
     Raises:
         BadSpace: its keywords do not fit together.
     """
-    distribution = _distribution(raw, where)
+    distribution = _distribution(raw, source)
     words = DISTRIBUTIONS[distribution]
     allowed = ("distribution", *words, "when")
     for word in raw:
         if word not in allowed:
             expected = f"with distribution {distribution} only {', '.join(allowed)}"
-            raise where.refuse((word,), word, expected, nearest(word, allowed))
+            raise source.refuse((word,), word, expected, nearest(word, allowed))
     for word in words:
         if word not in raw and word not in OPTIONAL:
-            raise where.refuse((), dict(raw), f"{word} beside distribution {distribution}")
-    kind, value = _kind_and_value(distribution, raw, where)
+            raise source.refuse((), dict(raw), f"{word} beside distribution {distribution}")
+    kind, value = _kind_and_value(distribution, raw, source)
     ours: dict[str, Any] = {kind: value}
     paths: dict[KeyPath, KeyPath] = {}
     if kind == "choice":
@@ -83,7 +83,7 @@ def translate(
     return ours, paths
 
 
-def _distribution(raw: Mapping[str, Any], where: Source) -> str:
+def _distribution(raw: Mapping[str, Any], source: Source) -> str:
     """Return the named distribution, or the one that follows from the other keywords in W&B."""
     named = raw.get("distribution")
     if "distribution" in raw:
@@ -91,11 +91,11 @@ def _distribution(raw: Mapping[str, Any], where: Source) -> str:
             return named
         hint = _INSTEAD.get(str(named)) or nearest(named, DISTRIBUTIONS)
         allowed = f"one of {', '.join(DISTRIBUTIONS)}"
-        raise where.refuse(("distribution",), named, allowed, hint)
+        raise source.refuse(("distribution",), named, allowed, hint)
     for word in raw:
         if word not in _COMPANIONS:
             hint = nearest(word, _COMPANIONS)
-            raise where.refuse((word,), word, "words of one kind: ours or W&B's", hint)
+            raise source.refuse((word,), word, "words of one kind: ours or W&B's", hint)
     if "values" in raw:
         return "categorical"
     if "mu" in raw or "sigma" in raw:
@@ -110,7 +110,7 @@ def _are_whole(raw: Mapping[str, Any], *words: str) -> bool:
     return all(isinstance(raw.get(word, 1), int) for word in words)
 
 
-def _kind_and_value(distribution: str, raw: Mapping[str, Any], where: Source) -> tuple[str, Any]:
+def _kind_and_value(distribution: str, raw: Mapping[str, Any], source: Source) -> tuple[str, Any]:
     """Return the keyword of a parameter in a spec for a W&B distribution, and its value."""
     bare = distribution.removeprefix("q_")
     if bare in ("normal", "log_normal"):
@@ -121,29 +121,29 @@ def _kind_and_value(distribution: str, raw: Mapping[str, Any], where: Source) ->
         return "choice", raw["values"]
     log = "log" if "log_uniform" in bare else ""
     if bare == "log_uniform":
-        bounds = [_power(raw, word, where) for word in ("min", "max")]
-        _check_exponents(raw, bounds, where)
+        bounds = [_power(raw, word, source) for word in ("min", "max")]
+        _check_exponents(raw, bounds, source)
         return "loguniform", bounds
     whole = distribution != bare and _are_whole(raw, "min", "max", "q")
     kind = "randint" if bare == "int_uniform" or whole else "uniform"
     return log + kind, [raw["min"], raw["max"]]
 
 
-def _power(raw: Mapping[str, Any], word: str, where: Source) -> float:
+def _power(raw: Mapping[str, Any], word: str, source: Source) -> float:
     """Return e to the power of an entry; BadSpace if the entry is no valid exponent."""
     exponent = raw[word]
     number = isinstance(exponent, int | float) and not isinstance(exponent, bool)
     if not number or not abs(exponent) <= math.log(1e300):
         hint = "log_uniform_values takes the values themselves"
-        raise where.refuse((word,), exponent, "an exponent of e from -690 to 690", hint)
+        raise source.refuse((word,), exponent, "an exponent of e from -690 to 690", hint)
     return math.exp(exponent)
 
 
-def _check_exponents(raw: Mapping[str, Any], bounds: list[float], where: Source) -> None:
+def _check_exponents(raw: Mapping[str, Any], bounds: list[float], source: Source) -> None:
     """Raise BadSpace if exponents look like values."""
     if 0 < raw["min"] < raw["max"] <= 1:
         low, high = (f"{bound:.4g}" for bound in bounds)
-        raise where.refuse(
+        raise source.refuse(
             ("distribution",),
             "log_uniform",
             f"exponents of e as min and max; these would mean {low} to {high}",

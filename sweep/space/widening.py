@@ -21,12 +21,12 @@ def check(old: Space, new: Space) -> None:
             renamed = [other for other in new.parameters if other not in old.parameters]
             hint = nearest(name, renamed) or "old trials have a value of it"
             problem = f"the parameter {name} is gone"
-            raise new.where.refuse((), name, "all parameters under their names", hint, problem)
+            raise new.source.refuse((), name, "all parameters under their names", hint, problem)
         _check_parameter(parameter, new.parameters[name], new)
     for name, parameter in new.parameters.items():
         if name not in old.parameters:
             hint = "old trials have no value of it; start a new sweep with `searcher.prior`"
-            raise new.where.refuse(parameter.path, name, "no new parameter", hint)
+            raise new.source.refuse(parameter.path, name, "no new parameter", hint)
 
 
 def _check_parameter(old: Parameter, new: Parameter, space: Space) -> None:
@@ -40,7 +40,7 @@ def _check_parameter(old: Parameter, new: Parameter, space: Space) -> None:
     if reason:
         was = f"more than {old.describe()}, or the same"
         problem = f"{new.describe()} is no wider space: {reason}"
-        raise space.where.refuse(new.path, new.describe(), was, problem=problem)
+        raise space.source.refuse(new.path, new.describe(), was, problem=problem)
 
 
 def _narrower(old: Any, new: Any) -> str:

@@ -71,7 +71,7 @@ class TrackerContext:
 class Tracker(Protocol):
     """The protocol of a tracker; its main method is `publish`."""
 
-    def __init__(self, where: TrackerContext) -> None:
+    def __init__(self, context: TrackerContext) -> None:
         """Create the tracker quickly: open nothing and import nothing large."""
         ...
 

@@ -55,8 +55,8 @@ from sweep.trackers._shared.mlflow_store import PARENT, StoredRun, connect
 class Tracker(trackers.Tracker):
     """Copies a sweep's history to MLflow."""
 
-    def __init__(self, where: TrackerContext) -> None:
-        self._where = where
+    def __init__(self, context: TrackerContext) -> None:
+        self._context = context
         self._copy: _Copy | None = None
 
     def publish(self, records: Sequence[Recorded]) -> None:
@@ -69,11 +69,11 @@ class Tracker(trackers.Tracker):
         if first > 1 and any(isinstance(record.event, Measured) for record in records):
             if copy is not None:
                 copy.close()
-            with closing(Check(self._where, only_read=False)) as check:
+            with closing(Check(self._context, only_read=False)) as check:
                 check.set_aside()  # the present rows are of an earlier metric
             copy = self._anew(first - 1)
         elif copy is None:
-            copy = _Copy(self._where, first - 1)
+            copy = _Copy(self._context, first - 1)
             if first > 1 and copy.lacks_earlier_events:
                 copy.close()
                 copy = self._anew(first - 1)
@@ -86,9 +86,9 @@ class Tracker(trackers.Tracker):
 
     def _anew(self, k: int) -> "_Copy":
         """Return a copy up to event `k`, sending all events; what is already there stays."""
-        copy = _Copy(self._where, 0)
+        copy = _Copy(self._context, 0)
         copy.is_whole = False
-        for records in self._where.earlier_events(k):
+        for records in self._context.earlier_events(k):
             copy.publish(records)
         copy.is_whole = True
         return copy
@@ -101,9 +101,9 @@ class Tracker(trackers.Tracker):
 
     def unreadable(self) -> str:
         """Return why the file of all sweeps cannot be read; empty if it can, or for a server."""
-        if self._where.tracking_uri is not None:
+        if self._context.tracking_uri is not None:
             return ""
-        return tables.find_damage(self._where.folder.mlflow)
+        return tables.find_damage(self._context.folder.mlflow)
 
     def differences(self) -> list[str]:
         """Return the differences between the copy and the whole ledger.
@@ -111,15 +111,15 @@ class Tracker(trackers.Tracker):
         Raises:
             StorageError: another person named the server, which would get this user's credentials.
         """
-        where = self._where
-        if not where.uri_is_own:
+        context = self._context
+        if not context.uri_is_own:
             raise StorageError(
                 "somebody else chose its MLflow server (the file tracking-uri); `sweep sync` "
                 "accepts it"
             )
-        if where.tracking_uri is None and not tables.has(where.folder.mlflow, "experiments"):
-            return [f"has no experiment {where.name}"]
-        with closing(Check(where)) as check:
+        if context.tracking_uri is None and not tables.has(context.folder.mlflow, "experiments"):
+            return [f"has no experiment {context.name}"]
+        with closing(Check(context)) as check:
             return [text for text, _ in check.differences()]
 
     def set_aside(self) -> None:
@@ -128,7 +128,7 @@ class Tracker(trackers.Tracker):
         Raises:
             StorageError: the file of all sweeps is damaged.
         """
-        file = self._where.folder.mlflow
+        file = self._context.folder.mlflow
         problem = self.unreadable()
         if problem and file.exists():
             raise StorageError(
@@ -136,7 +136,7 @@ class Tracker(trackers.Tracker):
                 f"then `sweep verify --repair` fills a new one, for each sweep"
             )
         if not problem:
-            with closing(Check(self._where, only_read=False)) as check:
+            with closing(Check(self._context, only_read=False)) as check:
                 check.set_aside()
 
 
@@ -153,14 +153,14 @@ class _Run:
 class _Copy:
     """The sweep's runs, updated to event `k` and then kept up to date."""
 
-    def __init__(self, where: TrackerContext, k: int) -> None:
-        self._where = where
-        self._content = Content(where)
-        for records in where.earlier_events(k):
+    def __init__(self, context: TrackerContext, k: int) -> None:
+        self._context = context
+        self._content = Content(context)
+        for records in context.earlier_events(k):
             self._content.extend(records)
         self.is_whole = True
         """True if no rows of an earlier layout remain after the next events."""
-        self._store = connect(where)
+        self._store = connect(context)
         self._origin: dict[str, str] = {}
         self._shown: int | None = None
         """Number of trials when the page's view was written; None before that."""
@@ -194,7 +194,7 @@ class _Copy:
         changes = self._content.extend(records)
         tags = {**self._content.sweep_tags(), **({"sweep.layout": LAYOUT} if self.is_whole else {})}
         with self._store.writing():
-            parent = self._run("", self._where.name, tags, self._where.created_at)
+            parent = self._run("", self._context.name, tags, self._context.created_at)
             for (number, replica), rows in sorted(changes.runs.items()):
                 trial = self._content.history.trials[number]
                 run = self._write_trial(parent, trial, rows if replica == WHOLE else ())
@@ -210,17 +210,17 @@ class _Copy:
             parent.iteration = self.k
             ended = self._content.history.ended
             ended_at = self._content.ended_at if ended else None
-            self._set_status(parent, SWEEP_STATUS[ended], ended_at, self._where.name)
-            if self._shown is None and self._where.folder.spec.is_file():
-                self._store.attach(parent.stored, self._where.folder.spec)
+            self._set_status(parent, SWEEP_STATUS[ended], ended_at, self._context.name)
+            if self._shown is None and self._context.folder.spec.is_file():
+                self._store.attach(parent.stored, self._context.folder.spec)
             self._write_view(parent)
 
     def _write_view(self, parent: _Run) -> None:
         """Write the view of the page at first, and when it no longer shows all trials."""
         trials = len(self._content.history.trials)
         if self._shown is None or self._shown <= mlflow_view.AT_FIRST < trials:
-            view = mlflow_view.view(self._where, parent.stored.id, trials)
-            self._store.tag_experiment(mlflow_view.tag(self._where), view)
+            view = mlflow_view.view(self._context, parent.stored.id, trials)
+            self._store.tag_experiment(mlflow_view.tag(self._context), view)
             self._shown = trials
 
     def _write_picks(self, parent: _Run) -> None:
@@ -266,7 +266,7 @@ class _Copy:
     def _write_replica(self, trial: _Run, replica: Replica, rows: Sequence[Value]) -> None:
         """Write the run of a seed or test."""
         tags = {PARENT: trial.stored.id, **self._content.replica_tags(replica)}
-        started = replica.started_at or self._where.created_at
+        started = replica.started_at or self._context.created_at
         kind = "test" if is_test(replica.index) else "seed"
         which = f"trial {replica.trial}, {kind} {tags['sweep.history.seed_index']}"
         name = title(replica.status, which)
@@ -277,7 +277,7 @@ class _Copy:
     def _run(self, name: str, title: str, tags: Mapping[str, str], started: float) -> _Run:
         """Return a run by name, created if missing."""
         if name not in self._runs:
-            self._origin = self._origin or _origin(self._where)
+            self._origin = self._origin or _origin(self._context)
             given = {**self._origin, **tags}
             made = self._store.create(title, milliseconds(started), given)
             self._runs[name] = _Run(made, scored=True)
@@ -302,7 +302,7 @@ class _Copy:
         if other:
             self._store.replace(stored, other)
         if rows:
-            others = keys_of_events(self._where.spec.metric)
+            others = keys_of_events(self._context.spec.metric)
             counted = [row.number for row in rows if row.key not in others]
             run.iteration, run.scored = max([run.iteration, *counted]), True
 
@@ -311,7 +311,7 @@ class _Copy:
 
         The latter are of iterations that were trained again.
         """
-        others = keys_of_events(self._where.spec.metric)
+        others = keys_of_events(self._context.spec.metric)
         again = {
             row.key
             for row in rows
@@ -342,14 +342,14 @@ def _known(run: StoredRun) -> _Run:
     return _Run(run, newest)
 
 
-def _origin(where: TrackerContext) -> dict[str, str]:
+def _origin(context: TrackerContext) -> dict[str, str]:
     """Return MLflow's tags of the user, source and commit of a run."""
-    tags = {"mlflow.source.name": where.spec.trainable, "mlflow.source.type": "LOCAL"}
+    tags = {"mlflow.source.name": context.spec.trainable, "mlflow.source.type": "LOCAL"}
     try:
         tags["mlflow.user"] = getpass.getuser()
     except (KeyError, OSError):  # the user has a number but no name
         tags["mlflow.user"] = "unknown"
-    for folder in where.paths[:1]:
+    for folder in context.paths[:1]:
         ask = ["git", "-C", folder, "rev-parse", "--verify", "HEAD"]
         try:
             said = subprocess.run(ask, capture_output=True, text=True, timeout=10, check=True)  # noqa: S603 reads only

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class Tracker(trackers.Tracker):
     """Copies a sweep's history to a study."""
 
-    def __init__(self, where: TrackerContext) -> None:
-        self._where = where
+    def __init__(self, context: TrackerContext) -> None:
+        self._context = context
         self._copy: Copy | None = None
 
     def publish(self, records: Sequence[Recorded]) -> None:
@@ -39,7 +39,7 @@ class Tracker(trackers.Tracker):
         if self._copy is not None and self._copy.history.k != records[0].k - 1:
             self.close()
         if self._copy is None:
-            self._copy = Copy(self._where, records[0].k - 1)
+            self._copy = Copy(self._context, records[0].k - 1)
         try:
             self._copy.publish(records)
         except BaseException:
@@ -56,16 +56,16 @@ class Tracker(trackers.Tracker):
         """Return why the tables cannot be read; empty if they can."""
         from sweep.trackers._shared.optuna_storage import place, unreadable
 
-        return unreadable(place(self._where.folder))
+        return unreadable(place(self._context.folder))
 
     def differences(self) -> list[str]:
         """Return the differences between the copy and the whole ledger."""
         from sweep.trackers._shared.optuna_copy import differences
 
-        return list(differences(self._where))
+        return list(differences(self._context))
 
     def set_aside(self) -> None:
         """Delete the tables: sending all events again would not repair everything."""
         from sweep.trackers._shared.optuna_storage import place, remove
 
-        remove(place(self._where.folder))
+        remove(place(self._context.folder))

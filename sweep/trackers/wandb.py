@@ -58,8 +58,8 @@ class Tracker(FileTracker):
         config = b"".join(_item(key, value) for key, value in created.config.items())
         whole = int(at)
         run = [
-            text(1, f"{self._where.sweep_id}-{name}"),
-            text(3, self._where.name),
+            text(1, f"{self._context.sweep_id}-{name}"),
+            text(3, self._context.name),
             message(4, config),
             text(6, f"trial-{created.trial}"),
             text(8, f"trial-{name}"),

@@ -28,7 +28,7 @@ MODEL = "sweep.model"
 ONNX_NAME = "model.onnx"
 
 
-def register(where: TrackerContext, card: Mapping[str, Any], out: Path, name: str) -> str:
+def register(context: TrackerContext, card: Mapping[str, Any], out: Path, name: str) -> str:
     """Add the model in the folder `out` to its trial's run, as the next version of `name`.
 
     Returns:
@@ -40,23 +40,23 @@ def register(where: TrackerContext, card: Mapping[str, Any], out: Path, name: st
     """
     if not card["files"].keys() & {"onnx", "mlflow"}:
         raise UsageError("export-model: --register needs --format onnx or mlflow")
-    run = find_run(where, card["trial"])
+    run = find_run(context, card["trial"])
     try:
-        return _register_version(where, card, out, name, run)
+        return _register_version(context, card, out, name, run)
     except Exception as error:  # a store may fail in any way
         raise StorageError(
             f"export-model: {name} was not registered: {first_line(error)}"
         ) from error
 
 
-def find_run(where: TrackerContext, trial: int) -> str:
+def find_run(context: TrackerContext, trial: int) -> str:
     """Return the id of a trial's run in MLflow; raises as `register`."""
-    if not where.uri_is_own:
+    if not context.uri_is_own:
         raise StorageError(
             "the file tracking-uri was written by somebody else; `sweep sync` accepts its server"
         )
-    is_there = where.tracking_uri is not None or where.folder.mlflow.is_file()
-    store = look(where, only_read=True) if is_there else None
+    is_there = context.tracking_uri is not None or context.folder.mlflow.is_file()
+    store = look(context, only_read=True) if is_there else None
     with closing(store) if store is not None else nullcontext():
         runs = store.runs() if store is not None else []
     wanted = run_name(trial, WHOLE)
@@ -64,17 +64,17 @@ def find_run(where: TrackerContext, trial: int) -> str:
     if not found:
         raise UsageError(
             f"export-model: MLflow has no run of trial {trial}; if the sweep's trackers include "
-            f"mlflow, `sweep sync {where.folder.in_commands}` sends the missing runs"
+            f"mlflow, `sweep sync {context.folder.in_commands}` sends the missing runs"
         )
     return found[0]
 
 
 def _register_version(
-    where: TrackerContext, card: Mapping[str, Any], out: Path, name: str, run: str
+    context: TrackerContext, card: Mapping[str, Any], out: Path, name: str, run: str
 ) -> str:
     """Log the model to the run, and register it. Returns the URI of the version."""
-    model = log(where, card, out, run)
-    client = open_client(where)
+    model = log(context, card, out, run)
+    client = open_client(context)
     import mlflow
     from mlflow.exceptions import MlflowException
 
@@ -91,12 +91,12 @@ def _register_version(
     return f"models:/{made.name}/{made.version}"
 
 
-def log(where: TrackerContext, card: Mapping[str, Any], out: Path, run: str) -> str:
+def log(context: TrackerContext, card: Mapping[str, Any], out: Path, run: str) -> str:
     """Add the model in the folder `out` and its card to a run. Returns the model's id.
 
     A checkpoint has one model: one that an earlier process started is completed.
     """
-    client = open_client(where)
+    client = open_client(context)
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus
 
     its, digest = client.get_run(run), card["checkpoint"]["digest"]

@@ -42,12 +42,12 @@ class Enumerating(searchers.Searcher):
                 allowed = f"a finite number of values under searcher: {self.name}"
                 hint = "write {choice: [...]}, or give a step; searcher: qmc covers ranges evenly"
                 path = space.parameters[parameter].path
-                raise space.where.refuse(path, domain.describe(), allowed, hint)
+                raise space.source.refuse(path, domain.describe(), allowed, hint)
         count = enumeration.Points(space).count
         if count > MOST:
             allowed = f"at most {MOST} points under searcher: {self.name}"
             hint = "searcher: qmc covers a large space evenly"
-            raise space.where.refuse((), f"{count} points", allowed, hint)
+            raise space.source.refuse((), f"{count} points", allowed, hint)
 
     @property
     def shuffled(self) -> bool:

@@ -85,11 +85,11 @@ def find(name: str, paths: Iterable[str]) -> type[Any]:
 class Caller(trackers.Tracker):
     """Calls one class in a process of its own."""
 
-    def __init__(self, where: TrackerContext, name: str, say: Callable[[str], None]) -> None:
-        self._where = where
+    def __init__(self, context: TrackerContext, name: str, say: Callable[[str], None]) -> None:
+        self._context = context
         self._name = name
         self._say = say
-        self._methods = {one for one in METHODS if hasattr(find(name, where.paths), one)}
+        self._methods = {one for one in METHODS if hasattr(find(name, context.paths), one)}
         self._history: History | None = None
         self._child: ChildProcess | None = None
         self._deaths = 0
@@ -99,10 +99,10 @@ class Caller(trackers.Tracker):
     def publish(self, records: Sequence[Recorded]) -> None:
         """Call the methods for these events; failures are reported and not repeated."""
         if self._history is None or self._history.k != records[0].k - 1:
-            self._history = self._where.history(records[0].k - 1, shows_unsaved=True)
+            self._history = self._context.history(records[0].k - 1, shows_unsaved=True)
         for record in records:
             self._history.extend([record])
-            for method, arguments in calls(self._where, self._history, record):
+            for method, arguments in calls(self._context, self._history, record):
                 if method in self._methods and self._deaths < MOST_DEATHS:
                     self._call(method, arguments)
 
@@ -128,7 +128,7 @@ class Caller(trackers.Tracker):
         """Call a method in the process; report an exception or the process's death."""
         try:
             if self._child is None:
-                args = (self._name, self._where.paths)
+                args = (self._name, self._context.paths)
                 self._child = ChildProcess(f"callback {self._name}", _Server, args, _PATIENTLY)
             self._require_wanted()
             self._child.send("call", method, arguments)
@@ -173,8 +173,8 @@ class _Server:
         try:
             getattr(self._its, method)(*arguments)
         except BaseException as error:  # noqa: BLE001 it may raise anything, and is called again
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            text = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            text = f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
             return brief(printable(without_password(text)))
         return ""
 
@@ -185,20 +185,20 @@ class _Server:
 # ---- arguments ----------------------------------------------------------------------------------
 
 
-def calls(where: TrackerContext, history: History, record: Recorded) -> Iterator[Call]:
+def calls(context: TrackerContext, history: History, record: Recorded) -> Iterator[Call]:
     """Yield the calls for an event, with arguments; `history` includes the event."""
     event = record.event
     match event:
         case Opened() if event.slice == 0:
-            yield "on_trial_start", (_trial(where, history, event, record.k),)
+            yield "on_trial_start", (_trial(context, history, event, record.k),)
         case Reported():
-            yield from _results(_trial(where, history, event, record.k), event)
+            yield from _results(_trial(context, history, event, record.k), event)
         case Closed():
-            trial = _trial(where, history, event, record.k)
+            trial = _trial(context, history, event, record.k)
             yield from _results(trial, event)
             for saved in event.saved:
-                its = where.folder.trial(event.trial, event.replica)
-                above = f"{where.storage}/trials/{its.name}" if where.storage else its
+                its = context.folder.trial(event.trial, event.replica)
+                above = f"{context.storage}/trials/{its.name}" if context.storage else its
                 checkpoint = {
                     "iteration": saved.iteration,
                     "path": f"{above}/{saved.file}",
@@ -208,11 +208,11 @@ def calls(where: TrackerContext, history: History, record: Recorded) -> Iterator
                 yield "on_checkpoint", (trial, checkpoint)
             yield from _ended(trial, event.status, event.error)
         case Moved():
-            trial = _trial(where, history, event, record.k)
+            trial = _trial(context, history, event, record.k)
             error = history.replica(event.trial, event.replica).error
             yield from _ended(trial, event.status, error)
         case TermEnded():
-            yield "on_sweep_end", (_sweep(where, history, event, record.k),)
+            yield "on_sweep_end", (_sweep(context, history, event, record.k),)
 
 
 def _results(trial: Mapping[str, Any], event: Reported | Closed) -> Iterator[Call]:
@@ -230,7 +230,7 @@ def _ended(trial: Mapping[str, Any], status: Status, error: str) -> Iterator[Cal
 
 
 def _trial(
-    where: TrackerContext, history: History, event: Opened | Reported | Closed | Moved, k: int
+    context: TrackerContext, history: History, event: Opened | Reported | Closed | Moved, k: int
 ) -> dict[str, Any]:
     """Return the data of a trial."""
     its, replica = history.trials[event.trial], history.replica(event.trial, event.replica)
@@ -240,18 +240,18 @@ def _trial(
         "number": event.trial,
         "seed_index": event.replica - FIRST_TEST if test else event.replica,
         "test": test,
-        "seed": seed_of(where.spec.seed, event.trial, event.replica),
+        "seed": seed_of(context.spec.seed, event.trial, event.replica),
         "status": str(replica.status),
         "reason": replica.reason,
         "searched": dict(its.searched),
         "config": dict(its.config),
         "iteration": replica.iteration,
         "score": its.score,
-        "folder": str(where.folder.trial(event.trial, event.replica)),
+        "folder": str(context.folder.trial(event.trial, event.replica)),
     }
 
 
-def _sweep(where: TrackerContext, history: History, event: TermEnded, k: int) -> dict[str, Any]:
+def _sweep(context: TrackerContext, history: History, event: TermEnded, k: int) -> dict[str, Any]:
     """Return the data of the sweep at a driver's end."""
     best = history.best
     found = None
@@ -259,8 +259,8 @@ def _sweep(where: TrackerContext, history: History, event: TermEnded, k: int) ->
         found = {"number": best.number, "score": best.score, "searched": dict(best.searched)}
     return {
         "event": k,
-        "name": where.name,
-        "folder": str(where.folder.path),
+        "name": context.name,
+        "folder": str(context.folder.path),
         "how": event.how,
         "reason": event.reason,
         "final_evaluation": history.final_evaluation is not None,

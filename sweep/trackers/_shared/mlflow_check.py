@@ -34,9 +34,9 @@ Place = tuple[str, int]
 class Check:
     """Compares the sweep's runs with the ledger."""
 
-    def __init__(self, where: TrackerContext, only_read: bool = True) -> None:
-        self._where = where
-        self._content = Content(where)
+    def __init__(self, context: TrackerContext, only_read: bool = True) -> None:
+        self._context = context
+        self._content = Content(context)
         self._keys: dict[str, RunKey] = {}
         """Name of each run that should exist → its trial and replica; without the sweep's own run.
         """
@@ -44,9 +44,9 @@ class Check:
         """Name → rows that should exist."""
         self._sure: dict[str, float] = {}
         """Name → last iteration that was run only once; absent if all were."""
-        for records in where.earlier_events(math.inf):
+        for records in context.earlier_events(math.inf):
             self._take(records)
-        self._store = look(where, only_read)
+        self._store = look(context, only_read)
         self._runs: dict[str, list[StoredRun]] = {}
         for run in self._store.runs() if self._store else ():
             self._runs.setdefault(run.name, []).append(run)
@@ -69,7 +69,7 @@ class Check:
     def set_aside(self) -> None:
         """Delete the runs that are wrong."""
         wrong = {run.id: run for _, run in self.differences() if run is not None}
-        aside = {"sweep.id": f"{self._where.sweep_id} (set aside)"}
+        aside = {"sweep.id": f"{self._context.sweep_id} (set aside)"}
         for _, run in sorted(wrong.items()):
             if self._store is not None:
                 self._store.log(run, (), aside, {})
@@ -123,7 +123,7 @@ class Check:
         """
         if not self._is_earlier:
             return self._due[name]
-        later = keys_of_events(self._where.spec.metric)
+        later = keys_of_events(self._context.spec.metric)
         return {
             place: row
             for place, row in self._due[name].items()

@@ -163,14 +163,14 @@ class Times:
 class Content:
     """The content of the copy: `extend` returns new rows, other methods the present state."""
 
-    def __init__(self, where: TrackerContext) -> None:
-        self.history = History(where.objective, shows_unsaved=True)
+    def __init__(self, context: TrackerContext) -> None:
+        self.history = History(context.objective, shows_unsaved=True)
         self.ended_at = 0.0
         """End of the newest term in seconds since 1970."""
         self.created_at: dict[int, float] = {}
         """Trial → time of creation in seconds since 1970."""
-        self._where = where
-        objective = where.objective
+        self._context = context
+        objective = context.objective
         others = (name for name in objective.other_results if name not in (SCORE, EXPECTED))
         self._compared = frozenset({objective.metric, *others})
         """Results that are sent as curves even if they are counts, without names used for scores.
@@ -195,7 +195,7 @@ class Content:
     @property
     def grouped(self) -> bool:
         """True if trials may have several seeds, each with a run below the trial's."""
-        return self._where.spec.seed_plan != 1
+        return self._context.spec.seed_plan != 1
 
     def extend(self, records: Sequence[Recorded]) -> Changes:
         """Apply events in order and return the changes."""
@@ -241,7 +241,7 @@ class Content:
     def _rows(self, run: RunKey, event: Reported | Closed, ended: float) -> Iterator[Value]:
         """Yield the rows of a slice's results."""
         replica = self.history.replica(event.trial, event.replica)
-        earliest = replica.started_at or self._where.created_at
+        earliest = replica.started_at or self._context.created_at
         began = max(self._began.get((event.trial, event.replica), ended), earliest)
         for row in event.rows:
             made = milliseconds(made_at(row, began, ended))
@@ -277,7 +277,7 @@ class Content:
 
     def media(self, event: Reported | Closed) -> Iterator[Path]:
         """Yield the files that the event's results name, such as videos of episodes."""
-        trial = self._where.folder.trial(event.trial, event.replica)
+        trial = self._context.folder.trial(event.trial, event.replica)
         folder = trial / MEDIA
         if leads_elsewhere(trial) or folder.is_symlink():
             return
@@ -314,7 +314,7 @@ class Content:
             return
         if self._scored.get(number) != (step, rest.score):
             self._scored[number] = (step, rest.score)
-            name = score_key(self._where.spec.metric)
+            name = score_key(self._context.spec.metric)
             yield self._of_event(name, rest.score, record, (number, WHOLE), step)
         yield from self._expected(trial, record)
 
@@ -327,7 +327,7 @@ class Content:
         if self._said.get(trial.number) == said:
             return
         self._said[trial.number] = said
-        name, whole = expected_key(self._where.spec.metric), (trial.number, WHOLE)
+        name, whole = expected_key(self._context.spec.metric), (trial.number, WHOLE)
         yield self._of_event(name, expected.value, record, whole, step)
 
     def _progress(self, event: Closed, record: Recorded) -> Iterator[Value]:
@@ -338,7 +338,7 @@ class Content:
         best = self.history.highest
         score = None if best is None else best.score
         if score is not None:
-            yield self._of_event(key(f"best/{self._where.spec.metric}"), score, record)
+            yield self._of_event(key(f"best/{self._context.spec.metric}"), score, record)
         if self.history.objective.objectives:
             yield self._of_event("front/trials", len(self.history.front()), record)
         for result, name in SYSTEM.items():
@@ -355,7 +355,7 @@ class Content:
 
     def sweep_tags(self) -> dict[str, str]:
         """Return the tags of the sweep's own run; ``sweep.front`` only with several objectives."""
-        where, spec = self._where, self._where.spec
+        context, spec = self._context, self._context.spec
         best = self.history.best
         front = {}
         if self.history.objective.objectives:
@@ -363,7 +363,7 @@ class Content:
             front = {"sweep.front": truncate(numbers, LONGEST_TAG)}
         return {
             **front,
-            "sweep.id": where.sweep_id,
+            "sweep.id": context.sweep_id,
             "sweep.searcher": spec.searcher.name,
             "sweep.scheduler": spec.scheduler.name,
             "sweep.metric": spec.metric,
@@ -371,8 +371,8 @@ class Content:
             "sweep.trials": str(len(self.history.trials)),
             "sweep.best_trial": "" if best is None else str(best.number),
             "sweep.searched": truncate(", ".join(spec.space.searched), LONGEST_TAG),
-            **{f"sweep.version.{name}": version for name, version in where.versions.items()},
-            "mlflow.note.content": _note(where),
+            **{f"sweep.version.{name}": version for name, version in context.versions.items()},
+            "mlflow.note.content": _note(context),
         }
 
     def trial_tags(self, trial: Trial) -> dict[str, str]:
@@ -388,7 +388,7 @@ class Content:
             return {**own, **self._tags(trial.replicas[0])}
         return {
             **own,
-            "sweep.id": self._where.sweep_id,
+            "sweep.id": self._context.sweep_id,
             "sweep.history.trial": str(trial.number),
             "sweep.seeds": str(len(trial.replicas)),
             "sweep.status": trial.status.value,
@@ -405,10 +405,10 @@ class Content:
         newest, index, lost = replica.newest, replica.index, replica.lost_results
         unsaved = f"{lost} after iteration {replica.saved_to}" if lost else ""
         return {
-            "sweep.id": self._where.sweep_id,
+            "sweep.id": self._context.sweep_id,
             "sweep.history.trial": str(replica.trial),
             "sweep.history.seed_index": str(index - FIRST_TEST if is_test(index) else index),
-            "sweep.seed": str(seed_of(self._where.spec.seed, replica.trial, index)),
+            "sweep.seed": str(seed_of(self._context.spec.seed, replica.trial, index)),
             "sweep.status": replica.status.value,
             "sweep.reason": truncate(replica.reason, LONGEST_TAG),
             "sweep.checkpoint": "" if newest is None else newest.file,
@@ -560,16 +560,16 @@ def truncate(text: str, limit: int) -> str:
     return text[: limit - len(note)] + note
 
 
-def _note(where: TrackerContext) -> str:
+def _note(context: TrackerContext) -> str:
     """Return the description of the sweep for MLflow's page."""
-    spec = where.spec
+    spec = context.spec
     best = "least" if spec.mode == "min" else "greatest"
     return (
-        f"**{where.name}**: `{spec.trainable}`, searched by {spec.searcher.name}, scheduled by "
+        f"**{context.name}**: `{spec.trainable}`, searched by {spec.searcher.name}, scheduled by "
         f"{spec.scheduler.name}; best is the {best} `{spec.metric}`.\n\n"
         f"Each trial is a run below this one. This page is a copy: the sweep itself lies in its "
         f"folder.\n\n"
-        f"    sweep status {where.name}\n"
-        f"    sweep resume {where.name}\n"
-        f"    sweep export-model {where.name} --out DIR\n"
+        f"    sweep status {context.name}\n"
+        f"    sweep resume {context.name}\n"
+        f"    sweep export-model {context.name} --out DIR\n"
     )

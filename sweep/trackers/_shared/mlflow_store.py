@@ -162,11 +162,11 @@ class Store(Protocol):
         ...
 
 
-def connect(where: TrackerContext) -> Store:
+def connect(context: TrackerContext) -> Store:
     """Return the store of a sweep, creating its experiment or restoring a deleted one."""
-    if where.tracking_uri is not None:
-        return ServerStore(where, _experiment(open_client(where), where.name, None))
-    database = where.folder.mlflow.absolute()
+    if context.tracking_uri is not None:
+        return ServerStore(context, _experiment(open_client(context), context.name, None))
+    database = context.folder.mlflow.absolute()
     plain(database)
     artifacts = (database.parent / "mlartifacts").as_uri()
     with _locked(database.with_name(f"{database.name}.lock")) as lock:
@@ -179,21 +179,21 @@ def connect(where: TrackerContext) -> Store:
         ):
             connection.execute(f"PRAGMA journal_mode={tables.journal(database)}")
         if _is_known(database):
-            store = FileStore(where, _opened(database))
+            store = FileStore(context, _opened(database))
             store.find_or_create(artifacts)
             return store
-        return ServerStore(where, _experiment(open_client(where), where.name, artifacts))
+        return ServerStore(context, _experiment(open_client(context), context.name, artifacts))
 
 
-def look(where: TrackerContext, only_read: bool) -> Store | None:
+def look(context: TrackerContext, only_read: bool) -> Store | None:
     """Return the store of a sweep, or None if its experiment does not exist."""
-    database = where.folder.mlflow
-    if where.tracking_uri is None and _is_known(database):
+    database = context.folder.mlflow
+    if context.tracking_uri is None and _is_known(database):
         opened = tables.connect_read_only(database) if only_read else _opened(database)
-        store = FileStore(where, opened)
+        store = FileStore(context, opened)
         return store if store.find() else None
-    experiment = open_client(where).get_experiment_by_name(where.name)
-    return ServerStore(where, experiment.experiment_id) if experiment else None
+    experiment = open_client(context).get_experiment_by_name(context.name)
+    return ServerStore(context, experiment.experiment_id) if experiment else None
 
 
 # ---- file ---------------------------------------------------------------------------------------
@@ -233,8 +233,8 @@ def _opened(database: Path) -> sqlite3.Connection:
 class FileStore:
     """A sweep's runs in MLflow's tables in a file; writes happen in transactions."""
 
-    def __init__(self, where: TrackerContext, database: sqlite3.Connection) -> None:
-        self._where = where
+    def __init__(self, context: TrackerContext, database: sqlite3.Connection) -> None:
+        self._context = context
         self._database = database
         self._experiment = 0
         self._artifacts = ""
@@ -246,7 +246,7 @@ class FileStore:
     def find(self) -> bool:
         """Return whether the sweep's experiment exists, and store its ID."""
         query = "SELECT experiment_id, artifact_location FROM experiments WHERE name = ?"
-        found = self._database.execute(query, (self._where.name,)).fetchone()
+        found = self._database.execute(query, (self._context.name,)).fetchone()
         if found is not None:
             self._experiment, self._artifacts = int(found[0]), str(found[1])
         return found is not None
@@ -265,7 +265,7 @@ class FileStore:
                         (self._experiment,),
                     )
                 return
-            rows: list[tuple[Any, ...]] = [(None, self._where.name, artifacts, now, now)]
+            rows: list[tuple[Any, ...]] = [(None, self._context.name, artifacts, now, now)]
             if database.execute("SELECT 1 FROM experiments").fetchone() is None:
                 rows.insert(0, (0, "Default", f"{artifacts}/0", now, now))  # MLflow expects it
             database.executemany(
@@ -299,7 +299,7 @@ class FileStore:
             "SELECT run_uuid FROM tags WHERE key = 'sweep.id' AND value = :sweep AND run_uuid IN "
             "(SELECT run_uuid FROM runs WHERE experiment_id = :experiment)"
         )
-        place = {"sweep": self._where.sweep_id, "experiment": self._experiment}
+        place = {"sweep": self._context.sweep_id, "experiment": self._experiment}
 
         def of(columns: str, table: str) -> Iterator[tuple[Any, ...]]:
             query = f"SELECT {columns} FROM {table} WHERE run_uuid IN ({its})"  # noqa: S608 ours
@@ -529,9 +529,9 @@ def _locked(path: Path) -> Iterator[int]:
 class ServerStore:
     """A sweep's runs behind MLflow's client, without an active run or global tracking URI."""
 
-    def __init__(self, where: TrackerContext, experiment: str) -> None:
-        self._where = where
-        self._client = open_client(where)
+    def __init__(self, context: TrackerContext, experiment: str) -> None:
+        self._context = context
+        self._client = open_client(context)
         self._experiment = experiment
 
     def close(self) -> None:
@@ -553,7 +553,7 @@ class ServerStore:
         while token != "":
             page = self._client.search_runs(
                 [self._experiment],
-                f"tags.`sweep.id` = '{self._where.sweep_id}'",
+                f"tags.`sweep.id` = '{self._context.sweep_id}'",
                 run_view_type=ViewType.ALL,
                 max_results=RUNS_PER_PAGE,
                 page_token=token,
@@ -651,9 +651,11 @@ def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
         yield items[start : start + size]
 
 
-def open_client(where: TrackerContext) -> "MlflowClient":
+def open_client(context: TrackerContext) -> "MlflowClient":
     """Return MLflow's client for the sweep's store; it creates the tables if the file has none."""
-    return client_of(store_url(where.folder) if where.tracking_uri is None else where.tracking_uri)
+    return client_of(
+        store_url(context.folder) if context.tracking_uri is None else context.tracking_uri
+    )
 
 
 def client_of(url: str) -> "MlflowClient":

@@ -27,9 +27,9 @@ AT_FIRST = 100
 MORE = f"the best {AT_FIRST} trials; “Load more” below the list adds the next"
 
 
-def tag(where: TrackerContext) -> str:
+def tag(context: TrackerContext) -> str:
     """Return the tag of the sweep's view."""
-    return f"{TAG}{where.sweep_id}"
+    return f"{TAG}{context.sweep_id}"
 
 
 def address(page: str, experiment: int, sweep_id: str | None) -> str:
@@ -38,30 +38,30 @@ def address(page: str, experiment: int, sweep_id: str | None) -> str:
     return f"{page}/#/experiments/{experiment}/runs?{urlencode(wanted, quote_via=quote)}"
 
 
-def view(where: TrackerContext, parent: str, trials: int) -> str:
+def view(context: TrackerContext, parent: str, trials: int) -> str:
     """Return the value of the tag.
 
     If the tag would be too long, only the first searched settings are shown. If the page does not
     show all trials at first, the heading of the charts says so.
 
     Args:
-        where: names the sweep.
+        context: names the sweep.
         parent: ID of the sweep's own run.
         trials: number of trials of the sweep.
     """
-    searched = [name for name in where.spec.space.searched if not name.startswith("_")]
-    names = searched or list(where.spec.space.searched)
-    heading = f"{where.name}: {MORE}" if trials > AT_FIRST else where.name
-    while len(made := _view(where, parent, names, heading)) > LONGEST:
+    searched = [name for name in context.spec.space.searched if not name.startswith("_")]
+    names = searched or list(context.spec.space.searched)
+    heading = f"{context.name}: {MORE}" if trials > AT_FIRST else context.name
+    while len(made := _view(context, parent, names, heading)) > LONGEST:
         names = names[: len(names) // 2]
     return made
 
 
-def _view(where: TrackerContext, parent: str, names: Sequence[str], heading: str) -> str:
+def _view(context: TrackerContext, parent: str, names: Sequence[str], heading: str) -> str:
     """Return the value of the tag: a view as JSON, with columns for these settings."""
-    spec = where.spec
+    spec = context.spec
     score, metric, params = score_key(spec.metric), key(spec.metric), [key(name) for name in names]
-    section = f"{where.sweep_id[:12]}-section"
+    section = f"{context.sweep_id[:12]}-section"
     line, parallel = (_chart(section, number, name) for number, name in enumerate((metric, "")))
     state = {
         "searchFilter": f"tags.`{PARENT}` = '{parent}'",
@@ -128,8 +128,8 @@ def _view(where: TrackerContext, parent: str, names: Sequence[str], heading: str
             "selectedXAxisMetricKey": "",
         },
     }
-    made = int(where.created_at * 1000)
-    named = {"name": f"trials of {where.name}", "createdAt": made, "updatedAt": made}
+    made = int(context.created_at * 1000)
+    named = {"name": f"trials of {context.name}", "createdAt": made, "updatedAt": made}
     return json.dumps({**named, "state": json.dumps(state)})
 
 

@@ -31,16 +31,16 @@ PRUNED_AS = "pruned_as"
 class Copy:
     """The study, and the history up to event `k`; `publish` makes them equal."""
 
-    def __init__(self, where: TrackerContext, k: int) -> None:
-        self._where = where
-        self.history = where.history(k)
-        self._storage = Storage(place(where.folder))
-        self._storage.rename(where.name, where.sweep_id)
-        self._storage.sweep_up(where.name)
-        study = self._storage.find(where.name)
-        self._study = self._create(where.name) if study is None else study
-        if self._storage.metrics(self._study) != metrics(where):
-            self._storage.name_metrics(self._study, metrics(where))
+    def __init__(self, context: TrackerContext, k: int) -> None:
+        self._context = context
+        self.history = context.history(k)
+        self._storage = Storage(place(context.folder))
+        self._storage.rename(context.name, context.sweep_id)
+        self._storage.sweep_up(context.name)
+        study = self._storage.find(context.name)
+        self._study = self._create(context.name) if study is None else study
+        if self._storage.metrics(self._study) != metrics(context):
+            self._storage.name_metrics(self._study, metrics(context))
         self._trials = self._storage.trials(self._study)
         """Trials of the study, by number."""
         self._compared = False
@@ -57,7 +57,7 @@ class Copy:
         about = {getattr(record.event, "trial", None) for record in records}
         known = sorted(number for number in about if number is not None)
         numbers = known if self._compared else range(len(trials))
-        wanted = [frozen(self._where, trials[number]) for number in numbers]
+        wanted = [frozen(self._context, trials[number]) for number in numbers]
         if self._can_become(wanted):
             self._grow(wanted)
         else:
@@ -66,16 +66,16 @@ class Copy:
 
     def _create(self, name: str) -> int:
         """Create an empty study and return its ID."""
-        spec = self._where.spec
+        spec = self._context.spec
         attributes = {
-            "sweep_id": self._where.sweep_id,
+            "sweep_id": self._context.sweep_id,
             "metric": spec.metric,
             "trainable": spec.trainable,
             "note": "a copy: written by sweep, read by you",
             PRUNED_AS: TrialState.COMPLETE.name,
         }
-        study = self._storage.create(name, directions(self._where.objective), attributes)
-        self._storage.name_metrics(study, metrics(self._where))
+        study = self._storage.create(name, directions(self._context.objective), attributes)
+        self._storage.name_metrics(study, metrics(self._context))
         return study
 
     def _can_become(self, wanted: Iterable[FrozenTrial]) -> bool:
@@ -90,7 +90,7 @@ class Copy:
     def _is_of_today(self) -> bool:
         """Return whether the study has the sweep's metric and today's format."""
         found = {name: self._storage.attribute(self._study, name) for name in ("metric", PRUNED_AS)}
-        return found["metric"] == self._where.spec.metric and found[PRUNED_AS] is not None
+        return found["metric"] == self._context.spec.metric and found[PRUNED_AS] is not None
 
     def _grow(self, wanted: Sequence[FrozenTrial]) -> None:
         """Add trials that the study lacks, and what its other trials lack."""
@@ -108,34 +108,34 @@ class Copy:
 
     def _make_anew(self) -> None:
         """Write another study with all trials, which replaces the present one."""
-        draft = self._create(DRAFT.format(self._where.name))
-        trials = [frozen(self._where, trial) for trial in self.history.trials]
+        draft = self._create(DRAFT.format(self._context.name))
+        trials = [frozen(self._context, trial) for trial in self.history.trials]
         self._storage.write(draft, trials)
-        self._storage.replace(self._study, draft, self._where.name)
+        self._storage.replace(self._study, draft, self._context.name)
         self._study, self._trials = draft, trials
 
 
-def metrics(where: TrackerContext) -> list[str]:
+def metrics(context: TrackerContext) -> list[str]:
     """Return the names of a trial's values."""
-    return [where.spec.metric, *where.spec.objectives]
+    return [context.spec.metric, *context.spec.objectives]
 
 
 def frozen(
-    where: TrackerContext, trial: Trial, pruned: TrialState = TrialState.COMPLETE
+    context: TrackerContext, trial: Trial, pruned: TrialState = TrialState.COMPLETE
 ) -> FrozenTrial:
     """Return `trial` as a trial of the study.
 
     `pruned` is its state if it was pruned with a value.
     """
-    space = where.spec.space
+    space = context.spec.space
     domains = {name: space.role(name) for name in space.searched}
     searched = {name: value for name, value in trial.searched.items() if name in domains}
     state = STATES[trial.status]
     curve = _curve(trial)
     values = [score for score in ranking.values(trial) if score is not None]
-    if state is TrialState.PRUNED and len(where.objective.signs) == 1:
+    if state is TrialState.PRUNED and len(context.objective.signs) == 1:
         values = _last(curve)
-    if len(values) < len(where.objective.signs):
+    if len(values) < len(context.objective.signs):
         values = []
         if state is TrialState.COMPLETE:
             state = TrialState.FAIL  # Optuna's complete trials need values
@@ -241,36 +241,36 @@ def _same(old: float | None, new: float) -> bool:
     return old == new or (old is not None and math.isnan(old) and math.isnan(new))
 
 
-def differences(where: TrackerContext) -> Iterator[str]:
+def differences(context: TrackerContext) -> Iterator[str]:
     """Yield the differences between the study, opened read-only, and the whole ledger."""
-    history, found = where.history(math.inf), _read(where)
+    history, found = context.history(math.inf), _read(context)
     if found is None:
-        yield f"has no study {where.name}"
+        yield f"has no study {context.name}"
         return
     named, metric, pruned, trials = found
-    if named != (due := metrics(where)):
+    if named != (due := metrics(context)):
         yield f"its metrics are called {named}, should be {due}"
-    if metric != where.spec.metric:
-        yield f"is of the metric {metric}, the sweep is compared by {where.spec.metric}"
+    if metric != context.spec.metric:
+        yield f"is of the metric {metric}, the sweep is compared by {context.spec.metric}"
     if len(trials) != len(history.trials):
         yield f"has {len(trials)} trials, the ledger has {len(history.trials)}"
     for old, trial in zip(trials, history.trials, strict=False):
-        if problem := _compare(old, frozen(where, trial, pruned)):
+        if problem := _compare(old, frozen(context, trial, pruned)):
             yield f"trial {trial.number}: {problem}"
 
 
 def _read(
-    where: TrackerContext,
+    context: TrackerContext,
 ) -> tuple[list[str] | None, object, TrialState, list[FrozenTrial]] | None:
     """Return names of the values, metric, state for pruned trials, and trials.
 
     None without a study.
     """
-    at = place(where.folder)
+    at = place(context.folder)
     if not exists(at):
         return None
     with closing(Storage(at, only_read=True)) as storage:
-        study = storage.find(where.name)
+        study = storage.find(context.name)
         if study is None:
             return None
         is_new = storage.attribute(study, PRUNED_AS) is not None

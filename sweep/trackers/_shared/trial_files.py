@@ -84,8 +84,8 @@ class FileTracker(trackers.Tracker):
     file: ClassVar[str]
     """Name of the files."""
 
-    def __init__(self, where: TrackerContext) -> None:
-        self._where = where
+    def __init__(self, context: TrackerContext) -> None:
+        self._context = context
         self._created: dict[int, tuple[Created, float]] = {}
         """Trial → the event that created it, and its time."""
         self._standing: dict[Seed, Standing] = {}
@@ -206,7 +206,7 @@ class FileTracker(trackers.Tracker):
         """Return the event before `k` that created a trial, and its time."""
         if trial not in self._created:
             for record in (
-                record for records in self._where.earlier_events(k) for record in records
+                record for records in self._context.earlier_events(k) for record in records
             ):
                 if isinstance(record.event, Created):
                     self._created[record.event.trial] = record.event, record.at
@@ -214,7 +214,7 @@ class FileTracker(trackers.Tracker):
 
     def _folder(self, seed: Seed) -> Path:
         """Return the folder of a seed."""
-        return self._where.folder.logs / f"trial-{replica_name(*seed)}"
+        return self._context.folder.logs / f"trial-{replica_name(*seed)}"
 
     # ---- comparing ------------------------------------------------------------------------------
 
@@ -226,7 +226,7 @@ class FileTracker(trackers.Tracker):
         """Return the differences between the files and the whole ledger."""
         due: dict[Seed, dict[int, tuple[Row, float]]] = {}
         last: dict[Seed, Reported | Closed] = {}
-        for records in self._where.earlier_events(math.inf):
+        for records in self._context.earlier_events(math.inf):
             for record in records:
                 match record.event:
                     case Created() as event:
@@ -244,7 +244,7 @@ class FileTracker(trackers.Tracker):
             for folder, seed in known.items()
             for problem in self._compare(folder, seed, due[seed], last.get(seed))
         ]
-        files = sorted(self._where.folder.logs.glob(f"trial-*/{self.file}"))
+        files = sorted(self._context.folder.logs.glob(f"trial-*/{self.file}"))
         strangers = [file for file in files if file.parent not in known]
         return found + [f"logs/{file.parent.name}: no such trial" for file in strangers]
 
@@ -298,7 +298,7 @@ class FileTracker(trackers.Tracker):
 
     def set_aside(self) -> None:
         """Delete the files."""
-        for file in self._where.folder.logs.glob(f"trial-*/{self.file}"):
+        for file in self._context.folder.logs.glob(f"trial-*/{self.file}"):
             with _opened(file.parent) as parent:
                 os.unlink(self.file, dir_fd=parent)
 
