@@ -66,20 +66,24 @@ def spread(points: Sequence[Costs]) -> list[int]:
     lower index is next, and copies of a point come after all different ones. Schmucker et al.,
     Multi-objective Asynchronous Successive Halving, 2021, call it an epsilon-net.
     """
+    import numpy as np  # not at the top: most commands need none
+
     firsts: dict[Costs, int] = {}
     for index, point in enumerate(points):
         firsts.setdefault(point, index)
-    indices, scaled = [*firsts.values()], _scaled([*firsts])
-    left, order, gaps = [*range(len(scaled))], list[int](), [math.inf] * len(scaled)
-    while left:
-        chosen = max(left, key=lambda one: (gaps[one], -one))
-        left.remove(chosen)
-        order.append(chosen)
-        for one in left:
-            gaps[one] = min(gaps[one], _squared_distance(scaled[one], scaled[chosen]))
-    chosen_first = {indices[one] for one in order}
-    copies = [index for index in range(len(points)) if index not in chosen_first]
-    return [*(indices[one] for one in order), *copies]
+    indices, columns = [*firsts.values()], np.array(_scaled([*firsts])).T
+    order, gaps = list[int](), np.full(len(indices), math.inf)
+    for _ in indices:
+        chosen = int(np.argmax(gaps))  # the first of equals
+        order.append(indices[chosen])
+        distances = np.zeros(len(indices))
+        for column in columns:  # elementwise, so that every machine gets the same bits
+            away = column - column[chosen]
+            distances += away * away
+        np.minimum(gaps, distances, out=gaps)
+        gaps[chosen] = -1.0
+    there = {*order}
+    return [*order, *(index for index in range(len(points)) if index not in there)]
 
 
 def _scaled(points: Sequence[Costs]) -> list[Costs]:
@@ -95,14 +99,6 @@ def _share(cost: float, low: float, high: float) -> float:
     """Return where a cost lies between the least and the greatest one, from 0 to 1."""
     width = high / 2 - low / 2  # halves, so that no range of floats is infinite
     return (cost / 2 - low / 2) / width if width else 0.0
-
-
-def _squared_distance(one: Costs, other: Costs) -> float:
-    """Return the squared distance of two points; additions alone, so that it is exact anywhere."""
-    total = 0.0
-    for a, b in zip(one, other, strict=True):
-        total += (a - b) * (a - b)
-    return total
 
 
 # ---- trials -------------------------------------------------------------------------------------
