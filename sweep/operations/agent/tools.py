@@ -32,6 +32,8 @@ AUTHOR = "an agent"
 PATIENCE_S = 20.0
 #: Newest decisions that `explain` returns, and rows of each of their tables.
 MOST_DECISIONS, MOST_ROWS = 30, 20
+#: Newest sweeps that `status` returns.
+MOST_SWEEPS = 50
 #: Maximum number of a reason's characters.
 LONGEST_WHY = 500
 _TRIAL = (
@@ -218,14 +220,16 @@ class Toolbox:
     def status(self, arguments: OfStatus) -> Data:
         """Tell how far a sweep is: state, counts, the best trial, the running ones, time left.
 
-        Without a name: all sweeps, the allowed specs, and what is left of trials and budget.
+        Without a name: the newest sweeps, the allowed specs, and what is left of trials and budget.
         """
         if arguments.name is None:
             sweeps, problems = lookup.read_all(self.allowed.root)
-            rows = [_pick(overview.overview(sweep, time.time()), _STATUS) for sweep in sweeps]
+            newest = sorted(sweeps, key=lambda sweep: sweep.created_at)[-MOST_SWEEPS:]
+            rows = [_pick(overview.overview(sweep, time.time()), _STATUS) for sweep in newest]
+            more = {"sweeps_in_all": len(sweeps)} if len(rows) < len(sweeps) else {}
+            unread = {"unreadable": problems[:MOST_SWEEPS]} if problems else {}
             specs = sorted(self.allowed.files)
-            unread = {"unreadable": problems} if problems else {}
-            return {"sweeps": rows, **unread, "specs": specs, **self._left_if_known()}
+            return {"sweeps": rows, **more, **unread, "specs": specs, **self._left_if_known()}
         folder = self.allowed.find(arguments.name)
         sweep = lookup.read(folder, curves=False)
         notes = progress.NewestNotes().read(folder, sweep.history)

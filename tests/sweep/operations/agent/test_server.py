@@ -21,7 +21,7 @@ from sweep.ledger import lease
 from sweep.ledger.folder import Folder
 from sweep.ledger.requests import Verb
 from sweep.operations import cleaning, control_client
-from sweep.operations.agent import running
+from sweep.operations.agent import running, tools
 from sweep.operations.agent.narrowing import Narrowing, narrowed
 from sweep.operations.agent.permission import Permission
 from sweep.operations.agent.tools import OfStatus, Tool
@@ -185,6 +185,22 @@ def test_a_killed_driver_leaves_the_right_to_start_another_sweep(root: Path) -> 
         kill(folder)
         assert agent("run", spec="demo")["trials"] == 3
         assert agent("status")["left"] == left(0)
+
+
+def test_a_root_with_many_sweeps_shows_the_newest(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tools, "MOST_SWEEPS", 2)
+    allowed = Permission.of([str(write_spec(root.parent))], root, 9, [], None)
+    status = tools.Toolbox(allowed).find("status")
+    for number, name in enumerate(("c", "b"), start=1):
+        sweeps.make(root, name=name, trackers=[])
+        found = status.call({})
+        assert (len(found["sweeps"]), "sweeps_in_all" in found) == (number, False)
+    sweeps.make(root, name="a", trackers=[])
+    found = status.call({})
+    assert [row["name"] for row in found["sweeps"]] == ["b", "a"]
+    assert found["sweeps_in_all"] == 3
 
 
 # ---- what a model may not do ------------------------------------------------------------------
