@@ -113,6 +113,20 @@ def test_a_goal_is_one_of_its_rungs_or_the_end(name: str) -> None:
     assert not scheduler.levels or {f.goal.at for f in plan.fresh} <= {*scheduler.levels, None}
 
 
+def test_with_several_objectives_a_sweep_ends_and_says_fronts_only_where_it_ranks_by_them(
+    name: str,
+) -> None:
+    def traded(at: CurvePoint) -> dict[str, Any]:
+        return {**curve(at), "cost": 1e6 * (at.trial % 4) - at.iteration}
+
+    result = simulate(spec(name, objectives={"cost": "min"}), traded, slots=2)
+    assert result.how == "finished"
+    assert result.history.searched_count == trials(name)
+    assert result.history.front()
+    whys = [str(d.what.get("why") or d.what.get("reason")) for d in result.decisions]
+    assert any("front" in why for why in whys) == build(name).ranks_by_fronts
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("slots", [1, 3])
 def test_a_sweep_ends_with_exactly_the_trials_that_were_wanted(name: str, slots: int) -> None:
