@@ -44,6 +44,8 @@ class ReportingCalls:
     """Returns whether the caller is a running training function."""
     number: Callable[[], int]
     """Returns the number of the trial in its sweep; 0 outside one."""
+    objectives: Callable[[], tuple[str, ...]]
+    """Returns the names of further objectives beside the metric."""
     ends: type[BaseException]
     """Raised by `report` if the trial is stopped there."""
 
@@ -107,7 +109,8 @@ def _run_objective(
     function: Callable[..., Any], ours: ReportingCalls, config: dict[str, Any]
 ) -> Any:
     """Run an objective of Optuna's."""
-    told = ours.number(), ours.report, ours.metric(), ours.ends
+    names = ours.metric(), *ours.objectives()
+    told = ours.number(), ours.report, names, ours.ends
     return objectives.run(function, config, *told)
 
 

@@ -31,7 +31,7 @@ import queue
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -50,7 +50,9 @@ from trainables.trainable import Trainable, TrialContext, gives_data
 STOP_TIMEOUT_S = 5.0
 
 #: A function of the settings; `trainables.forms` describes its possible forms.
-TrainingFunction = Callable[[Any], Mapping[str, Any] | float | Iterator[Any] | None]
+TrainingFunction = Callable[
+    [Any], Mapping[str, Any] | float | Sequence[float] | Iterator[Any] | None
+]
 
 
 @dataclass(frozen=True)
@@ -397,6 +399,7 @@ _OURS = forms.ReportingCalls(
     lambda: get_context().metric,
     lambda: hasattr(_here, "thread"),
     lambda: get_context().number,
+    lambda: get_context().objectives,
     _StopFunction,
 )
 

@@ -159,7 +159,8 @@ class Trial(dict[str, Any]):
         number: number of the trial in its sweep.
         name: name of the objective, for errors.
         report: ends an iteration with a result.
-        metric: name of the metric, which the value of a report gets.
+        names: name of the metric, which the value of a report gets, and of further objectives, in
+            the order of the values that the function returns.
         ends: type of the error by which `report` says that the trial ends there; an objective that
             asks `should_prune` is told by that instead.
     """
@@ -170,7 +171,7 @@ class Trial(dict[str, Any]):
         number: int,
         name: str,
         report: Callable[[dict[str, Any]], None],
-        metric: str,
+        names: Sequence[str],
         ends: type[BaseException] | tuple[()] = (),
     ) -> None:
         super().__init__(config)
@@ -180,7 +181,7 @@ class Trial(dict[str, Any]):
         self.system_attrs: dict[str, Any] = {}
         self._name = name
         self._report = report
-        self._metric = metric
+        self._names = tuple(names)
         self._ends = ends
         self._is_over = False
         self.has_reported = False
@@ -244,7 +245,7 @@ class Trial(dict[str, Any]):
 
     def report(self, value: float, step: int) -> None:
         """End an iteration with the metric's value and the objective's own step number."""
-        named = named_result(float(value), self._metric)
+        named = named_result(float(value), self._names[0])
         self.has_reported = True
         try:
             self._report({**named, "step": step, **self._numbers()})
@@ -276,14 +277,21 @@ class Trial(dict[str, Any]):
     def result(self, returned: Any) -> Any:
         """Return the objective's value as a result, with the user attributes that are numbers.
 
-        Raises TrainableError for several values, which have no names.
+        Raises TrainableError for several values without a name for each.
         """
         if isinstance(returned, tuple | list):
-            raise TrainableError(
-                f"{self._name} returned {len(returned)} values; return a dict with their names, "
-                f"and write those beside the metric in the spec, objectives: {{name: min or max}}"
-            )
-        named = named_result(returned, self._metric)
+            if len(returned) != len(self._names):
+                raise TrainableError(
+                    f"{self._name} returned {len(returned)} values, but the spec names "
+                    f"{', '.join(self._names)}; name those after the first in their order, "
+                    f"objectives: {{NAME: min or max}}"
+                )
+            returned = {
+                name: value
+                for one, name in zip(returned, self._names, strict=True)
+                for value in named_result(one, name).values()
+            }
+        named = named_result(returned, self._names[0])
         return {**named, **self._numbers()} if isinstance(named, dict) else named
 
 
@@ -311,7 +319,7 @@ def run(
     config: Mapping[str, Any],
     number: int,
     report: Callable[[dict[str, Any]], None],
-    metric: str,
+    names: Sequence[str],
     ends: type[BaseException],
 ) -> Any:
     """Run an objective and return its result.
@@ -320,7 +328,7 @@ def run(
     before the first one. See `Trial` for the arguments.
     """
     asks = "should_prune" in _names_in(innermost(function))
-    trial = Trial(config, number, name_of(function), report, metric, ends if asks else ())
+    trial = Trial(config, number, name_of(function), report, names, ends if asks else ())
     try:
         return trial.result(function(trial))
     except Exception as error:
@@ -444,7 +452,7 @@ class _Explorer(Trial):
     """A trial that answers each call with a value that was not tried yet, or a random one."""
 
     def __init__(self, config: Mapping[str, Any], name: str, found: Exploration) -> None:
-        super().__init__(config, 0, name, self._stop, "")
+        super().__init__(config, 0, name, self._stop, ("",))
         self._found = found
         self._stream = rng.generator(0, "explore", len(found.looks))
         self.asked: dict[str, Any] = {}

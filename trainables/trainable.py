@@ -100,6 +100,8 @@ class TrialContext:
     number: int = 0
     #: Number of this seed among the seeds of the trial, from 0.
     seed_index: int = 0
+    #: Names of the results beside the metric that the sweep optimises, too.
+    objectives: tuple[str, ...] = ()
 
 
 _Save = TypeVar("_Save", bound=Callable[..., Any])

@@ -88,6 +88,7 @@ class DriverContext:
             stop=Criteria.of(spec.stop),
             metric=spec.metric,
             looked_for=tuple(self.unsure),
+            objectives=tuple(self.spec.objectives),
             sign=self.history.objective.sign,
             policy=Retention.of(spec.checkpoint),
             slice_s=limits.slice_s,

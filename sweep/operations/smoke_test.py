@@ -145,6 +145,7 @@ def smoke_test(
             counters=tuple(dict.fromkeys((*COUNTERS, resolved.scheduler.time_attr))),
             named=frozenset({spec.metric, *spec.stop}),
             metric=(spec.metric, resolved.scheduler.time_attr),
+            objectives=tuple(spec.objectives),
             saves=saves,
             lanes=lanes or 1,
             seen=SmokeTest(None if saves else [_CANNOT_SAVE]),
@@ -268,6 +269,8 @@ class _Tryout:
     """Names of results in the spec."""
     metric: tuple[str, str]
     """The optimised metric and ``time_attr``."""
+    objectives: tuple[str, ...]
+    """The names of further objectives."""
     saves: bool
     """True if the trainable can save."""
     seen: SmokeTest
@@ -287,7 +290,9 @@ class _Tryout:
         self._announce("importing it")
         cls = plugins.find_trainable(self.trainable, self.paths)
         name, metric = "validate", self.metric[0]
-        context = TrialContext(self.seed, name, name, self.folder, metric=metric)
+        context = TrialContext(
+            self.seed, name, name, self.folder, metric=metric, objectives=self.objectives
+        )
         self._announce("setting it up")
         straight = self._make(cls, context)
         try:

@@ -256,6 +256,7 @@ class RealSlice(Stretch):
             other_kernel=spec.other_kernel,
             number=spec.trial,
             seed_index=spec.replica,
+            objectives=spec.objectives,
         )
 
     def look(self, trainable: Trainable) -> None:

@@ -2,8 +2,7 @@
 
 A sweep of W&B has `parameters` beside `method` or `program`; hyperparameters of rl-baselines3-zoo
 are a mapping of environments, each with `n_timesteps`, or one of algorithms to such mappings. They
-are not accepted as specs: `sweep init
---from FILE` converts them.
+are not accepted as specs: `sweep init --from FILE` converts them.
 """
 
 import re

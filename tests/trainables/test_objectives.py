@@ -120,11 +120,22 @@ def asks_the_study(trial: Any) -> float:
 
 @pytest.mark.parametrize(
     ("function", "said"),
-    [(several, "returned 2 values; return a dict"), (asks_the_study, "no 'study', as it sees no")],
+    [
+        (several, "returned 2 values, but the spec names loss; name"),
+        (asks_the_study, "no 'study', as it sees no"),
+    ],
 )
 def test_what_a_trial_cannot_do_is_told(function: Callable[[Any], Any], said: str) -> None:
     with pytest.raises((TrainableError, AttributeError), match=said):
         results(function, {})
+
+
+def test_several_values_are_named_in_the_order_of_the_spec() -> None:
+    context = TrialContext(metric="loss", objectives=("size",), number=3)
+    trained = wrap(several)({}, context)
+    result = trained.train()
+    assert (result["loss"], result["size"]) == (3, 1.0)
+    trained.stop()
 
 
 def with_checkpoints(trial: Any) -> None:

@@ -54,6 +54,10 @@ def two_ranges(trial):
 
 def nothing(trial):
     return 1.0
+
+def two(trial):
+    x = trial.suggest_float("x", 0, 1)
+    return x, 1 - x
 """
 SPEC = "name: study\ntrials: 8\ntrainable: study:{}\nmode: min\n{}"
 FOUND = {
@@ -182,6 +186,15 @@ def test_an_objective_of_a_script_is_run_and_run_again(desk: Path) -> None:
     assert done.returncode == 0, done.stderr
     names = re.escape(str(list(FOUND)))
     assert re.fullmatch(rf"3 {names}\n4 {names}\n", done.stdout)
+
+
+def test_several_values_are_the_metric_and_the_objectives(desk: Path) -> None:
+    text = SPEC.format("two", "objectives: {size: min}\ntrackers: []\n")
+    (desk / "study.yaml").write_text(text)
+    done = scripts.command(desk, "run", "study.yaml", "--jobs", "1", "--trials", "2")
+    assert done.returncode == 0, done.stderr
+    table = sweep.load("study", root=desk / "sweeps").results()
+    assert list(table["score"] + table["size"]) == pytest.approx([1.0, 1.0])
 
 
 def test_validate_shows_the_space(desk: Path) -> None:
