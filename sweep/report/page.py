@@ -137,8 +137,8 @@ def _learning(data: Data) -> Section | None:
 
 #: Explanation of the picture of a front's growth.
 _GROWTH = (
-    "The share of the box between the best values of the front and a corner a tenth of its range "
-    "beyond the worst ones that the front had below it after so much training of all trials."
+    "The share of a box that the front covered after so much training of all trials. The box "
+    "extends from the best values of the present front to a tenth of its range beyond the worst."
 )
 
 
