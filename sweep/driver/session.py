@@ -176,17 +176,21 @@ class _Session:
             self.view.say(f"warning: {said}")
         self.view.update(records)
 
-    def drain(self, how: str) -> tuple[str, ...]:
+    def drain(self, end: str) -> tuple[str, ...]:
         """Wait for trackers and callbacks to get the remaining events.
 
-        Return the trackers that miss some.
-
         Ctrl-C ends the wait; the next driver sends the rest.
+
+        Args:
+            end: end of the sweep in words, such as ``finished``.
+
+        Returns:
+            The trackers that lack some events.
         """
-        patience = PATIENCE_S if how == "finished" else SHORT_PATIENCE_S
+        patience = PATIENCE_S if end == "finished" else SHORT_PATIENCE_S
         if names := self.context.spec.trackers:
             what = "sweep" if self.context.history.final_evaluation is None else "final evaluation"
-            self.view.say(f"the {what} is {how}; the last results go to {' and '.join(names)}")
+            self.view.say(f"the {what} is {end}; the last results go to {' and '.join(names)}")
             self.view.update(())
         hurried = len(self.signals.received) > 1
         try:

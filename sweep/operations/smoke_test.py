@@ -148,9 +148,9 @@ def smoke_test(
             objectives=tuple(spec.objectives),
             saves=saves,
             lanes=lanes or 1,
-            seen=SmokeTest(None if saves else [_CANNOT_SAVE]),
+            findings=SmokeTest(None if saves else [_CANNOT_SAVE]),
         )
-        return _Supervisor(tryout, longest_s, clock).follow(show, every_s)
+        return _Supervisor(tryout, longest_s, clock).supervise(show, every_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +161,7 @@ class _Message:
     """The step that begins; empty at the end of the test."""
     untried: tuple[str, ...] = ()
     """The steps that are not finished yet."""
-    seen: SmokeTest = field(default_factory=lambda: SmokeTest(None))
+    findings: SmokeTest = field(default_factory=lambda: SmokeTest(None))
     """The results so far."""
     error: str = ""
     """The error that the trainable raised; empty if none."""
@@ -186,7 +186,7 @@ class _Supervisor:
         self.process.start()
         theirs.close()
 
-    def follow(self, show: Callable[[str], None], every_s: float) -> SmokeTest:
+    def supervise(self, show: Callable[[str], None], every_s: float) -> SmokeTest:
         """Return the results, at the end of the test or at the time limit."""
         said_at = self.began
         try:
@@ -197,7 +197,7 @@ class _Supervisor:
                     ended = CutShort(
                         self.longest_s, self.message.doing, since, self.message.untried
                     )
-                    return replace(self.message.seen, cut_short=ended)
+                    return replace(self.message.findings, cut_short=ended)
                 if now - said_at >= every_s:
                     said_at = now
                     show(self._in_words(now))
@@ -208,7 +208,7 @@ class _Supervisor:
             self.pipe.close()
         if self.message.error:
             raise UsageError(f"validate: {self.name} raised {self.message.error}")
-        return self.message.seen
+        return self.message.findings
 
     def _listen(self, seconds: float) -> None:
         """Wait for a message for at most `seconds`; UsageError if the process died."""
@@ -242,7 +242,7 @@ def _serve(pipe: "connection.Connection[Any, Any]", tryout: "_Tryout") -> None:
     os.dup2(2, 1)  # standard output is reserved for the command's answer
     try:
         tryout.run(pipe.send)
-        last = _Message(seen=tryout.seen)
+        last = _Message(findings=tryout.findings)
     except BaseException as error:  # noqa: BLE001 every error is reported to the user
         last = _Message(error=_describe_error(error))
     pipe.send(last)
@@ -273,7 +273,7 @@ class _Tryout:
     """The names of further objectives."""
     saves: bool
     """True if the trainable can save."""
-    seen: SmokeTest
+    findings: SmokeTest
     """The results so far."""
     lanes: int = 1
     """Number of trials that train together."""
@@ -301,12 +301,12 @@ class _Tryout:
                 return
             first = self._train_to_checkpoint(straight)
             if not straight.at_checkpoint or first.get("done") is True:
-                self.seen = replace(self.seen, differences=[_nothing_to_compare(straight)])
+                self.findings = replace(self.findings, differences=[_nothing_to_compare(straight)])
                 return
             self._announce("saving", _SAVING)
             path = straight.save()
             files = (path, *path.parent.glob("seg-*"))
-            self.seen = replace(self.seen, size=sum(file.stat().st_size for file in files))
+            self.findings = replace(self.findings, size=sum(file.stat().st_size for file in files))
             self.step = _ONE_MORE
             expected = self._train(straight)
         finally:
@@ -321,7 +321,7 @@ class _Tryout:
             differences = _differences(expected, found)
             if differences and restored.exactness.startswith("D"):
                 differences = [f"a trial is {restored.exactness}", *differences]
-            self.seen, self.step = replace(self.seen, differences=differences), _LATER
+            self.findings, self.step = replace(self.findings, differences=differences), _LATER
             self._look_later(restored, self._missing(first, found), found)
         finally:
             self._stop(restored)
@@ -344,7 +344,7 @@ class _Tryout:
         """Return the message for the beginning of step `doing`."""
         alone = WITHOUT_SAVING[1:] if self.step == _LATER else WITHOUT_SAVING
         return _Message(
-            doing=doing, untried=STEPS[self.step :] if self.saves else alone, seen=self.seen
+            doing=doing, untried=STEPS[self.step :] if self.saves else alone, findings=self.findings
         )
 
     def _announce(self, doing: str, step: int | None = None) -> None:
@@ -379,20 +379,21 @@ class _Tryout:
                 neighbour.train()
         result = flatten(trainable.train())
         self._measure(result, time.perf_counter() - began)
-        reached = max(self.seen.results, trainable.iteration)
-        keys = self.seen.keys | result.keys()
-        lack = _lack(self.seen.lack, result, *self.metric)
-        self.seen = replace(self.seen, keys=keys, results=reached, lack=lack)
+        reached = max(self.findings.results, trainable.iteration)
+        keys = self.findings.keys | result.keys()
+        lack = _lack(self.findings.lack, result, *self.metric)
+        self.findings = replace(self.findings, keys=keys, results=reached, lack=lack)
         return result
 
     def _measure(self, result: dict[str, Any], seconds: float) -> None:
         """Record the duration of an iteration and the increase of the counters."""
         if self.step <= _ONE_MORE:
             advance = _advance(self.last, result, self.counters)
-            self.seen, self.last = replace(self.seen, advance=advance, seconds=seconds), result
+            self.findings = replace(self.findings, advance=advance, seconds=seconds)
+            self.last = result
         elif self.step == _COMPARING:  # keep the slower of two equal iterations
-            slower = max(seconds, self.seen.seconds or 0.0)
-            self.seen = replace(self.seen, seconds=slower)
+            slower = max(seconds, self.findings.seconds or 0.0)
+            self.findings = replace(self.findings, seconds=slower)
 
     def _look_later(
         self, trainable: Trainable, missing: Iterable[str], last: Mapping[str, Any]

@@ -132,12 +132,12 @@ class _Slots:
     _running: dict[_Key, tuple[Opened, float, int]] = field(default_factory=dict)
     _queue: dict[_Key, Opened] = field(default_factory=dict)
 
-    def open(self, event: Opened, at: float) -> None:
+    def open(self, event: Opened, time: float) -> None:
         """Record that a slice was opened."""
         self._queue[event.trial, event.replica] = event
-        self._fill(at)
+        self._fill(time)
 
-    def close(self, key: _Key, at: float) -> None:
+    def close(self, key: _Key, time: float) -> None:
         """Record that a slice ended."""
         if key in self._queue and self._running:  # it started before one that was opened earlier
             other = max(self._running, key=lambda one: self._running[one][1])
@@ -146,23 +146,23 @@ class _Slots:
             self._queue = {other: event, **self._queue}
         if key in self._running:
             event, start, lane = self._running.pop(key)
-            self.done.append((event, start, at, lane))
-        self._fill(at)
+            self.done.append((event, start, time, lane))
+        self._fill(time)
 
-    def clear(self, at: float) -> None:
+    def clear(self, time: float) -> None:
         """Record that the driver ended, and all slices with it."""
         self._queue.clear()
         for key in list(self._running):
-            self.close(key, at)
+            self.close(key, time)
 
-    def _fill(self, at: float) -> None:
+    def _fill(self, time: float) -> None:
         """Start waiting slices in free slots."""
         while self._queue and (self.count is None or len(self._running) < self.count):
             key, event = next(iter(self._queue.items()))
             del self._queue[key]
             taken = {lane for _, _, lane in self._running.values()}
             lane = next(lane for lane in itertools.count() if lane not in taken)
-            self._running[key] = (event, at, lane)
+            self._running[key] = (event, time, lane)
 
 
 def lanes(found: Iterable[Bar]) -> int:

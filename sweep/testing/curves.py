@@ -39,14 +39,14 @@ def as_curve(given: Curve | Table) -> Curve:
     if callable(given):
         return given
 
-    def read(at: CurvePoint) -> Mapping[str, Any]:
-        row = given[at.trial] if at.trial < len(given) else ()
-        if at.iteration > len(row):
+    def read(point: CurvePoint) -> Mapping[str, Any]:
+        row = given[point.trial] if point.trial < len(given) else ()
+        if point.iteration > len(row):
             raise UsageError(
-                f"the table of curves has no iteration {at.iteration} of trial {at.trial}; it has "
-                f"{len(given)} trials, and {len(row)} iterations of this one"
+                f"the table of curves has no iteration {point.iteration} of trial {point.trial}; "
+                f"it has {len(given)} trials, and {len(row)} iterations of this one"
             )
-        return {"done": at.iteration == len(row), **row[at.iteration - 1]}
+        return {"done": point.iteration == len(row), **row[point.iteration - 1]}
 
     return read
 

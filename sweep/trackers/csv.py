@@ -32,7 +32,9 @@ class Tracker(FileTracker):
                 break
         return standing
 
-    def head(self, columns: Sequence[str], created: Created, at: float, replica: int) -> bytes:
+    def head(
+        self, columns: Sequence[str], created: Created, created_at: float, replica: int
+    ) -> bytes:
         """Return the line with the names of the columns."""
         return _line(columns)
 
@@ -40,7 +42,7 @@ class Tracker(FileTracker):
         """Return a column for each result."""
         return map(_plain, identified(row))
 
-    def encode(self, row: Row, columns: Sequence[str], at: float, place: int) -> bytes:
+    def encode(self, row: Row, columns: Sequence[str], ended_at: float, place: int) -> bytes:
         """Return a line with a cell for each column."""
         result = {_plain(name): value for name, value in identified(row).items()}
         return _line([result.get(name, "") for name in columns])

@@ -32,10 +32,12 @@ class Tracker(FileTracker):
                 break
         return standing
 
-    def head(self, columns: Sequence[str], created: Created, at: float, replica: int) -> bytes:
+    def head(
+        self, columns: Sequence[str], created: Created, created_at: float, replica: int
+    ) -> bytes:
         """Return no bytes: every line names its values."""
         return b""
 
-    def encode(self, row: Row, columns: Sequence[str], at: float, place: int) -> bytes:
+    def encode(self, row: Row, columns: Sequence[str], ended_at: float, place: int) -> bytes:
         """Return a result as one line."""
         return json.dumps(identified(row)).encode() + b"\n"

@@ -42,19 +42,23 @@ class Tracker(FileTracker):
                 break
         return standing if heads == 2 else Standing()
 
-    def head(self, columns: Sequence[str], created: Created, at: float, replica: int) -> bytes:
+    def head(
+        self, columns: Sequence[str], created: Created, created_at: float, replica: int
+    ) -> bytes:
         """Return the version of the format, and the trial's searched settings."""
-        version = _record(double(1, at) + text(3, VERSION))
-        return version + _record(double(1, at) + message(5, _settings(created.searched, at)))
+        version = _record(double(1, created_at) + text(3, VERSION))
+        return version + _record(
+            double(1, created_at) + message(5, _settings(created.searched, created_at))
+        )
 
-    def encode(self, row: Row, columns: Sequence[str], at: float, place: int) -> bytes:
+    def encode(self, row: Row, columns: Sequence[str], ended_at: float, place: int) -> bytes:
         """Return a result as one record: all its numbers at one step."""
         steps = number(row.metrics.get("timesteps_total"))
         step = int(steps) if steps is not None and 0 <= steps < 2**63 else row.iteration
         values = b"".join(
             message(1, text(1, name) + single(2, value)) for name, value in curves(row).items()
         )
-        return _record(double(1, made_at(row, at)) + varint(2, step) + message(5, values))
+        return _record(double(1, made_at(row, ended_at)) + varint(2, step) + message(5, values))
 
 
 def _iteration(data: bytes, place: int) -> int:

@@ -52,27 +52,29 @@ class Tracker(FileTracker):
                 break
         return standing
 
-    def head(self, columns: Sequence[str], created: Created, at: float, replica: int) -> bytes:
+    def head(
+        self, columns: Sequence[str], created: Created, created_at: float, replica: int
+    ) -> bytes:
         """Return the run's record: its name, project and group, and all settings of the trial."""
         name = replica_name(created.trial, replica)
         config = b"".join(_item(key, value) for key, value in created.config.items())
-        whole = int(at)
+        whole = int(created_at)
         run = [
             text(1, f"{self._context.sweep_id}-{name}"),
             text(3, self._context.name),
             message(4, config),
             text(6, f"trial-{created.trial}"),
             text(8, f"trial-{name}"),
-            message(17, varint(1, whole) + varint(2, int((at - whole) * 1e9))),
+            message(17, varint(1, whole) + varint(2, int((created_at - whole) * 1e9))),
         ]
         return _HEAD + _record(message(RUN, b"".join(run)), len(_HEAD))
 
-    def encode(self, row: Row, columns: Sequence[str], at: float, place: int) -> bytes:
+    def encode(self, row: Row, columns: Sequence[str], ended_at: float, place: int) -> bytes:
         """Return a result as two records: the newest value of each result, and the row itself."""
         values: Mapping[str, Any] = {
             **{name: _whole(value) for name, value in curves(row).items()},
             "_step": row.iteration,
-            "_timestamp": made_at(row, at),
+            "_timestamp": made_at(row, ended_at),
         }
         items = b"".join(_item(name, value) for name, value in values.items())
         step = message(2, varint(1, row.iteration))

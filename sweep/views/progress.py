@@ -288,17 +288,17 @@ class _Lengths:
         self._area = [*itertools.accumulate(reversed(areas))][::-1]
         """Area under the survival curve from each step to the end."""
 
-    def beyond(self, at: float) -> float:
-        """Return by how much a trial of length `at` is expected to grow."""
-        if at >= 1.0:
+    def beyond(self, reached: float) -> float:
+        """Return by how much a trial that has `reached` a length is expected to grow."""
+        if reached >= 1.0:
             return 0.0
-        known = len(self._ended) - bisect_left(self._ended, at)
-        expected = self._prior * (1.0 - at)
-        step = max(0, bisect_right(self._steps, at, key=lambda step: step[0]) - 1)
+        known = len(self._ended) - bisect_left(self._ended, reached)
+        expected = self._prior * (1.0 - reached)
+        step = max(0, bisect_right(self._steps, reached, key=lambda step: step[0]) - 1)
         length, survival = self._steps[step]
         if survival <= 0:
             return expected
-        found = self._area[step] / survival - (at - length)
+        found = self._area[step] / survival - (reached - length)
         return (known * max(0.0, found) + self._weight * expected) / (known + self._weight)
 
 

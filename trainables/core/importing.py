@@ -153,19 +153,19 @@ def load_module(place: str, path: str) -> ModuleType:
         raise ConfigError(place, path, "a module that can be imported", str(error)) from error
 
 
-def load(place: str, path: str, what: str) -> Callable[..., Any]:
+def load(place: str, path: str, description: str) -> Callable[..., Any]:
     """Return the callable that the setting `place` names by its path.
 
     Args:
         place: dotted path of the setting.
         path: ``package.module:Name``.
-        what: description of the callable, for the error message.
+        description: description of the callable, for the error message.
 
     Raises:
         ConfigError: the path leads to no callable.
     """
     module = load_module(place, path)
-    allowed = f"{what} in {module.__name__}"
+    allowed = f"{description} in {module.__name__}"
     try:
         found = import_object(path)
     except NotImportable as error:

@@ -63,10 +63,10 @@ def is_shown() -> bool:
     return logging.getLogger(PACKAGE).hasHandlers()
 
 
-def show(who: str) -> None:
-    """Write the package's log records to standard error, prefixed with the process name `who`."""
+def show(process: str) -> None:
+    """Write the package's log records to standard error, prefixed with the name of the process."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter(f"%(levelname)s {who}: %(message)s"))
+    handler.setFormatter(logging.Formatter(f"%(levelname)s {process}: %(message)s"))
     logging.getLogger(PACKAGE).addHandler(handler)
 
 

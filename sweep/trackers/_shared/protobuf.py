@@ -28,10 +28,10 @@ def varint(field: int, value: int) -> bytes:
     return tag(field, _VARINT) + _plain(value)
 
 
-def read_varint(data: bytes, at: int) -> int:
+def read_varint(data: bytes, offset: int) -> int:
     """Return the varint that begins at a byte, or -1 if there is none."""
     value = 0
-    for place, byte in enumerate(data[at : at + 10]):
+    for place, byte in enumerate(data[offset : offset + 10]):
         value |= (byte & 127) << 7 * place
         if byte < 128:
             return value

@@ -97,12 +97,14 @@ class FileTracker(trackers.Tracker):
         """Return the rows of a file."""
 
     @abstractmethod
-    def head(self, columns: Sequence[str], created: Created, at: float, replica: int) -> bytes:
-        """Return the bytes before the first row of a trial that was created at `at`."""
+    def head(
+        self, columns: Sequence[str], created: Created, created_at: float, replica: int
+    ) -> bytes:
+        """Return the bytes before the first row of a trial that was created at `created_at`."""
 
     @abstractmethod
-    def encode(self, row: Row, columns: Sequence[str], at: float, place: int) -> bytes:
-        """Return the bytes of a row, whose slice ended at `at`, for byte `place` of the file."""
+    def encode(self, row: Row, columns: Sequence[str], ended_at: float, place: int) -> bytes:
+        """Return the bytes of a row from a slice that ended at `ended_at`, for byte `place`."""
 
     def tail(self, event: Reported | Closed, place: int) -> bytes:
         """Return the bytes after the last row until further rows follow; none by default."""
@@ -313,10 +315,10 @@ def curves(row: Row) -> dict[str, float]:
     }
 
 
-def made_at(row: Row, at: float) -> float:
-    """Return the time of a result: its timestamp if before its slice's end `at`, else `at`."""
+def made_at(row: Row, ended_at: float) -> float:
+    """Return the time of a result: its timestamp if that is before `ended_at`, else `ended_at`."""
     said = number(row.metrics.get("timestamp"))
-    return said if said is not None and 0 < said <= at else at
+    return said if said is not None and 0 < said <= ended_at else ended_at
 
 
 def identified(row: Row) -> dict[str, Scalar]:
