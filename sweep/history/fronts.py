@@ -110,7 +110,7 @@ class Compared(NamedTuple):
     by_metric: tuple[bool, float, int]
     """Key of the trial's rank in the metric; ends with its number."""
     costs: Costs | None
-    """Costs in all objectives, the metric's first; None if one is missing."""
+    """Costs in all objectives, the metric's first; None if one is missing or not finite."""
     violation: float
     """Sum of its violations of constraints; 0 if it violates none."""
 
@@ -123,7 +123,7 @@ class Compared(NamedTuple):
 def compare(trial: Trial, level: float = math.inf) -> Compared:
     """Return the numbers by which a trial is compared at a level; by default at its present end."""
     values, objective = trial.values_at(level), trial.objective
-    found = [value for value in values if value is not None and not math.isnan(value)]
+    found = [value for value in values if value is not None and math.isfinite(value)]
     complete = len(found) == len(values)
     costs = tuple(-sign * value for sign, value in zip(objective.signs, found, strict=False))
     violation = sum(excess for excess in trial.violations_at(level) if excess > 0)

@@ -102,8 +102,8 @@ def front(trials: Iterable[Trial], objective: Objective, places: Places) -> list
 
 
 def is_complete(trial: Trial) -> bool:
-    """Return whether a trial has a score in every objective."""
-    return all(value is not None and not math.isnan(value) for value in values(trial))
+    """Return whether a trial has a finite score in every objective."""
+    return all(value is not None and math.isfinite(value) for value in values(trial))
 
 
 def levels(trials: Sequence[Trial], objective: Objective) -> list[int]:

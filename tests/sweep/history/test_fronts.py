@@ -167,6 +167,15 @@ def test_an_objective_that_has_diverged_is_missing() -> None:
     assert diverged.values_at(2.0) == (1.0, 1.0)
 
 
+@pytest.mark.parametrize("value", [math.inf, -math.inf])
+def test_a_bound_that_overflows_is_on_no_front(
+    value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = trial(0, (1.0, 1.0, 1.0))
+    monkeypatch.setattr(Trial, "values_at", lambda *_: (1.0, value))
+    assert arranged([made]) == [(0, None)]
+
+
 def test_equals_of_a_place_are_all_trials_with_its_numbers() -> None:
     compared = [
         Compared((False, 0.0, number), costs, 0.0)
