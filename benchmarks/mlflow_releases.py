@@ -1,11 +1,11 @@
-"""Tests the MLflow store with several releases of MLflow, each in an environment of its own.
+"""Test the MLflow store with several releases of MLflow, each in an environment of its own.
 
     python -m benchmarks.mlflow_releases [RELEASE …] [--folder DIR] [--python PATH …]
 
-RELEASE is an exact version or `newest`, the newest that pip can install. An environment stays in
-DIR, so a second run only tests; it takes about 1.5 GB. `--python` names an interpreter with MLflow,
-the packages of sweep and pytest that is there already. While it works, the output is that of pip
-and pytest; a table follows. The exit code is 1 if a release failed.
+RELEASE is an exact version or `newest`, the newest that pip can install. An environment
+remains in DIR, so a second run only tests; it takes about 1.5 GB. `--python` names an existing
+interpreter with MLflow, the packages of sweep and pytest. The output is that of pip and pytest,
+followed by a table. The exit code is 1 if a release failed.
 """
 
 import argparse
@@ -23,7 +23,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 #: The release before the pinned one, the earliest and the pinned one, and the newest.
 RELEASES = ("3.16.1", "3.17.0", "3.17.2", "newest")
 NEWEST = "newest"
-#: What the store promises: rows, the page, attachments, repetition after faults.
+#: Tests of the store: rows, the page, attachments, repetition after faults.
 TESTS = (
     "tests/contracts/test_trackers.py",
     "tests/sweep/driver/test_sync.py",
@@ -34,10 +34,10 @@ TESTS = (
     "tests/sweep/trackers/test_tracked_media.py",
     "tests/sweep/trackers/test_tracked_replicas.py",
 )
-#: What these tests import beside the packages of sweep.
+#: Packages that these tests import besides those of sweep.
 FOR_TESTS = ("hypothesis", "pytest", "pytest-timeout")
-#: Script that prints the release and the revision of the tables that it makes.
-WHICH = """
+#: Script that prints the release and the revision of its tables.
+PRINT_RELEASE = """
 import sqlite3
 from importlib import metadata
 from tests.support.mlflow_tables import migrated
@@ -48,12 +48,12 @@ print(metadata.version("mlflow"), *database.execute("SELECT * FROM alembic_versi
 
 
 class Outcome(NamedTuple):
-    """The tests of one release."""
+    """Result of the tests of one release."""
 
     release: str
     revision: str
     summary: str
-    """Last line of pytest: how many tests passed, failed and were skipped."""
+    """Last line of pytest: the numbers of tests that passed, failed and were skipped."""
     passed: bool
 
 
@@ -63,27 +63,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("releases", nargs="*", metavar="RELEASE", help=f"default: {RELEASES}")
     parser.add_argument("--folder", type=Path, default=REPOSITORY / "build" / "mlflow-releases")
     parser.add_argument("--python", type=Path, nargs="+", default=[], metavar="PATH")
-    parser.add_argument("--tests", nargs="+", default=TESTS, help="other tests than all of them")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="tests instead of all of them")
     given = parser.parse_args(arguments)
     releases = given.releases or ([] if given.python else RELEASES)
     pythons = [*given.python, *(install(given.folder, release) for release in releases)]
     outcomes: dict[str, Outcome] = {}
     for number, python in enumerate(pythons, 1):
-        release, revision = which(python)
+        release, revision = read_release(python)
         say(f"{number} of {len(pythons)}: MLflow {release}, tables {revision}")
         if release in outcomes:
-            say("it was tested above")
+            say("this release was tested above")
         else:
-            outcomes[release] = tested(python, release, revision, given.tests)
+            outcomes[release] = run_tests(python, release, revision, given.tests)
     say(table(list(outcomes.values())))
     return 0 if all(outcome.passed for outcome in outcomes.values()) else 1
 
 
 def requirements(project: Mapping[str, object], lock: Sequence[str], release: str) -> list[str]:
-    """Return what pip installs for a release of MLflow: the packages of sweep, as they are locked.
+    """Return the requirements of a release of MLflow: the locked packages of sweep, and MLflow.
 
-    Packages of MLflow's own are not locked, nor is torch asked for in a range: an exact version has
-    a build for the CPU.
+    Packages that only MLflow needs are not locked. The version of torch is exact, because exact
+    versions have a build for the CPU.
     """
     locked = {line.partition("==")[0].lower(): line for line in lock}
     names = [re.split(r"[\s<>=\[;]", str(one))[0] for one in _listed(project["dependencies"])]
@@ -96,7 +96,7 @@ def _listed(value: object) -> list[object]:
 
 
 def install(folder: Path, release: str) -> Path:
-    """Return the interpreter of a release's environment, which is made if it is not there."""
+    """Return the interpreter of a release's environment; create the environment if necessary."""
     place = folder / release
     python, ready = place / "bin" / "python", place / ".ready"
     if not ready.exists():
@@ -112,18 +112,18 @@ def install(folder: Path, release: str) -> Path:
     return python
 
 
-def which(python: Path) -> tuple[str, str]:
+def read_release(python: Path) -> tuple[str, str]:
     """Return the release of MLflow in an environment, and the revision of its tables."""
-    command = [str(python), "-W", "ignore", "-c", WHICH]
-    told = subprocess.run(  # noqa: S603 ours
+    command = [str(python), "-W", "ignore", "-c", PRINT_RELEASE]
+    process = subprocess.run(  # noqa: S603 ours
         command, env=_environment(), cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=True
     )
-    release, revision = told.stdout.split()
+    release, revision = process.stdout.split()
     return release, revision
 
 
-def tested(python: Path, release: str, revision: str, tests: Sequence[str]) -> Outcome:
-    """Run the tests, showing their output as it comes, and return how they ended."""
+def run_tests(python: Path, release: str, revision: str, tests: Sequence[str]) -> Outcome:
+    """Run the tests and show their output; return the result."""
     command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
     began, last = time.monotonic(), ""
     with subprocess.Popen(  # noqa: S603 ours
