@@ -34,7 +34,7 @@ COMMANDS = (
     ("status demo", 0, "9 of 9 trials"),
     ("results demo", 0, "demo: loss, best on a new seed first"),
     ("results demo --csv", 0, "settings/lr"),
-    ("best demo", 0, "# trial 5 of demo"),
+    ("best demo", 0, "# trial 1 of demo"),
     ("show demo 5", 0, "trial 5 of demo"),
     ("explain demo 5", 0, "promoted"),
     ("curves demo", 0, "loss"),
