@@ -27,8 +27,8 @@ from trainables.errors import shorten
 
 #: Folder in the root for the logs of drivers that a server started, and its lock.
 PLACE = ".agent"
-#: Seconds for which a driver may take to end after its sweep has ended.
-END_S, POLL_S = 20.0, 0.1
+#: Seconds to wait for another server that starts a sweep.
+START_S, POLL_S = 20.0, 0.1
 #: Parts of a budget of which all sweeps together have one; the others hold for each sweep.
 SHARED = ("time_s", "cpu_hours", "timesteps")
 
@@ -186,8 +186,8 @@ class Permission:
     def claim(self) -> Iterator[int]:
         """Hold the right to start a sweep, so that only one runs at a time.
 
-        Yields the descriptor of the locked file. The right lasts until each process that has
-        inherited the descriptor has ended.
+        Yields the descriptor of the locked file. The right lasts until one process that has
+        inherited the descriptor unlocks it, or each has ended.
 
         Raises:
             UsageError: a sweep of this root runs or is being started, or the file is a link.
@@ -200,7 +200,7 @@ class Permission:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(place / "lock", flags, 0o600)
         try:
-            until = time.monotonic() + END_S
+            until = time.monotonic() + START_S
             while not _locks(descriptor):
                 driven = self.left().driven
                 if driven or time.monotonic() > until:

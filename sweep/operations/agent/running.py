@@ -4,6 +4,7 @@ A sweep's process is the leader of its own session, so it outlives the server an
 that. The server itself loads no trainable.
 """
 
+import fcntl
 import json
 import os
 import re
@@ -48,7 +49,8 @@ def begin(
         changes: settings that replace those of the file.
         jobs: trials at once, or None.
         log: file for the output of the driver.
-        claim: descriptor that the process inherits.
+        claim: descriptor of a locked file that the process inherits, and that is unlocked when the
+            sweep is driven or has ended: a driver may take minutes to send its last results.
 
     Raises:
         UsageError: the command refused the sweep; the message is its own. Or the log is a link.
@@ -79,6 +81,7 @@ def begin(
         if not folder.by_a_model.exists():
             log.unlink()
         raise UsageError(said)
+    fcntl.flock(claim, fcntl.LOCK_UN)
     return process
 
 

@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -201,6 +202,27 @@ def test_a_root_with_many_sweeps_shows_the_newest(
     found = status.call({})
     assert [row["name"] for row in found["sweeps"]] == ["b", "a"]
     assert found["sweeps_in_all"] == 3
+
+
+@pytest.mark.slow
+def test_a_driver_that_still_sends_results_delays_no_other_sweep(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("SWEEP_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        spec = write_spec(root.parent, trackers=["mlflow"], trials=1)
+        box = tools.Toolbox(Permission.of([str(spec)], root, 2, [], 1))
+        run = box.find("run")
+        try:
+            run.call({"spec": "demo"})
+            (driver,) = box._started
+            wait_until(lambda: sweeps.history(Folder(root, "demo")).ended == "finished")
+            assert run.call({"spec": "demo"})["name"] == "demo-2"
+            assert driver.poll() is None
+        finally:
+            for one in box._started:
+                one.kill()
+                one.wait()
 
 
 # ---- what a model may not do ------------------------------------------------------------------
