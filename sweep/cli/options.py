@@ -3,6 +3,7 @@
 Large modules are imported inside the commands, so that ``--help`` is quick.
 """
 
+import atexit
 import contextlib
 import csv
 import io
@@ -230,8 +231,8 @@ def open_answer(
     """Yield the function ``answer(data, renderer)``, which prints JSON, CSV or the renderer's text.
 
     With JSON, all other output goes to standard error until the answer is printed, also that of
-    child processes and of libraries in C. If a renderer returns a string, its lines are not
-    wrapped.
+    child processes and of libraries in C, and so does what is printed at the exit. If a renderer
+    returns a string, its lines are not wrapped.
 
     Args:
         as_json: True to print data as JSON.
@@ -259,6 +260,7 @@ def open_answer(
                 written = "\n".join(map(printable, written.split("\n")))
             terminal.file.write(written.rstrip("\n") + "\n")
             terminal.file.flush()
+            atexit.register(_divert_output)  # this runs before what a trainable has registered
         else:
             shown = renderer(data)
             terminal.show(unwrapped(shown) if isinstance(shown, str) else shown)
@@ -285,6 +287,13 @@ def _redirect_descriptor(out: TextIO) -> Iterator[None]:
             out.flush()
         os.dup2(kept, 1)
         os.close(kept)
+
+
+def _divert_output() -> None:
+    """Send whatever else this process prints to standard error."""
+    with contextlib.suppress(OSError, ValueError):  # one of them is closed
+        sys.stdout.flush()
+        os.dup2(2, 1)
 
 
 def json_text(data: Any) -> str:

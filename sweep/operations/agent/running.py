@@ -108,8 +108,7 @@ def validate(
         raise UsageError(f"validate: it took longer than {VALIDATE_S:g} seconds") from None
     if ended.returncode:
         raise UsageError(_refusals(ended.stderr))
-    found: dict[str, Any]
-    found, _ = json.JSONDecoder().raw_decode(ended.stdout)  # libraries may print at the exit
+    found: dict[str, Any] = json.loads(ended.stdout)
     return found
 
 

@@ -147,6 +147,20 @@ def test_what_the_command_line_changes_is_used_and_kept_with_the_spec(
     ]
 
 
+def test_what_a_trainable_prints_at_the_exit_is_not_in_the_json(tmp_path: Path) -> None:
+    (tmp_path / "noisy.py").write_text(
+        "import atexit, os\n"
+        "from tests.support.quadratic import Quadratic as Noisy\n"
+        "print('hello')\n"
+        "atexit.register(print, 'goodbye')\n"
+        "atexit.register(os.write, 1, b'farewell ')\n"
+    )
+    spec = write_spec(tmp_path, trainable="noisy:Noisy")
+    out, err = start("validate", spec, "--json", cwd=tmp_path).communicate()
+    assert json.loads(out)["metric"] == "loss"
+    assert err.endswith("farewell goodbye\n")
+
+
 def test_every_table_is_one_json_document_with_json(here: Here, spec: Path) -> None:
     code, out, err = here("run", spec, "--pool", "inline", "--json")
     ended = json.loads(out)

@@ -425,19 +425,6 @@ def test_every_text_of_a_space_reaches_the_command_as_it_is(root: Path) -> None:
     assert [read.space.role("kind").nth(index) for index in range(len(texts))] == texts
 
 
-@pytest.mark.slow
-def test_a_trainable_that_prints_at_the_exit_is_validated(root: Path) -> None:
-    module = root.parent / "noisy.py"
-    module.write_text(
-        "import atexit\n"
-        "from tests.support.quadratic import Quadratic as Noisy\n"
-        "print('hello')\n"
-        "atexit.register(print, 'goodbye')\n"
-    )
-    spec = write_spec(root.parent, trainable="noisy:Noisy")
-    assert running.validate(spec, [], None, root)["metric"] == "loss"
-
-
 def test_more_values_than_a_command_takes_are_refused_in_one_line(root: Path) -> None:
     among = Narrowing(among=tuple(0.1 + number / 123_456 for number in range(9000)))
     spec = write_spec(root.parent)
