@@ -18,11 +18,16 @@ empirical Bayes (Efron and Morris, Stein's Estimation Rule and Its Competitors, 
 4. A score of n seeds is shrunk towards the mean by the ratio of its noise (seeds and evaluations
    over n) to the variance between settings. Settings with several seeds have a noise of their own,
    and as a group a mean and a variance of their own, by a few rounds of EM.
+5. A best score that several trials share exactly is a ceiling, and no setting is expected to score
+   more: what an expectation has above it counts as the ceiling. Without this, a trial that ended
+   early at 490 of 500 points would be expected to reach 520, and be preferred to one with six seeds
+   at 500.
 
 The error is the standard deviation of all that is unknown: the setting's effect, the mean that
 scores are shrunk towards, the regressions, the share, and training that no trial has had yet.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -53,6 +58,10 @@ STEEPEST, FURTHEST = 10.0, 1e6
 ALL, ROUNDS = 1.5, 10
 #: Variance of a training of which nothing was seen, relative to the variance of scores.
 UNSEEN = 0.5
+#: Number of trials that share the best score, from which it is a ceiling.
+TIES = 3
+#: Distance from the ceiling beyond which it changes nothing, in standard deviations.
+FARTHEST = 8.0
 _TINY = 1e-300
 
 
@@ -130,7 +139,29 @@ def estimate(scores: Scores, unseen: float) -> Estimates:
     value, spread = _transfer_to_end(levels, share, shrunk.value, spread, last)
     whole = float(levels.variance[-1])
     error = np.sqrt(spread + whole * UNSEEN * unseen)
-    return Estimates(value, error, noise, float(np.sqrt(whole)), share, evaluations)
+    limited = _limit(value, error, scores)
+    return Estimates(limited, error, noise, float(np.sqrt(whole)), share, evaluations)
+
+
+def _limit(value: Floats, error: Floats, scores: Scores) -> Floats:
+    """Return the means of normal variables of which what exceeds the ceiling counts as the ceiling.
+
+    Args:
+        value: their means, (trials,).
+        error: their standard deviations, (trials,).
+        scores: scores of all trials. The best one is a ceiling if `TIES` trials share it, and not
+            all of them: where all have the same score, it may as well be the least possible one.
+    """
+    best = np.nan_to_num(scores.at, nan=-np.inf).max(axis=1)
+    ceiling = float(best.max())
+    if int((best == ceiling).sum()) < TIES or float(np.nanmin(scores.at)) == ceiling:
+        return value
+    scale = np.maximum(error, _TINY)
+    room = np.clip((ceiling - value) / scale, -FARTHEST, FARTHEST)
+    below = np.array([math.erfc(-one / math.sqrt(2)) / 2 for one in room.tolist()])
+    density = np.exp(-(room**2) / 2) / math.sqrt(2 * math.pi)
+    limited = ceiling - scale * (room * below + density)
+    return np.where(room < FARTHEST, np.minimum(limited, value), value)
 
 
 def _at_last_level(of_levels: Floats, last: Whole) -> Floats:

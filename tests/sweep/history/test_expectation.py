@@ -101,6 +101,40 @@ def test_settings_that_hold_up_on_several_seeds_win_over_one_lucky_score() -> No
     assert expected.value < 480 < (lucky.score or 0)
 
 
+def at_a_ceiling(tops: Sequence[float], mode: Mode) -> list[Trial]:
+    """Return trials with six seeds each at one of `tops`, and a better one that ended early.
+
+    Scores grow by 60 from the first rung to the end.
+    """
+    sign, wanted = (1.0 if mode == "max" else -1.0), objective(mode)
+    poor = [
+        trial(n, {9.0: [sign * 10.0 * n], math.inf: [sign * (10.0 * n + 60)]}, wanted)
+        for n in range(12)
+    ]
+    whole = [
+        trial(12 + n, {9.0: [sign * (top - 60)], math.inf: [sign * top] * 6}, wanted)
+        for n, top in enumerate(tops)
+    ]
+    return [*poor, *whole, trial(12 + len(tops), {9.0: [sign * 490.0]}, wanted)]
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_no_setting_is_expected_to_exceed_a_ceiling(mode: Mode) -> None:
+    """The best score of three trials is a ceiling; three different scores near it are none."""
+    at_ceiling, below = at_a_ceiling([500.0] * 3, mode), at_a_ceiling([500.0, 499.0, 498.0], mode)
+    for trials, is_limited in ((at_ceiling, True), (below, False)):
+        past = history(trials)
+        early = past.expected(trials[-1])
+        assert early is not None
+        assert (abs(early.value) < 500) is is_limited
+        assert (past.best is trials[12]) is is_limited
+
+
+def test_where_all_trials_score_the_same_that_is_no_ceiling() -> None:
+    trials = [trial(n, {math.inf: [-200.0]}, objective()) for n in range(6)]
+    assert [found.value for found in expectations(trials)] == [-200.0] * 6
+
+
 @pytest.mark.parametrize("mode", ["max", "min"])
 def test_the_best_of_many_scores_claims_less_than_it_scored(mode: Mode) -> None:
     wanted = objective(mode)
