@@ -118,20 +118,22 @@ def test_looking_changes_no_file(folder: Folder) -> None:
 def test_a_lost_checkpoint_is_named_and_a_resume_falls_back_after_its_repair(
     folder: Folder, how: str
 ) -> None:
-    path = newest(folder, 0)
+    trials = sweeps.history(folder).trials
+    number = next(one.number for one in trials if len(one.replicas[0].checkpoints) > 1)
+    path = newest(folder, number)
     if how == "flipped":
         flip(path, path.stat().st_size // 2)
     elif how == "cut":
         path.write_bytes(path.read_bytes()[:-1])
     else:
         path.unlink()
-    place = f"trials/0/{path.name}"
+    place = f"trials/{number}/{path.name}"
     assert told(verify(folder)) == [("checkpoints", place, Remedy.DROP)]
     mended = repair(folder)
     assert told(mended.left) == []
-    assert "trial 0: 1 lost checkpoints were dropped" in mended.done[0]
+    assert f"trial {number}: 1 lost checkpoints were dropped" in mended.done[0]
     assert not path.exists()
-    assert newest(folder, 0).exists()
+    assert newest(folder, number).exists()
     assert sweeps.run(folder, trials=6) == "finished"
     sync.send(folder, print, PATIENCE_S)
     assert told(verify(folder)) == []
