@@ -534,16 +534,21 @@ def never_saves(function: TrainingFunction) -> bool:
     function that reports in other ways (a second name for `report`, ``**more``) may save, and so
     may one that names something of another module from which `report` can be reached.
     """
-    if objectives.is_objective(function):
-        return objectives.never_saves(function)
-    if not isinstance(function, FunctionType) or function.__name__ == "<lambda>":
-        return False
-    return _never_saves(function)
+    if isinstance(function, FunctionType):
+        return _never_saves_itself(function)
+    return objectives.is_objective(function) and objectives.never_saves(function)
 
 
 @functools.cache
-def _never_saves(function: FunctionType) -> bool:
-    """Return the answer of `never_saves` for a plain function; cached."""
+def _never_saves_itself(function: FunctionType) -> bool:
+    """Return the answer of `never_saves` for a plain function; cached, as slices often ask."""
+    if objectives.is_objective(function):
+        return objectives.never_saves(function)
+    return function.__name__ != "<lambda>" and _only_reports(function)
+
+
+def _only_reports(function: FunctionType) -> bool:
+    """Return whether the source of a plain function shows that none of its reports saves."""
     known, calls, homes = {function.__name__: function}, list[ast.Call](), set[str]()
     waiting: list[Any] = [function]
     try:

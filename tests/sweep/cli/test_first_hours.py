@@ -79,11 +79,6 @@ def test_a_list_in_the_space_is_told_to_be_one_value(
             "p.add_argument('--lr', required=True)\np.parse_args()\ndef train(config): pass",
             "'early_3' ended the program while it was imported",
         ),
-        (
-            "early_4",
-            "def train(trial):\n    return trial.suggest_float('lr', 0.1, 1.0)",
-            "write space: {lr: {uniform: [0.1, 1.0]}}",
-        ),
     ],
 )
 def test_what_cannot_run_is_told_before_anything_runs(

@@ -363,10 +363,10 @@ def test_P21_a_restore_loses_running_episodes_and_says_so_to_who_plays_them(
 
 def test_an_episode_of_which_nothing_is_heard_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     def silently(self: Counting, which: int) -> Iterator[int]:
-        self.start_episode("silent")
-        self.get_action("silent", seen(900, 0))
+        self.start_episode("silent")  # of a number that no other episode comes to
+        self.get_action("silent", seen(-900, 0))
         self.log_returns("silent", 1.0)
-        self.get_action("silent", seen(900, 1))
+        self.get_action("silent", seen(-900, 1))
         yield from range(10**9)
 
     for name, value in (("episode_timeout_s", 3.0), ("threads", 1), ("_numbers", silently)):
@@ -380,8 +380,8 @@ def test_an_episode_of_which_nothing_is_heard_is_given_up(monkeypatch: pytest.Mo
     finally:
         trainer.stop()
     rows = rows_of(samples)
-    assert (900, 0) in rows  # it is known what followed
-    assert (900, 1) not in rows
+    assert (-900, 0) in rows  # it is known what followed
+    assert (-900, 1) not in rows
 
 
 @pytest.mark.parametrize(
