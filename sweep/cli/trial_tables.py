@@ -51,9 +51,14 @@ def _pick_lines(data: Data) -> Iterator[str]:
     which = f"first of {equals} that are expected to score as much, " if equals > 1 else "expected "
     yield (
         f"runner-up: trial {second['trial']}, {which}{estimate}; best of all with "
-        f"probability {pick['chance']:.2f} against {second['chance']:.2f}; "
+        f"probability {chance_text(pick['chance'])} against {chance_text(second['chance'])}; "
         f"{told.get(more, seeds)}"
     )
+
+
+def chance_text(probability: float) -> str:
+    """Return a probability with two digits; those of many equal trials are small."""
+    return f"{probability:.2f}" if probability >= 0.005 else "less than 0.01"
 
 
 def _final_evaluation(data: Data, final_evaluation: Data) -> Iterator[str]:

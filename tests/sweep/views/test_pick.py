@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from sweep.cli.trial_tables import final_evaluation_remarks
+from sweep.cli.trial_tables import chance_text, final_evaluation_remarks
 from sweep.spec.objective import Mode
 from sweep.views import formatting, overview
 from tests.sweep.history.test_expectation import history, objective, trial
@@ -30,6 +30,13 @@ def test_two_lines_say_what_is_expected_the_luck_and_the_runner_up() -> None:
     assert second.startswith("runner-up: trial 1, expected ")
     assert "best of all with probability " in second
     assert "tell them apart" in second
+
+
+@pytest.mark.parametrize(
+    ("probability", "text"), [(0.31, "0.31"), (0.004, "less than 0.01"), (0.0, "less than 0.01")]
+)
+def test_no_trial_is_said_to_have_no_chance(probability: float, text: str) -> None:
+    assert chance_text(probability) == text
 
 
 def test_a_low_loss_is_better_by_luck() -> None:
