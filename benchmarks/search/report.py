@@ -1,6 +1,7 @@
 """The page docs/search.md and its picture, from the figures of ``results.json`` alone."""
 
 import json
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -86,11 +87,12 @@ def _answer(games: Sequence[Figures], looks: Sequence[float]) -> Iterator[str]:
         yield "The worth of recommended settings on seeds that no search saw."
         return
     peer = min(others, key=lambda name: (found[name], name))
-    yield (
+    yield from textwrap.wrap(
         f"After as many environment steps as {REACHED_AT} full trainings take, the settings that "
         f"sweep's default recommends are {found[MAIN]:.0f} % of a game's range below its best ones "
         f"(median of {len(its)} games, on seeds that no search saw). `asha` with `tpe`, one seed "
-        f"and no prior: {found[BASELINE]:.0f} %. The best peer, {peer}: {found[peer]:.0f} %."
+        f"and no prior: {found[BASELINE]:.0f} %. The best peer, {peer}: {found[peer]:.0f} %.",
+        100,
     )
 
 
