@@ -96,12 +96,12 @@ class TrialContext:
     """
     other_kernel: bool = False
     """True if a trial may continue without the compiled code that its checkpoint was made with."""
-    #: Number of the trial in its sweep; 0 outside one.
     number: int = 0
-    #: Number of this seed among the seeds of the trial, from 0.
+    """Number of the trial in its sweep; 0 outside a sweep."""
     seed_index: int = 0
-    #: Names of the results beside the metric that the sweep optimises, too.
+    """Index of the replica's seed among the seeds of the trial, from 0."""
     objectives: tuple[str, ...] = ()
+    """Names of the results that the sweep optimises beside the metric."""
 
 
 _Save = TypeVar("_Save", bound=Callable[..., Any])

@@ -82,9 +82,8 @@ class SliceSpec:
     """Maximum bytes of the trial's log before it is rotated; None for no limit."""
     looked_for: tuple[str, ...] = ()
     """Names of results that may be misspelt; progress files list those that are missing."""
-    #: Names of the further objectives, in the order of the spec.
     objectives: tuple[str, ...] = ()
-
+    """Names of the objectives beside the metric, in the order of the spec."""
     isolate: Literal["process", "slot"] | None = None
     """Process to run in: the trial's own or the slot's; None means its own for functions only."""
 

@@ -58,7 +58,7 @@ STEEPEST, FURTHEST = 10.0, 1e6
 ALL, ROUNDS = 1.5, 10
 #: Variance of a training of which nothing was seen, relative to the variance of scores.
 UNSEEN = 0.5
-#: Number of trials that share the best score, from which it is a ceiling.
+#: Least number of trials with exactly the best score for it to count as a ceiling.
 TIES = 3
 #: Distance from the ceiling beyond which it changes nothing, in standard deviations.
 FARTHEST = 8.0
@@ -144,15 +144,21 @@ def estimate(scores: Scores, unseen: float) -> Estimates:
 
 
 def _limit(value: Floats, error: Floats, scores: Scores) -> Floats:
-    """Return the means of normal variables of which what exceeds the ceiling counts as the ceiling.
+    """Return the expectations with the part above the ceiling of scores cut off.
+
+    Each expectation becomes the mean of min(x, ceiling) for x ~ Normal(value, error).
 
     Args:
-        value: their means, (trials,).
-        error: their standard deviations, (trials,).
-        scores: scores of all trials. The best one is a ceiling if `TIES` trials share it, and not
-            all of them: where all have the same score, it may as well be the least possible one.
+        value: expectations without a ceiling, (trials,).
+        error: standard errors of these, (trials,).
+        scores: scores of all trials. The best score is a ceiling if at least `TIES` trials have
+            exactly this score and at least one does not. If all scores are equal, they may be the
+            least possible ones.
+
+    Returns:
+        Expectations, (trials,); `value` if there is no ceiling.
     """
-    best = np.nan_to_num(scores.at, nan=-np.inf).max(axis=1)
+    best: Floats = np.nan_to_num(scores.at, nan=-np.inf).max(axis=1)
     ceiling = float(best.max())
     if int((best == ceiling).sum()) < TIES or float(np.nanmin(scores.at)) == ceiling:
         return value
