@@ -577,14 +577,19 @@ class Sweep:
         return export.export_model(self._folder, choice, formats, Path(folder), episodes)
 
     def suggest(
-        self, settings: Mapping[str, Any], *, why: str = "", by: str | None = None, wait: float = 60
+        self,
+        settings: Mapping[str, Any],
+        *,
+        why: str = "",
+        author: str | None = None,
+        wait: float = 60,
     ) -> str:
         """Suggest settings for the next new trial; the searcher proposes the other settings.
 
         Args:
             settings: searched parameter → value.
             why: the reason, which is recorded in the history.
-            by: the author; None for the user of this process.
+            author: the author; None for the user of this process.
             wait: seconds to wait for the answer of a driver in another process.
 
         Returns:
@@ -595,7 +600,7 @@ class Sweep:
             UsageError: the settings do not belong to the space, or no trials are left.
         """
         given = plain(_mapping(settings, "settings"), "settings")
-        answer, _ = control_client.suggest(self._folder, given, why, by, wait)
+        answer, _ = control_client.suggest(self._folder, given, why, author, wait)
         return "" if answer is None else answer.text
 
     def resume(self, **options: Any) -> "Sweep":
@@ -695,13 +700,13 @@ class Trial:
         """Return the end of what the trial printed."""
         return lookup.read_log(self._sweep.folder, self._trial)
 
-    def checkpoint(self, which: str | int = "best") -> "Checkpoint":
+    def checkpoint(self, name: str | int = "best") -> "Checkpoint":
         """Return one of the trial's checkpoints; UsageError if it does not exist.
 
         Args:
-            which: ``best`` by the metric, ``last``, or the iteration of a checkpoint.
+            name: ``best`` by the metric, ``last``, or the iteration of a checkpoint.
         """
-        saved = trained.find_checkpoint(self._leader, str(which), "checkpoint")
+        saved = trained.find_checkpoint(self._leader, str(name), "checkpoint")
         its = store.of(self._sweep.folder).replica(self.number, self._leader.index)
         return Checkpoint(its.path(saved), saved, its)
 

@@ -53,44 +53,48 @@ def is_of_script(name: str) -> bool:
     return name.startswith(f"{SCRIPT}:")
 
 
-def name_of(given: object) -> str:
+def name_of(trainable: object) -> str:
     """Return the name for a spec: a path, or ``__main__:name`` if it cannot be imported."""
-    name = name_of_function(given)
-    if importable(given) and re.fullmatch(r"[A-Za-z_]\w*", name) and name == _qualname(given):
-        return f"{getattr(given, '__module__')}:{name}"  # noqa: B009 any object
+    name = name_of_function(trainable)
+    if (
+        importable(trainable)
+        and re.fullmatch(r"[A-Za-z_]\w*", name)
+        and name == _qualname(trainable)
+    ):
+        return f"{getattr(trainable, '__module__')}:{name}"  # noqa: B009 any object
     word = re.sub(r"\W", "", name)
     return f"{SCRIPT}:{word if re.match('[A-Za-z_]', word) else 'trainable'}"
 
 
-def class_of(given: object, saves: bool | None = None) -> type[Trainable]:
-    """Return the class for a function, or `given` if it is a class; BadConfig for anything else.
+def class_of(trainable: object, saves: bool | None = None) -> type[Trainable]:
+    """Return the class for a function, or `trainable` if it is a class; else raise BadConfig.
 
     `saves` is True or False if it is known whether the function's reports have checkpoints.
     """
-    if isinstance(given, type):
-        if issubclass(given, Trainable) and given is not Trainable:
-            return given
-    elif callable(given):
-        if problem := forms.problem(given):
+    if isinstance(trainable, type):
+        if issubclass(trainable, Trainable) and trainable is not Trainable:
+            return trainable
+    elif callable(trainable):
+        if problem := forms.problem(trainable):
             raise UsageError(f"trainable: {problem}")
-        return wrap(given, saves)
+        return wrap(trainable, saves)
     allowed = "a function of one argument, a subclass of trainables.Trainable, or a name"
-    raise BadConfig("trainable", given, allowed)
+    raise BadConfig("trainable", trainable, allowed)
 
 
-def importable(given: object) -> bool:
+def importable(value: object) -> bool:
     """Return whether other processes can import an object by its module and name."""
-    module, found = getattr(given, "__module__", None), None
+    module, found = getattr(value, "__module__", None), None
     if isinstance(module, str) and module != SCRIPT:
         found = sys.modules.get(module)
-        for part in _qualname(given).split("."):
+        for part in _qualname(value).split("."):
             found = getattr(found, part, None)
-    return found is not None and found is given
+    return found is not None and found is value
 
 
-def _qualname(given: object) -> str:
+def _qualname(value: object) -> str:
     """Return the qualified name of an object; empty if it has none."""
-    return str(getattr(given, "__qualname__", ""))
+    return str(getattr(value, "__qualname__", ""))
 
 
 # ---- the file -----------------------------------------------------------------------------------
@@ -138,60 +142,60 @@ def write(folder: Path, trainable: type[Trainable], sweep_id: str) -> Kept:
     return Kept(str(saved.path), sweep_id)
 
 
-def source_of(kept: Kept) -> str:
+def source_of(stored: Kept) -> str:
     """Return the digest in the header of a trainable's file; loads no code."""
-    return str(file.identify(Path(kept.file))[1].get("source", ""))
+    return str(file.identify(Path(stored.file))[1].get("source", ""))
 
 
-def is_usable(kept: Kept | None, source: str) -> bool:
+def is_usable(stored: Kept | None, source: str) -> bool:
     """Return whether the file has this digest, the present libraries and this user's signature."""
-    if kept is None:
+    if stored is None:
         return False
     try:
-        header = file.identify(Path(kept.file))[1]
+        header = file.identify(Path(stored.file))[1]
     except CheckpointError:  # it is damaged
         return False
     own = {"source": source, "libraries": libraries(), "key": signing.local().name}
     return all(header.get(key) == value for key, value in own.items())
 
 
-def load(name: str, kept: Kept | None) -> type[Trainable]:
+def load(name: str, stored: Kept | None) -> type[Trainable]:
     """Return the class of the script's trainable `name`.
 
     Raises:
         UsageError: there is no file, or other versions of libraries wrote it.
         CheckpointError: the file is not usable; UntrustedCheckpoint if another user signed it.
     """
-    if kept is None:
+    if stored is None:
         raise UsageError(
             f"trainable: '{printable(name)}' is a function or class of a script or notebook, and "
             f"is not kept here; call sweep.run() or sweep.resume(…, trainable=…) there, or write "
             f"the path package.module:Name"
         )
-    path = Path(kept.file)
-    loaded = file.read(path, trust=kept.trust)
+    path = Path(stored.file)
+    loaded = file.read(path, trust=stored.trust)
     header, pickle = loaded.header, loaded.state.get("pickle")
-    if not isinstance(pickle, Opaque) or header.get("sweep") != kept.sweep_id:
+    if not isinstance(pickle, Opaque) or header.get("sweep") != stored.sweep_id:
         raise CorruptCheckpoint(path, "it is not the trainable of this sweep")
     made, now = dict(header.get("libraries", {})), libraries()
     if changed := [key for key, version in now.items() if made.get(key) != version]:
         others = ", ".join(f"{key} {made.get(key)}, here it is {now[key]}" for key in changed)
-        raise UsageError(_elsewhere(kept, header, f"was made with {others}"))
+        raise UsageError(_elsewhere(stored, header, f"was made with {others}"))
     import cloudpickle
 
     try:
         held = cloudpickle.loads(pickle.data)
     except Exception as error:  # modules that are gone, and whatever code of theirs raises
         problem = f"cannot be loaded ({type(error).__name__}: {error})"
-        raise UsageError(_elsewhere(kept, header, problem)) from error
+        raise UsageError(_elsewhere(stored, header, problem)) from error
     return class_of(held, bool(header["saves"]))
 
 
-def _elsewhere(kept: Kept, header: Mapping[str, Any], problem: str) -> str:
+def _elsewhere(stored: Kept, header: Mapping[str, Any], problem: str) -> str:
     """Return the message that a trainable can only be resumed from the script that defines it."""
     name, script = header.get("trainable"), header.get("script")
     where = f"the script {script}" if script else "the notebook"
-    call = f"sweep.resume({Path(kept.file).parents[1].name!r}, trainable={name})"
+    call = f"sweep.resume({Path(stored.file).parents[1].name!r}, trainable={name})"
     return printable(f"trainable: {name} {problem}; resume from {where} that defines it: {call}")
 
 

@@ -135,19 +135,21 @@ class Kind(Generic[T]):
                 error.add_note(f"{_RAISED_BY}{method}() of the {self.what} '{printable(name)}'")
             raise
 
-    def checked(self, name: str, found: Any, also: str = "") -> type[T]:
-        """Return `found` if it is a class of this kind; raise UsageError with `also` if not."""
-        if isinstance(found, type) and self.base in inspect.getmro(found)[1:]:
+    def checked(self, name: str, loaded: Any, also: str = "") -> type[T]:
+        """Return `loaded` if it is a class of this kind; raise UsageError with `also` if not."""
+        if isinstance(loaded, type) and self.base in inspect.getmro(loaded)[1:]:
             missing = object()
             for own in self.defines:
-                if getattr(found, own, missing) is getattr(self.base, own, missing):
+                if getattr(loaded, own, missing) is getattr(self.base, own, missing):
                     raise UsageError(
                         f"{self.what}: '{printable(name)}' does not define {own}; "
                         f"{self.base.__module__}.{self.base.__qualname__} says what that is"
                     )
-            return found
+            return loaded
         seen = (
-            f"the class {found.__name__}" if inspect.isclass(found) else f"a {type(found).__name__}"
+            f"the class {loaded.__name__}"
+            if inspect.isclass(loaded)
+            else f"a {type(loaded).__name__}"
         )
         raise UsageError(
             f"{self.what}: '{printable(name)}' is {seen}; expected a subclass of "
@@ -182,7 +184,7 @@ def trainables() -> "Kind[Trainable]":
 
 
 def find_trainable(
-    name: str, paths: Iterable[str], kept: "Kept | None" = None
+    name: str, paths: Iterable[str], stored: "Kept | None" = None
 ) -> "type[Trainable]":
     """Return the class of a spec's trainable; extends the import path, also for its settings.
 
@@ -190,7 +192,7 @@ def find_trainable(
         name: as for `Kind.find`; a path or an entry point may lead to a function, too, or to
             another object that can be called.
         paths: folders in which modules are looked for after everything installed.
-        kept: file of a script's trainable (``__main__:name``), or None.
+        stored: file of a script's trainable (``__main__:name``), or None.
     """
     from sweep import pickled
     from trainables import forms
@@ -198,7 +200,7 @@ def find_trainable(
 
     add_paths(paths)
     if pickled.is_of_script(name):
-        return pickled.load(name, kept)
+        return pickled.load(name, stored)
     kind = trainables()
     if kind.is_shipped(name):
         return kind.find(name)

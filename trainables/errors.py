@@ -94,9 +94,9 @@ class StateError(TrainableError):
         remedy: advice on what to do next.
     """
 
-    def __init__(self, path: str, found: str, remedy: str) -> None:
+    def __init__(self, path: str, problem: str, remedy: str) -> None:
         self.path = path
-        super().__init__(f"{path}: {found} cannot stand in a checkpoint; {remedy}")
+        super().__init__(f"{path}: {problem} cannot stand in a checkpoint; {remedy}")
 
 
 class DeviceError(TrainableError):
@@ -157,8 +157,8 @@ class SigningError(TrainableError):
         remedy: advice on what to do next.
     """
 
-    def __init__(self, path: object, found: str, remedy: str) -> None:
-        super().__init__(f"{printable(str(path))}: {found}; {remedy}")
+    def __init__(self, path: object, problem: str, remedy: str) -> None:
+        super().__init__(f"{printable(str(path))}: {problem}; {remedy}")
 
 
 class EnvError(TrainableError):
@@ -203,9 +203,9 @@ class StoredDataError(TrainableError):
         line: line number in the file, counted from 1; 0 if the error concerns no single line.
     """
 
-    def __init__(self, path: object, found: str, remedy: str = "", line: int = 0) -> None:
+    def __init__(self, path: object, problem: str, remedy: str = "", line: int = 0) -> None:
         place = f"{printable(str(path))}:{line}" if line else printable(str(path))
-        super().__init__(f"{place}: {found}; {remedy}" if remedy else f"{place}: {found}")
+        super().__init__(f"{place}: {problem}; {remedy}" if remedy else f"{place}: {problem}")
 
 
 class NotFiniteError(TrainableError):

@@ -178,13 +178,13 @@ class _RayFunction:
         self._verb = verb
         self._ours = ours
 
-    def __call__(self, *given: Any, **named: Any) -> Any:
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
         if not self._ours.is_inside():
-            return self.before(*given, **named)
+            return self.before(*arguments, **named)
         if self._verb == "get_checkpoint":
             return _to_ray_checkpoint(self._ours.get_checkpoint())
-        checkpoint = named.pop("checkpoint", given[1] if len(given) > 1 else None)
-        metrics = given[0] if given else named.pop("metrics", named)
+        checkpoint = named.pop("checkpoint", arguments[1] if len(arguments) > 1 else None)
+        metrics = arguments[0] if arguments else named.pop("metrics", named)
         path = getattr(checkpoint, "path", checkpoint)
         self._ours.report(metrics, checkpoint=None if path is None else Path(str(path)))
         return None

@@ -283,10 +283,10 @@ def _copy(value: object, path: str) -> Any:
     return unpack(packed.pickled, packed.arrays)
 
 
-def _mapping(value: object, what: str) -> dict[str, Any]:
+def _mapping(value: object, subject: str) -> dict[str, Any]:
     """Return `value` as a dict; raises TrainableError if it is not a mapping."""
     if not isinstance(value, Mapping):
-        raise TrainableError(f"{what} {shorten(value)}; expected a dict of metrics")
+        raise TrainableError(f"{subject} {shorten(value)}; expected a dict of metrics")
     return dict(value)
 
 

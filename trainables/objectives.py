@@ -192,22 +192,23 @@ class Trial(dict[str, Any]):
             f"suggest_… calls, report, should_prune, set_user_attr, user_attrs, params and number"
         )
 
-    def _value(self, asked: Suggestion) -> Any:
+    def _value(self, suggestion: Suggestion) -> Any:
         """Return the setting that a call asks for.
 
         Raises TrainableError if it does not exist; the message says what to write in the spec.
         """
         try:
-            return _setting(self, asked.name)
+            return _setting(self, suggestion.name)
         except KeyError:
             raise TrainableError(
-                f"{self._name} asks for {shorten(asked.name)}, which the trial's settings do not "
-                f"have; write space: {{{asked.name}: {_written(asked.entry)}}} in the spec"
+                f"{self._name} asks for {shorten(suggestion.name)}, which the trial's settings do "
+                f"not have; write space: {{{suggestion.name}: {_written(suggestion.entry)}}} in "
+                "the spec"
             ) from None
 
-    def _ask(self, asked: Suggestion) -> Any:
+    def _ask(self, suggestion: Suggestion) -> Any:
         """Return the setting that a call asks for, and remember it in `params`."""
-        self.params[asked.name] = value = self._value(asked)
+        self.params[suggestion.name] = value = self._value(suggestion)
         return value
 
     def suggest_float(
@@ -401,7 +402,7 @@ def explore(
     function: Callable[..., Any],
     config: Mapping[str, Any],
     seconds: float,
-    given: Collection[str] = (),
+    fixed_names: Collection[str] = (),
 ) -> Exploration:
     """Run an objective with different values to find the names it asks for.
 
@@ -414,9 +415,9 @@ def explore(
         function: the objective.
         config: settings that are given; what it asks for of them is not explored.
         seconds: limit of the time for all runs.
-        given: names that may be asked for with any ranges.
+        fixed_names: names that may be asked for with any ranges.
     """
-    found, quiet = Exploration(given=frozenset(given)), 0
+    found, quiet = Exploration(given=frozenset(fixed_names)), 0
     ends_at = time.monotonic() + seconds
     while len(found.looks) < _MOST_RUNS and not found.problem:
         left = ends_at - time.monotonic()
@@ -432,11 +433,11 @@ def explore(
     return found
 
 
-def _untried(found: Exploration) -> bool:
+def _untried(exploration: Exploration) -> bool:
     """Return whether a value that is to be tried was never tried."""
     return any(
-        {repr(value) for value in asked.to_try()} - found.visited(name)
-        for name, asked in found.suggestions.items()
+        {repr(value) for value in asked.to_try()} - exploration.visited(name)
+        for name, asked in exploration.suggestions.items()
     )
 
 
@@ -451,36 +452,38 @@ class _Enough(BaseException):
 class _Explorer(Trial):
     """A trial that answers each call with a value that was not tried yet, or a random one."""
 
-    def __init__(self, config: Mapping[str, Any], name: str, found: Exploration) -> None:
+    def __init__(self, config: Mapping[str, Any], name: str, exploration: Exploration) -> None:
         super().__init__(config, 0, name, self._stop, ("",))
-        self._found = found
-        self._stream = rng.generator(0, "explore", len(found.looks))
+        self._found = exploration
+        self._stream = rng.generator(0, "explore", len(exploration.looks))
         self.asked: dict[str, Any] = {}
 
-    def _value(self, asked: Suggestion) -> Any:
+    def _value(self, suggestion: Suggestion) -> Any:
         """Return a value for a call, and remember the call."""
         with contextlib.suppress(KeyError):
-            return _setting(self, asked.name)
-        if asked.kind == "choice" and (strange := [v for v in asked.options if not _is_plain(v)]):
+            return _setting(self, suggestion.name)
+        if suggestion.kind == "choice" and (
+            strange := [v for v in suggestion.options if not _is_plain(v)]
+        ):
             self._refuse(
-                f"{self._name} chooses {shorten(asked.name)} among values such as "
+                f"{self._name} chooses {shorten(suggestion.name)} among values such as "
                 f"{shorten(strange[0])}, but a setting is a number, a text, true, false, none or a "
                 f"list of those; choose among their names"
             )
-        before = self._found.suggestions.setdefault(asked.name, asked)
-        if before.entry != asked.entry and asked.name not in self._found.given:
+        before = self._found.suggestions.setdefault(suggestion.name, suggestion)
+        if before.entry != suggestion.entry and suggestion.name not in self._found.given:
             self._refuse(
-                f"{self._name} asks for {shorten(asked.name)} with {_written(before.entry)} and "
-                f"with {_written(asked.entry)}, but a parameter has one range; give each range a "
-                f"name of its own, or write space: {{{asked.name}: …}} in the spec"
+                f"{self._name} asks for {shorten(suggestion.name)} with {_written(before.entry)} "
+                f"and with {_written(suggestion.entry)}, but a parameter has one range; give each "
+                f"range a name of its own, or write space: {{{suggestion.name}: …}} in the spec"
             )
-        if asked.name in self.asked:
-            return self.asked[asked.name]
-        tried = self._found.visited(asked.name)
-        left = [one for one in asked.to_try() if repr(one) not in tried]
+        if suggestion.name in self.asked:
+            return self.asked[suggestion.name]
+        tried = self._found.visited(suggestion.name)
+        left = [one for one in suggestion.to_try() if repr(one) not in tried]
         share = float(self._stream.random())
-        value = left[int(share * len(left))] if left else asked.draw(share)
-        self.asked[asked.name] = value
+        value = left[int(share * len(left))] if left else suggestion.draw(share)
+        self.asked[suggestion.name] = value
         return value
 
     def _refuse(self, problem: str) -> None:
@@ -494,10 +497,13 @@ class _Explorer(Trial):
 
 
 def _look(
-    function: Callable[..., Any], config: Mapping[str, Any], found: Exploration, seconds: float
+    function: Callable[..., Any],
+    config: Mapping[str, Any],
+    exploration: Exploration,
+    seconds: float,
 ) -> Look:
     """Run an objective once, up to the point from which it asks for no more."""
-    trial = _Explorer(config, name_of(function), found)
+    trial = _Explorer(config, name_of(function), exploration)
 
     def out_of_time(_number: int, _frame: FrameType | None) -> None:
         raise _Enough(is_whole=False)
@@ -583,8 +589,8 @@ _OTHER_METHODS = frozenset(name for name in dir(Trial) if not name.startswith("s
 
 
 @functools.cache
-def _mentions(code: CodeType, given: str) -> _Mentions:
-    """Return the lines of a function that mention its parameter `given`."""
+def _mentions(code: CodeType, parameter: str) -> _Mentions:
+    """Return the lines of a function that mention its parameter `parameter`."""
     source = "".join(linecache.getlines(code.co_filename))
     with contextlib.suppress(SyntaxError, ValueError):
         for node in ast.walk(ast.parse(source)):
@@ -592,7 +598,7 @@ def _mentions(code: CodeType, given: str) -> _Mentions:
                 body = node.body if isinstance(node.body, list) else [ast.Return(node.body)]
                 if isinstance(node, ast.Lambda):
                     ast.copy_location(body[0], node.body)
-                return _find_last(body, given)
+                return _find_last(body, parameter)
     return _Mentions()
 
 
@@ -608,9 +614,9 @@ def _is_of(node: ast.FunctionDef | ast.Lambda, code: CodeType) -> bool:
 _REPEATED = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-def _find_last(body: Sequence[ast.stmt], given: str) -> _Mentions:
-    """Return the last lines of a function's body that mention the trial, named `given`."""
-    names, last = {given}, _Mentions(0)
+def _find_last(body: Sequence[ast.stmt], parameter: str) -> _Mentions:
+    """Return the last lines of a function's body that mention the trial, named `parameter`."""
+    names, last = {parameter}, _Mentions(0)
     for part in _parts(body):
         count = _count(part, names)
         if not count:

@@ -71,11 +71,11 @@ def _costs(costs: Data | None) -> list[RenderableType]:
     return list(lines)
 
 
-def _cost_line(costs: Data, which: str) -> str:
+def _cost_line(costs: Data, kind: str) -> str:
     """Render the ``most`` or ``about`` costs: steps and duration."""
-    steps = costs[f"{which}_steps"]
+    steps = costs[f"{kind}_steps"]
     text = "" if steps is None else f"{formatting.count(steps)} steps, "
-    return text + formatting.duration(costs[f"{which}_s"])
+    return text + formatting.duration(costs[f"{kind}_s"])
 
 
 def _samples(samples: Sequence[Data]) -> RenderableType:

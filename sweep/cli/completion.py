@@ -8,8 +8,8 @@ from click.shell_completion import BashComplete, CompletionItem, FishComplete, Z
 _SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
-def names(context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    """Return the sweeps in the folder of ``--root`` whose names start with `begun`.
+def names(context: click.Context, _parameter: click.Parameter, prefix: str) -> list[str]:
+    """Return the sweeps in the folder of ``--root`` whose names start with `prefix`.
 
     Names that were given already are left out.
     """
@@ -17,29 +17,29 @@ def names(context: click.Context, _parameter: click.Parameter, begun: str) -> li
 
     taken = context.params.get("names") or ()
     found = [name for name in folder.list_sweeps(_root(context)) if name not in taken]
-    return [name for name in found if name.startswith(begun)]
+    return [name for name in found if name.startswith(prefix)]
 
 
-def trials(context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    """Return the numbers of the sweep's trials that start with `begun`, from its folders' names."""
+def trials(context: click.Context, _parameter: click.Parameter, prefix: str) -> list[str]:
+    """Return the numbers of a sweep's trials that start with `prefix`, from its folders' names."""
     lie = _root(context) / (context.params.get("name") or "") / "trials"
     found = {path.name.partition(".")[0] for path in lie.glob("[0-9]*")}
     numbers = sorted(filter(str.isdecimal, found), key=int)
-    return [number for number in numbers if number.startswith(begun)]
+    return [number for number in numbers if number.startswith(prefix)]
 
 
 def spaces(
-    _context: click.Context, _parameter: click.Parameter, begun: str
+    _context: click.Context, _parameter: click.Parameter, prefix: str
 ) -> list[CompletionItem]:
-    """Return the shipped search spaces, and files, that start with `begun`."""
+    """Return the shipped search spaces, and files, that start with `prefix`."""
     from sweep import spec
 
-    found = [name for name in spec.shipped() if name.startswith(begun)]
+    found = [name for name in spec.shipped() if name.startswith(prefix)]
     if not found:
-        return [CompletionItem(begun, type="file")]
+        return [CompletionItem(prefix, type="file")]
     # bash completes either words or files, so the files are added as words
     beside = (f"{path.name}/" if path.is_dir() else path.name for path in sorted(Path().iterdir()))
-    found += [name for name in beside if name.startswith(begun) and _is_plain(name)]
+    found += [name for name in beside if name.startswith(prefix) and _is_plain(name)]
     return [CompletionItem(name) for name in found]
 
 

@@ -130,14 +130,14 @@ def set_(name: str, trials: int | None, jobs: int | None, **given: Any) -> None:
     _request(name, "set", changed, given)
 
 
-def _request(name: str, verb: str, body: dict[str, Any], given: dict[str, Any]) -> None:
+def _request(name: str, verb: str, body: dict[str, Any], options_given: dict[str, Any]) -> None:
     """Send a request to the sweep's driver, and print the answer."""
     from sweep.ledger.requests import Verb
     from sweep.operations import control_client
 
-    with options.open_answer(given["as_json"]) as answer:
-        folder = options.find_sweep(given["root"], name)
-        done, driven = control_client.ask(folder, Verb(verb), body, given["wait"])
+    with options.open_answer(options_given["as_json"]) as answer:
+        folder = options.find_sweep(options_given["root"], name)
+        done, driven = control_client.ask(folder, Verb(verb), body, options_given["wait"])
         data = {
             "name": name,
             "root": str(folder.root),

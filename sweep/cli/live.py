@@ -340,7 +340,7 @@ class LiveView:
         if self._live is not None:
             self._live.stop()
             self._live = None
-            self._console.show(title(self._context), *self._log_lines(kept=True))
+            self._console.show(title(self._context), *self._log_lines(is_kept=True))
 
     def _draw(self) -> None:
         """Draw a picture, and compute the time of the next one."""
@@ -401,11 +401,11 @@ class LiveView:
             )
         return Group(bar, Text(f"{started}: {counts}" if counts else started))
 
-    def _log_lines(self, kept: bool = False) -> list[Text]:
-        """Return the newest events, one line each; if `kept`, notices are not cut."""
+    def _log_lines(self, is_kept: bool = False) -> list[Text]:
+        """Return the newest events, one line each; if `is_kept`, notices are not cut."""
         lines = [unwrapped(str(line), _STYLES.get(line.kind, "")) for line in self._log]
         for line, event in zip(lines, self._log, strict=True):
-            if not (kept and event.kind is Kind.NOTICE):  # its advice is at its end
+            if not (is_kept and event.kind is Kind.NOTICE):  # its advice is at its end
                 line.overflow = "ellipsis"
         return lines
 

@@ -81,15 +81,15 @@ timeout_option = click.option(
 )
 
 
-def wait_option(seconds: float, what: str) -> Callable[[F], F]:
-    """Return the option ``--wait`` with default `seconds`; `what` is the subject for its help."""
+def wait_option(seconds: float, subject: str) -> Callable[[F], F]:
+    """Return the option ``--wait`` with default `seconds`; its help says what is waited for."""
     return click.option(
         "--wait",
         type=click.FloatRange(min=0),
         callback=check_waitable,
         default=seconds,
         metavar="SECONDS",
-        help=f"How long to wait for {what}; default: {seconds:g}.",
+        help=f"How long to wait for {subject}; default: {seconds:g}.",
     )
 
 
@@ -113,7 +113,7 @@ def pool_options(command: F) -> F:
     return command
 
 
-def pool(given: dict[str, Any]) -> str | None:
+def pool(options_given: dict[str, Any]) -> str | None:
     """Return the options ``--pool`` and ``--address`` as ``NAME@ADDRESS`` or ``NAME``.
 
     Returns:
@@ -125,9 +125,13 @@ def pool(given: dict[str, Any]) -> str | None:
     from sweep.errors import BadConfig
 
     for key, allowed in (("pool", "the name of a pool"), ("address", "an address")):
-        if given[key] is not None and not given[key].strip():
-            raise BadConfig(f"--{key}", given[key], f"{allowed}, or leave it out")
-    return f"{given['pool'] or ''}@{given['address']}" if given["address"] else given["pool"]
+        if options_given[key] is not None and not options_given[key].strip():
+            raise BadConfig(f"--{key}", options_given[key], f"{allowed}, or leave it out")
+    return (
+        f"{options_given['pool'] or ''}@{options_given['address']}"
+        if options_given["address"]
+        else options_given["pool"]
+    )
 
 
 def service_options(command: F) -> F:
@@ -200,26 +204,30 @@ class SpaceCommand(click.Command):
         super().format_epilog(ctx, formatter)
 
 
-def overrides(given: dict[str, Any]) -> "list[Override]":
+def overrides(options_given: dict[str, Any]) -> "list[Override]":
     """Return the overrides given by the options of `override_options`, ``--set`` first."""
     from sweep.spec import Override
 
-    named = [(key, given[key]) for key in ("trials", "seed", "name") if given[key] is not None]
-    settings = [Override.parse(text) for text in given["settings"]]
+    named = [
+        (key, options_given[key])
+        for key in ("trials", "seed", "name")
+        if options_given[key] is not None
+    ]
+    settings = [Override.parse(text) for text in options_given["settings"]]
     return [*settings, *(Override.of_option(key, value) for key, value in named)]
 
 
-def read_budget(given: dict[str, Any]) -> dict[str, Any]:
+def read_budget(options_given: dict[str, Any]) -> dict[str, Any]:
     """Return the values of the options ``--budget`` and ``--max-disk``."""
     from sweep.errors import Place, Source
     from sweep.spec import Budget, CheckpointPolicy, Override
     from sweep.spec.validation import validate
 
-    read = [Override.parse(text, "--budget", "time_s=7200") for text in given["budget"]]
+    read = [Override.parse(text, "--budget", "time_s=7200") for text in options_given["budget"]]
     changes = {override.path: override.value for override in read}
     said = Source(marks={(): Place("--budget")})
     Budget().changed(changes, said)
-    size = {"max_disk": given["max_disk"]}
+    size = {"max_disk": options_given["max_disk"]}
     policy = validate(CheckpointPolicy, size, Source(marks={(): Place("--max-disk")}))
     return {"budget": changes, "max_disk": policy.max_disk}
 

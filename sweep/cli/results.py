@@ -165,19 +165,24 @@ def best(name: str, **given: Any) -> int:
     return code
 
 
-def _refuse_test_options(given: dict[str, Any]) -> None:
+def _refuse_test_options(options_given: dict[str, Any]) -> None:
     """Raise BadConfig for options that are only allowed with ``--test-seeds``."""
     from sweep.errors import BadConfig
 
     for option in ("top", "jobs", "pool", "address", "timeout"):
-        if given[option] is not None:
+        if options_given[option] is not None:
             hint = "or add the number of seeds: --test-seeds 10"
-            problem = f"{given[option]} needs --test-seeds"
-            raise BadConfig(f"--{option}", given[option], "no such option", hint, problem=problem)
+            problem = f"{options_given[option]} needs --test-seeds"
+            raise BadConfig(
+                f"--{option}", options_given[option], "no such option", hint, problem=problem
+            )
 
 
 def _run_final_evaluation(
-    folder: "Folder", final_evaluation: "FinalEvaluation", given: dict[str, Any], past: "History"
+    folder: "Folder",
+    final_evaluation: "FinalEvaluation",
+    options_given: dict[str, Any],
+    past: "History",
 ) -> int:
     """Run the final evaluation with the pool of the search. Returns the exit code."""
     from sweep import pools
@@ -189,13 +194,13 @@ def _run_final_evaluation(
     from sweep.views import lookup
 
     spec, paths = lookup.read_spec(folder)
-    jobs = given["jobs"] or (past.jobs if past.jobs_given else None)
+    jobs = options_given["jobs"] or (past.jobs if past.jobs_given else None)
     tests = final_evaluation.seeds * final_evaluation.top
     find = functools.partial(launch.trainable_of, folder)
-    pool = pools.choose_pool(options.pool(given), past.pool)
+    pool = pools.choose_pool(options.pool(options_given), past.pool)
     slots = prepare.slots(jobs, spec, paths, tests, find, pool)
     begun = launch.Launch(folder, slots, pool, final_evaluation=final_evaluation, say=options.say)
-    ended = session.run_driver(begun, make_view(terminal()), given["timeout"])
+    ended = session.run_driver(begun, make_view(terminal()), options_given["timeout"])
     attaching.attach(ended, folder)
     if ended.signal is not None and ended.how != "finished":
         return 128 + ended.signal
@@ -313,13 +318,13 @@ def _write_comparison(names: tuple[str, ...], root: Path, path: Path) -> None:
     click.echo(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
 
 
-def _write_pictures(folder: "Folder", to: Path) -> None:
+def _write_pictures(folder: "Folder", target: Path) -> None:
     """Write the report's pictures as PNG files, and print their paths."""
     from sweep.report import pictures
     from sweep.views import lookup
 
     left_out: list[str] = []
-    written = pictures.write(lookup.read(folder), to, left_out.append)
+    written = pictures.write(lookup.read(folder), target, left_out.append)
     for words in left_out:
         options.say(words)
     for path in written:

@@ -275,10 +275,10 @@ def best_lines(best: Data) -> list[Text]:
     return lines
 
 
-def _line(title: str, text: str, more: str = "") -> Text:
+def _line(title: str, text: str, note: str = "") -> Text:
     """Return a line that is cut off at the width of the screen."""
     return Text.assemble(
-        (title, "bold"), f"  {text}", (more, "dim"), no_wrap=True, overflow="ellipsis"
+        (title, "bold"), f"  {text}", (note, "dim"), no_wrap=True, overflow="ellipsis"
     )
 
 

@@ -187,14 +187,16 @@ def run(space: str, **given: Any) -> int:
 
 
 @contextlib.contextmanager
-def _early_workers(space: str, given: Mapping[str, Any]) -> Iterator[Callable[["SweepSpec"], None]]:
+def _early_workers(
+    space: str, options_given: Mapping[str, Any]
+) -> Iterator[Callable[["SweepSpec"], None]]:
     """Start the sweep's first workers, which import in parallel on the other cores.
 
     Yields a function to call with the spec: it starts as many workers as were requested and fit,
     and lets them import the trainable.
     """
-    pool = given["pool"] or "loky"
-    if given["dry_run"] or pool != "loky" or not _may_be_space(space):
+    pool = options_given["pool"] or "loky"
+    if options_given["dry_run"] or pool != "loky" or not _may_be_space(space):
         yield lambda _spec: None
         return
     from trainables.core.processes import reaping
@@ -204,7 +206,7 @@ def _early_workers(space: str, given: Mapping[str, Any]) -> Iterator[Callable[["
 
     from trainables.core.processes import worker
 
-    asked, cores = given["jobs"] or 1, joblib.cpu_count()
+    asked, cores = options_given["jobs"] or 1, joblib.cpu_count()
 
     def begin(spec: "SweepSpec") -> None:
         from sweep import plugins

@@ -124,11 +124,11 @@ def resized(spec: SweepSpec, pool: Pool, jobs: int) -> tuple[int, str]:
 
 
 def _too_little_error(
-    spec: SweepSpec, path: tuple[str, ...], value: float, there: str, hint: str
+    spec: SweepSpec, path: tuple[str, ...], value: float, available: str, hint: str
 ) -> BadConfig:
     """Return the error for a resource of which a trial needs more than there is."""
     problem = f"{value:g} is more than the machine has, so that no trial could ever run"
-    return spec.source.refuse(("resources", *path), value, f"at most {there}", hint, problem)
+    return spec.source.refuse(("resources", *path), value, f"at most {available}", hint, problem)
 
 
 def variables(spec: SweepSpec, slot: int, devices: Sequence[str] | None = None) -> dict[str, str]:

@@ -231,12 +231,17 @@ def withdrawal_event(replica: Replica, why: str) -> Closed:
     return _closed_event(replica, nothing, Status.PAUSED, why, ())
 
 
-def interruption_event(history: History, spec: SweepSpec, left: SliceOutcome, why: str) -> Closed:
+def interruption_event(
+    history: History, spec: SweepSpec, unfinished: SliceOutcome, why: str
+) -> Closed:
     """Return the event of a slice whose driver ended, with its journal's contents.
 
     It counts as no failure of the trial.
     """
-    replica, outcome = history.replica(left.trial, left.replica), replace(left, end=End.INTERRUPTED)
+    replica, outcome = (
+        history.replica(unfinished.trial, unfinished.replica),
+        replace(unfinished, end=End.INTERRUPTED),
+    )
     dropped = _no_longer_needed(history, spec, replica, outcome)
     return _closed_event(replica, outcome, Status.PAUSED, why, dropped)
 
@@ -288,12 +293,12 @@ def _reason(replica: Replica, outcome: SliceOutcome) -> str:
     return f"{_WHY[outcome.end]}: {outcome.why}" if outcome.why else _WHY[outcome.end]
 
 
-def _judge_lost(replica: Replica, what: str, max_failures: int) -> tuple[Status, str]:
+def _judge_lost(replica: Replica, loss: str, max_failures: int) -> tuple[Status, str]:
     """Return status and reason after a lost process."""
     times = replica.lost + 1
     if times > max_failures:
-        return Status.FAILED, f"{what}; no retries are left"
-    return Status.PAUSED, f"{what}; retry {times} of {max_failures}"
+        return Status.FAILED, f"{loss}; no retries are left"
+    return Status.PAUSED, f"{loss}; retry {times} of {max_failures}"
 
 
 def _judge_crashed(

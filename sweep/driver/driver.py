@@ -405,18 +405,18 @@ class Driver:
                 self.context.pool.forget((self.context.ledger.sweep_id, event.trial, event.replica))
         self._watch(recorded)
 
-    def _end_events(self, how: str, why: str) -> list[Event]:
+    def _end_events(self, end: str, why: str) -> list[Event]:
         """Return the events of the term's end.
 
         Waiting replicas are pruned if the sweep is finished; otherwise running slices are
         interrupted.
         """
-        if how == "finished":
+        if end == "finished":
             paused = self.history.replicas(Status.PAUSED)
             waited = (_prune_waiting(r, self._exhausted_budget) for r in paused if not r.held)
-            return [*waited, TermEnded(how, why)]
+            return [*waited, TermEnded(end, why)]
         running = self.history.replicas(Status.RUNNING)
-        return [*self._interrupted_events(running), TermEnded(how, why)]
+        return [*self._interrupted_events(running), TermEnded(end, why)]
 
     def _interrupted_events(self, running: Sequence[Replica]) -> list[Closed]:
         """Return the events of slices that did not end in time, with their journals' contents."""

@@ -59,13 +59,13 @@ def kept_of(folder: Folder, ledger: Ledger, spec: SweepSpec) -> Kept | None:
     return pickled.newest(folder.trainable, ledger.sweep_id) if of_script else None
 
 
-def _source(spec: SweepSpec, given: type[Trainable] | None, kept: Kept | None) -> str | None:
+def _source(spec: SweepSpec, trainable: type[Trainable] | None, stored: Kept | None) -> str | None:
     """Return the digest of a script's trainable: empty if not kept, None if not of a script."""
     if not pickled.is_of_script(spec.trainable):
         return None
-    if given is not None:
-        return pickled.digest_of(given)
-    return "" if kept is None else pickled.source_of(kept)
+    if trainable is not None:
+        return pickled.digest_of(trainable)
+    return "" if stored is None else pickled.source_of(stored)
 
 
 def trainable_of(folder: Folder) -> type[Trainable]:
@@ -163,7 +163,7 @@ def open_context(
         make_pool = make_pool or pools.find(launch.pool, paths)
         kept, resolved = kept_of(launch.folder, ledger, spec), launch.resolved
         if resolved is None or resolved.spec != spec:
-            resolved = resolving.resolve(spec, paths, trainable=launch.trainable, kept=kept)
+            resolved = resolving.resolve(spec, paths, trainable=launch.trainable, pickled=kept)
         source, given = _source(spec, launch.trainable, kept), launch.trainable
         now, known = provenance.current(resolved.trainable, source), provenance.recorded(ledger)
         changes = provenance.changes(known, now, "source file" if source is None else "code")
@@ -303,11 +303,11 @@ def _take_over(
     history: History,
     launch: Launch,
     jobs: int,
-    left: Sequence[Closed],
+    unfinished: Sequence[Closed],
     respecified: Sequence[Respecified],
 ) -> None:
     """Begin the new term, and record the changes that let the new driver continue every trial."""
-    events = history.with_sums(left)
+    events = history.with_sums(unfinished)
     unrecorded_s = history.unrecorded_s(ledger.drove_at)
     if launch.final_evaluation is not None:
         begun = launch.final_evaluation.begin(history, jobs, launch.pool, unrecorded_s)

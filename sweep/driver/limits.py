@@ -288,9 +288,9 @@ class _Spare:
         )
 
 
-def _seconds(replica: Replica, saved: Saved, kept: Sequence[Saved]) -> float:
+def _seconds(replica: Replica, saved: Saved, checkpoints: Sequence[Saved]) -> float:
     """Return the seconds of training from the previous checkpoint, or the start, to this one."""
-    before = max((s.iteration for s in kept if s.iteration < saved.iteration), default=0)
+    before = max((s.iteration for s in checkpoints if s.iteration < saved.iteration), default=0)
     span = range(before + 1, saved.iteration + 1)
     return stats.total(p.seconds for p in replica.curve if p.iteration in span)
 
@@ -406,15 +406,15 @@ class Guard:
                 pool.end(future, found)
 
     def _check_silence(
-        self, seen: _Observation, now: float, pid: int | None, silent_s: float
+        self, observation: _Observation, now: float, pid: int | None, silent_s: float
     ) -> WorkerLost | None:
         """Return the error for a slice without progress whose worker does not answer, or None."""
         most = self._limits.no_answer_s
-        if most is None or min(silent_s, now - seen.moved) < most:
+        if most is None or min(silent_s, now - observation.moved) < most:
             return None
         return WorkerLost(None, pid, f"its worker has stood still for {most:g} s")
 
-    def _read_note(self, seen: _Observation, opened: Opened, now: float) -> None:
+    def _read_note(self, observation: _Observation, opened: Opened, now: float) -> None:
         """Read a slice's progress file if it changed.
 
         A half-written one is read again next time.
@@ -422,28 +422,28 @@ class Guard:
         folder = self._context.folder
         path = folder.trial(opened.trial, opened.replica) / PROGRESS
         with contextlib.suppress(OSError, UsageError, ValueError, AttributeError, TypeError):
-            if seen.note == (written := path.stat().st_mtime_ns):
+            if observation.note == (written := path.stat().st_mtime_ns):
                 return
             if self._limits.trial_s is not None:
                 note = progress.raw_note(folder, opened.trial, opened.replica)
                 its_own = note.get("slice") == opened.slice
-                seen.trained_s = results.number(note.get("trained_s")) if its_own else None
-            seen.note, seen.moved = written, now
+                observation.trained_s = results.number(note.get("trained_s")) if its_own else None
+            observation.note, observation.moved = written, now
 
     def _check_limits(
-        self, seen: _Observation, replica: Replica, now: float, pid: int | None, used: int
+        self, observation: _Observation, replica: Replica, now: float, pid: int | None, used: int
     ) -> Iterator[SweepError]:
         """Yield the error for each limit that the slice exceeds."""
         limits = self._limits
-        if limits.trial_s is not None and seen.trained_s is not None:
-            left = limits.trial_s - _kept_seconds(replica) - seen.trained_s
+        if limits.trial_s is not None and observation.trained_s is not None:
+            left = limits.trial_s - _kept_seconds(replica) - observation.trained_s
             grace_s = min(max(GRACE * limits.trial_s, LEAST_GRACE_S), MOST_GRACE_S)
-            if now - seen.moved > max(0.0, left) + grace_s:
+            if now - observation.moved > max(0.0, left) + grace_s:
                 yield LimitPassed(
                     f"limits.trial_s: the trial has trained for {limits.trial_s:g} s, and its "
                     f"iteration did not end within another {grace_s:g} s"
                 )
-        if limits.no_progress_s is not None and now - seen.moved > limits.no_progress_s:
+        if limits.no_progress_s is not None and now - observation.moved > limits.no_progress_s:
             yield WorkerLost(None, pid, f"no progress for {limits.no_progress_s:g} s")
         if limits.trial_memory is not None and used > limits.trial_memory:
             allowed = in_words(limits.trial_memory)

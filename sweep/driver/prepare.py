@@ -110,7 +110,7 @@ def checked(
         spec, found = specs.survey(text, file, [*overrides, *added], name, remark)
     if waits and not found.refused:
         begins(spec)
-    resolved = resolving.resolve(spec, paths, True, trainable, found=found)
+    resolved = resolving.resolve(spec, paths, True, trainable, gathering=found)
     changed = "".join(f"# given {where}: {printable(override.said)}\n" for override in overrides)
     changed += "".join(f"# {printable(f'{o.path}: {o.value}, {o.said}')}\n" for o in added)
     return resolved, changed + text
@@ -257,9 +257,9 @@ def prepare_existing(
     )
 
 
-def _trainable(folder: Folder, given: type[Trainable] | None) -> type[Trainable]:
-    """Return `given`, or load the trainable of the sweep."""
-    return given or launch.trainable_of(folder)
+def _trainable(folder: Folder, trainable: type[Trainable] | None) -> type[Trainable]:
+    """Return `trainable`, or load the trainable of the sweep."""
+    return trainable or launch.trainable_of(folder)
 
 
 def taken_over(resolved: Resolved, root: Path) -> list[str]:
@@ -365,7 +365,7 @@ LANES = 64
 
 
 def slots(
-    asked: int | None,
+    jobs: int | None,
     spec: SweepSpec,
     paths: Sequence[str],
     trials: int,
@@ -377,7 +377,7 @@ def slots(
     On a cluster this is the maximum if asked, else the number of its workers is used.
 
     Args:
-        asked: requested number, or None.
+        jobs: requested number, or None.
         spec: spec of the sweep.
         paths: folders in which modules are searched.
         trials: total number of trials.
@@ -389,8 +389,8 @@ def slots(
     """
     clustered = pools.is_clustered(pool)
     most = capacity.most_at_once(spec, clustered=clustered)
-    if asked is not None or clustered:
-        return min(asked or most, most)
+    if jobs is not None or clustered:
+        return min(jobs or most, most)
     found = plugins.find_trainable(spec.trainable, paths) if trainable is None else trainable()
     if pools.has_lanes(pool, paths):
         return min(trials, most, LANES)
@@ -400,7 +400,7 @@ def slots(
 
 
 def slots_again(
-    asked: int | None,
+    jobs: int | None,
     history: History,
     spec: SweepSpec,
     paths: Sequence[str],
@@ -413,13 +413,13 @@ def slots_again(
     It is the previous number unless another one is asked. If no user ever asked and the total
     number of trials grows, it is computed again from the processor cores.
     """
-    given = asked is not None or history.jobs_given
+    given = jobs is not None or history.jobs_given
     more = not given and trials is not None and trials > history.wanted
     counted = not history.jobs_given and "@" in history.pool + pool  # the cluster's workers
-    if asked is None and not more and not counted:
-        asked = history.jobs
+    if jobs is None and not more and not counted:
+        jobs = history.jobs
     total = trials or history.wanted or spec.trials
-    return slots(asked, spec, paths, total, trainable, pool), given
+    return slots(jobs, spec, paths, total, trainable, pool), given
 
 
 def cores_per_trial(spec: SweepSpec, trainable: type[Trainable]) -> float:

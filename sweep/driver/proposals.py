@@ -71,7 +71,7 @@ class Proposer:
     """Settings that a trial started from a checkpoint must share with its parent."""
 
     def search(
-        self, history: History, wanted: Sequence[NewTrial]
+        self, history: History, requests: Sequence[NewTrial]
     ) -> tuple[list[Created], list[SpaceExhausted]]:
         """Return new trials with proposed settings, each proposal seeing those before it.
 
@@ -80,7 +80,7 @@ class Proposer:
         known = _Known(history.trials)
         created: list[Created] = []
         suggested, tried = iter(history.suggested.items()), history.tried
-        for fresh in wanted:
+        for fresh in requests:
             # What a scheduler gives, it gives for a reason of its own: a suggestion waits.
             count = history.searched_count + len(created) + 1
             may = not fresh.given and tried < self.searcher.options.most_suggested(count)
@@ -109,11 +109,11 @@ class Proposer:
             known.added.append(trial)
         return created, []
 
-    def breed(self, history: History, wanted: Sequence[Exploit], first: int) -> list[Created]:
+    def breed(self, history: History, requests: Sequence[Exploit], first: int) -> list[Created]:
         """Return offspring from `first` on that start from their parents' newest checkpoints."""
         return [
             self._make_offspring(history.trials[breed.parent], breed, number, history.k)
-            for number, breed in enumerate(wanted, start=first)
+            for number, breed in enumerate(requests, start=first)
         ]
 
     def clone(
@@ -192,12 +192,12 @@ class Proposer:
         self,
         history: History,
         trials: _Known,
-        given: Mapping[str, Any],
+        suggested: Mapping[str, Any],
         suggestion: Suggested | None,
     ) -> Settings:
         """Return the settings of the next trial after `trials`.
 
-        Those in `given` or in the suggestion are fixed.
+        Those in `suggested` or in the suggestion are fixed.
 
         Raises:
             Exhausted: there is no further point.
@@ -207,22 +207,24 @@ class Proposer:
         index += sum(trial.suggestion is None for trial in trials.added)
         if suggestion is not None:
             return self._choose_suggested(history, trials, suggestion.settings, index)
-        chosen = bool(given) or index < len(self.spec.initial)
+        chosen = bool(suggested) or index < len(self.spec.initial)
         any_will_do = self.searcher.options.duplicates or chosen
         for space in initial.spaces_of(self.spec.space, self.spec.initial, index):
             try:
-                return self._find_point(space.pin(given), history, trials, any_will_do)
+                return self._find_point(space.pin(suggested), history, trials, any_will_do)
             except Exhausted as error:
                 full = str(error)
         crossed = ", ".join(self.spec.space.crossed_domains)
         raise Exhausted(f"{full}, whatever {crossed} may be" if crossed else full)
 
     def _choose_suggested(
-        self, history: History, trials: _Known, given: Mapping[str, Any], index: int
+        self, history: History, trials: _Known, suggested: Mapping[str, Any], index: int
     ) -> Settings:
         """Return settings with the suggested ones; BadSpace if no point of the space has them."""
         refused: BadSpace | None = None
-        for space in initial.spaces_of_suggestion(self.spec.space, self.spec.initial, index, given):
+        for space in initial.spaces_of_suggestion(
+            self.spec.space, self.spec.initial, index, suggested
+        ):
             try:
                 return self._find_point(space, history, trials, any_will_do=True)
             except BadSpace as error:
@@ -272,31 +274,31 @@ class Proposer:
         for attempt in range(ASKED, ASKED + DRAWN):
             yield space.draw(self._seed(len(trials), attempt))
 
-    def _check_proposal(self, space: Space, found: object) -> Settings:
+    def _check_proposal(self, space: Space, proposal: object) -> Settings:
         """Return the searcher's answer, resolved again unless the searcher is a shipped one.
 
         Raises:
             BadSpace: the answer is not in the space.
             UsageError: it is not Settings, or lacks a value.
         """
-        if not isinstance(found, Settings):
+        if not isinstance(proposal, Settings):
             allowed = "a sweep.space.Settings, as request.space.resolve and request.space.draw give"
-            raise self._refusal(found, allowed)
+            raise self._refusal(proposal, allowed)
         if self._is_shipped:
-            return found
-        searched = found.searched
+            return proposal
+        searched = proposal.searched
 
         def given(name: str, _domain: Domain) -> Any:
             if name not in searched:
-                raise self._refusal(found, f"a value for {name}, since it is active here")
+                raise self._refusal(proposal, f"a value for {name}, since it is active here")
             return searched[name]
 
         return space.resolve(given)
 
-    def _refusal(self, found: object, allowed: str) -> UsageError:
+    def _refusal(self, proposal: object, allowed: str) -> UsageError:
         """Return the error for an invalid answer of the searcher."""
         who = f"searcher: suggest() of '{self.spec.searcher.name}'"
-        return UsageError(f"{who} returned {shorten(found)}; expected {allowed}")
+        return UsageError(f"{who} returned {shorten(proposal)}; expected {allowed}")
 
     @cached_property
     def _is_shipped(self) -> bool:

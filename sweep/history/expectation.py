@@ -70,9 +70,13 @@ class Expected:
         return None
 
 
-def _remaining_error(error: float, noise: float, more: int) -> float:
-    """Return the standard error that is left after `more` further seeds."""
-    return error * math.sqrt(noise / (noise + more * error * error)) if more and error else error
+def _remaining_error(error: float, noise: float, further_seeds: int) -> float:
+    """Return the standard error that is left after `further_seeds` further seeds."""
+    return (
+        error * math.sqrt(noise / (noise + further_seeds * error * error))
+        if further_seeds and error
+        else error
+    )
 
 
 def _tail_probability(mean: float, deviation: float, reach: float) -> float:
@@ -240,8 +244,8 @@ class Expectations(Kept):
         found = (np.diff(below, axis=0) * (others[1:] + others[:-1])).sum(axis=0)
         return dict(zip(numbers, (found / found.sum()).tolist(), strict=True))
 
-    def outlook(self, more: float = 1.0) -> "Outlook | None":
-        """Return the expected improvement from `more` times the training so far.
+    def outlook(self, training: float = 1.0) -> "Outlook | None":
+        """Return the expected improvement from `training` times the training so far.
 
         Returns None if fewer than `WHOLE` trials have trained for more than half of the way, or if
         the range of scores is less than `APART` times the pick's error.
@@ -256,7 +260,7 @@ class Expectations(Kept):
         far = np.array([self._unseen_share(level) < 0.5 for level in table.columns])
         if int(far[table.last[table.last >= 0]].sum()) < WHOLE:
             return None
-        found, pick = outlook(fit.estimates.value, more), fit.rows[fit.order[0]]
+        found, pick = outlook(fit.estimates.value, training), fit.rows[fit.order[0]]
         error = float(fit.estimates.error[pick])
         return found if found is not None and found.range > APART * error else None
 
@@ -355,16 +359,16 @@ class _Table:
         last, squares, evaluations = self.last[rows], self.squares[rows], self.evaluations[rows]
         return Scores(at, alike, seeds, last, squares, evaluations)
 
-    def put(self, row: int, seen: _TrialScores | None) -> None:
+    def put(self, row: int, scores: _TrialScores | None) -> None:
         """Write the row of a trial; None clears it."""
         import numpy as np
 
         self.scores[row] = self.alike[row] = np.nan
         self.last[row] = -1
-        if seen is None:
+        if scores is None:
             return
         small, above = -self.exponent, 0
-        for level, score, its in seen.path:
+        for level, score, its in scores.path:
             here = self._column(level)
             first = min(above or here, here)
             before = int(self.seeds[row, first - 1]) if first and self.last[row] >= 0 else len(its)
@@ -376,11 +380,11 @@ class _Table:
             self.alike[row, first] = math.ldexp(alike, small)
             self.seeds[row, first : here + 1] = len(its)
             self.last[row], above = here, here + 1
-        seeds = [math.ldexp(score, small) for score in seen.seeds]
+        seeds = [math.ldexp(score, small) for score in scores.seeds]
         middle = math.fsum(seeds) / len(seeds)
         self.squares[row] = math.fsum((score - middle) ** 2 for score in seeds)
-        self.evaluations[row] = math.ldexp(seen.evaluations, 2 * small)
-        self.steps[row] = seen.steps
+        self.evaluations[row] = math.ldexp(scores.evaluations, 2 * small)
+        self.steps[row] = scores.steps
 
     def _column(self, level: float) -> int:
         """Return the highest column whose level is at most `level`, or the first."""

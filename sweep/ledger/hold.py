@@ -135,19 +135,25 @@ def _take_lease(folder: Folder, say: Say) -> int:
     return term
 
 
-def _watch(folder: Folder, database: "storage.Database", seen: Lease, say: Say) -> Lease:
-    """Watch a lease of another machine for `LEASE_S`; return it as last read.
+def _watch(folder: Folder, database: "storage.Database", first: Lease, say: Say) -> Lease:
+    """Watch a lease of another machine for `LEASE_S`, and return the lease as last read.
+
+    Args:
+        folder: the sweep's folder.
+        database: its ledger's database, which contains the lease.
+        first: the lease as it was read before.
+        say: receives sentences for the user while the lease is watched.
 
     Raises:
         SweepLocked: the lease changed and belongs to a machine other than this one.
     """
     began = said_at = time.monotonic()
-    say(f"{seen.describe()} held {folder.name}: {LEASE_S:g} s are waited for a sign of life")
+    say(f"{first.describe()} held {folder.name}: {LEASE_S:g} s are waited for a sign of life")
     while (left := began + LEASE_S - time.monotonic()) > 0:
         time.sleep(min(LOOK_S, left))
         with database.reading() as connection:
             now = lease.read(connection)
-        if now != seen:
+        if now != first:
             if now.is_elsewhere:
                 raise SweepLocked(folder.name, now.describe())
             return now
@@ -155,4 +161,4 @@ def _watch(folder: Folder, database: "storage.Database", seen: Lease, say: Say) 
             said_at = time.monotonic()
             say(f"no sign of life yet; {began + LEASE_S - said_at:.0f} s are left")
     say("there was none: the sweep is taken over")
-    return seen
+    return first

@@ -144,18 +144,18 @@ def _next_term(term: int) -> int:
     return term + 1
 
 
-def take(connection: Connection, seen: Lease | None = None) -> int:
+def take(connection: Connection, expected: Lease | None = None) -> int:
     """Make this process the holder and return its new term.
 
     Args:
         connection: a transaction that has the write lock.
-        seen: the lease that the caller read before; None takes the lease unconditionally.
+        expected: the lease that the caller read before; None takes the lease unconditionally.
 
     Raises:
-        SweepLocked: the lease has changed since `seen`.
+        SweepLocked: the lease has changed since `expected`.
     """
     found = read(connection)
-    if seen not in (None, found):
+    if expected not in (None, found):
         raise SweepLocked(_sweep_name(connection), found.describe())
     (newest,) = connection.execute("SELECT coalesce(max(epoch), 0) FROM events").fetchone()
     term = _next_term(max(found.term, codec.read(int, newest)))

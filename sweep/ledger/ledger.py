@@ -199,9 +199,9 @@ class Ledger:
         """
         wrote: list[Recorded] = []
 
-        def write(again: bool) -> list[Recorded]:
+        def write(is_retry: bool) -> list[Recorded]:
             with self._database.writing() as connection:
-                if again and wrote and _is_committed(connection, wrote):
+                if is_retry and wrote and _is_committed(connection, wrote):
                     return wrote
                 its = lease.take(connection) if term is None else term
                 lease.check(connection, its)

@@ -81,9 +81,9 @@ class Requests:
         """Insert a request durably and return its number."""
         row = (time.time(), verb, json.dumps(dict(body)))
 
-        def insert(again: bool) -> int:
+        def insert(is_retry: bool) -> int:
             with self._database.writing() as connection:
-                found = connection.execute(_SAME, row).fetchone() if again else None
+                found = connection.execute(_SAME, row).fetchone() if is_retry else None
                 return int((found or connection.execute(_INSERT, row).fetchone())[0])
 
         return tables.call_repeatedly(insert)

@@ -21,14 +21,14 @@ REMOTE = ".postgresql"
 _MOST = 65536
 
 
-def write(path: Path, said: Mapping[str, Any]) -> None:
-    """Write `said` to `path` atomically, signed with this user's key if there is one.
+def write(path: Path, contents: Mapping[str, Any]) -> None:
+    """Write `contents` to `path` atomically, signed with this user's key if there is one.
 
     Raises:
         OSError: the disk refused.
     """
     trust = signing.local_if_possible()
-    content = json.dumps(said if trust is None else signing.sign(said, trust)).encode()
+    content = json.dumps(contents if trust is None else signing.sign(contents, trust)).encode()
     with disk.open_folder(path.parent) as folder:
         disk.publish(folder, path.name, len(content), [content], 0)
         disk.sync(folder)
@@ -45,18 +45,18 @@ def read(path: Path) -> dict[str, Any]:
         return dict(json.loads(file.read(_MOST)))
 
 
-def is_own(said: Mapping[str, Any], path: Path) -> bool:
-    """Return whether the contents `said` are signed with this user's key."""
+def is_own(contents: Mapping[str, Any], path: Path) -> bool:
+    """Return whether the contents `contents` are signed with this user's key."""
     try:
-        signing.check(said, signing.local(), path)
+        signing.check(contents, signing.local(), path)
     except (UntrustedCheckpoint, SigningError):
         return False
     return True
 
 
-def is_accepted(said: Mapping[str, Any], path: Path) -> bool:
+def is_accepted(contents: Mapping[str, Any], path: Path) -> bool:
     """Return whether a file may be followed: this user has signed or trusted it."""
-    return is_own(said, path) or is_trusted(path)
+    return is_own(contents, path) or is_trusted(path)
 
 
 def identify(path: Path) -> tuple[str, dict[str, Any]]:

@@ -61,11 +61,11 @@ def ask(
 
 
 def suggest(
-    folder: Folder, settings: Mapping[str, Any], why: str, by: str | None, patience_s: float
+    folder: Folder, settings: Mapping[str, Any], why: str, author: str | None, patience_s: float
 ) -> tuple[Answer | None, bool]:
-    """Suggest settings to a sweep, see `ask`; `by` is None for the user of this process."""
-    author = user() if by is None else by
-    return ask(folder, Verb.SUGGEST, {"settings": settings, "by": author, "why": why}, patience_s)
+    """Suggest settings to a sweep, see `ask`; `author` is None for the user of this process."""
+    by = user() if author is None else author
+    return ask(folder, Verb.SUGGEST, {"settings": settings, "by": by, "why": why}, patience_s)
 
 
 def user() -> str:
@@ -109,7 +109,7 @@ def _check(folder: Folder, request: Request) -> None:
         options = SearcherOptions(suggested=spec.searcher.options.get("suggested", 1.0))
         handler = RequestHandler(history, driven=driven, space=spec.space, options=options)
     if request.verb in (Verb.CLONE, Verb.PAUSE):  # no other request needs the trainable
-        found = resolving.resolve(spec, paths, kept=kept)
+        found = resolving.resolve(spec, paths, pickled=kept)
         proposer = Proposer(
             spec, found.searcher, found.scheduler.levels, dict, found.trainable.fixed_keys
         )

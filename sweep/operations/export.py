@@ -157,7 +157,7 @@ def _digest(path: Path) -> str:
 # ---- playing an exported model --------------------------------------------------------------
 
 
-def play(folder: Path, how: Playing) -> dict[str, Any]:
+def play(folder: Path, playing: Playing) -> dict[str, Any]:
     """Play fresh episodes of an exported model in the environment of its card.
 
     Raises:
@@ -183,7 +183,9 @@ def play(folder: Path, how: Playing) -> dict[str, Any]:
         raise UsageError(f"play: {file}: does not match its card; export the model again")
     found = plugins.find_trainable(card["trainable"], [str(Path.cwd())])
     try:
-        played = found.play_exported(file, card, how.episodes, how.seed, how.video, how.window)
+        played = found.play_exported(
+            file, card, playing.episodes, playing.seed, playing.video, playing.window
+        )
     except NotImplementedError as error:
         raise UsageError(f"play: {error}") from error
     about = {key: card[key] for key in ("trial", "metric", "score")}
@@ -192,7 +194,7 @@ def play(folder: Path, how: Playing) -> dict[str, Any]:
         **about,
         "iteration": card["checkpoint"]["iteration"],
         "format": form,
-        **how.summary(played),
+        **playing.summary(played),
     }
 
 

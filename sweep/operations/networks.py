@@ -292,11 +292,11 @@ class _Comparison:
         ranked = [(self._rank(*one), one[0]) for one in self._records]
         return max(ranked, key=lambda one: one[0])[1] is network
 
-    def _rank(self, network: Network, found: Record | str) -> tuple[Any, ...]:
+    def _rank(self, network: Network, record: Record | str) -> tuple[Any, ...]:
         """Return a sort key: greater for a better network."""
         sign = 1.0 if self._spec.mode == "max" else -1.0
-        known = isinstance(found, Record)
-        mean = sign * found.mean if isinstance(found, Record) else -math.inf
+        known = isinstance(record, Record)
+        mean = sign * record.mean if isinstance(record, Record) else -math.inf
         value = network.saved.value
         recorded = -math.inf if value is None else sign * value
         return known, mean, recorded, network.saved.iteration, -network.replica.index

@@ -57,9 +57,9 @@ def repair(folder: Folder, say: Callable[[str], None]) -> Mended:
         return Mended(done, inspect_sweep(folder, driven=False) if done else found)
 
 
-def _free_lease(folder: Folder, found: Verification) -> Iterator[str]:
+def _free_lease(folder: Folder, verification: Verification) -> Iterator[str]:
     """Release an unreadable lease. Yields the repair in words."""
-    if any(damage.remedy is Remedy.LEASE for damage in found.damages):
+    if any(damage.remedy is Remedy.LEASE for damage in verification.damages):
         with (
             contextlib.closing(storage.open_database(folder.ledger)) as database,
             database.writing() as connection,
@@ -69,17 +69,17 @@ def _free_lease(folder: Folder, found: Verification) -> Iterator[str]:
 
 
 def _mend(
-    folder: Folder, term: int, found: Verification, say: Callable[[str], None]
+    folder: Folder, term: int, verification: Verification, say: Callable[[str], None]
 ) -> Iterator[str]:
     """Apply the remedies of the damages. Yields each repair in words."""
-    remedies = {damage.remedy for damage in found.damages}
+    remedies = {damage.remedy for damage in verification.damages}
     if Remedy.STATUSES in remedies:
         yield _rebuild_statuses(folder, term)
     if Remedy.DROP in remedies:
-        yield from _drop_checkpoints(folder, term, found)
+        yield from _drop_checkpoints(folder, term, verification)
     if remedies & {Remedy.DROP, Remedy.SWEEP_UP}:
         yield from _delete_unnamed_files(folder)
-    if again := sorted({d.part for d in found.damages if d.remedy is Remedy.SEND}):
+    if again := sorted({d.part for d in verification.damages if d.remedy is Remedy.SEND}):
         yield from _send_copies(folder, term, again, say)
     elif Remedy.DROP in remedies:
         sync.send_held(folder, term, say, PATIENCE_S)  # copies name the newest checkpoint
@@ -99,9 +99,9 @@ def _rebuild_statuses(folder: Folder, term: int) -> str:
     return "the statuses were derived from the events again"
 
 
-def _drop_checkpoints(folder: Folder, term: int, found: Verification) -> Iterator[str]:
+def _drop_checkpoints(folder: Folder, term: int, verification: Verification) -> Iterator[str]:
     """Drop lost checkpoints from the history. Yields one line for each replica."""
-    lost = [damage for damage in found.damages if damage.remedy is Remedy.DROP]
+    lost = [damage for damage in verification.damages if damage.remedy is Remedy.DROP]
     history = lookup.read_history(folder)
     events = [Dropped(damage.trial, damage.replica, (damage.digest,)) for damage in lost]
     with contextlib.closing(Ledger(folder.ledger)) as ledger:

@@ -461,13 +461,13 @@ def _describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}{where}"
 
 
-def _differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+def _differences(expected: Mapping[str, Any], result: Mapping[str, Any]) -> list[str]:
     """Return a line for each value that differs between two results."""
     missing = "absent"
     return [
         f"{key}: {shorten(expected.get(key, missing))} without, "
-        f"{shorten(found.get(key, missing))} after save and restore"
-        for key in sorted({*expected, *found})
+        f"{shorten(result.get(key, missing))} after save and restore"
+        for key in sorted({*expected, *result})
         if key.split("/")[0] not in VOLATILE_KEYS
-        and repr(expected.get(key)) != repr(found.get(key))
+        and repr(expected.get(key)) != repr(result.get(key))
     ]

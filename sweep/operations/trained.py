@@ -86,13 +86,13 @@ class CurrentTrial:
     """Versions of the libraries with which the sweep was created."""
 
 
-def read_trial(folder: Folder, wanted: str) -> CurrentTrial:
+def read_trial(folder: Folder, choice: str) -> CurrentTrial:
     """Read a trial from the ledger, see `Choice`; UsageError if it does not exist."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         history = reading.history(ledger)
         spec = reading.spec_of(ledger)
         versions = ledger.provenance["versions"]
-    return CurrentTrial(spec, _find_trial(history, folder, wanted), versions)
+    return CurrentTrial(spec, _find_trial(history, folder, choice), versions)
 
 
 def _restore_choice(folder: Folder, choice: Choice, cls: type[Trainable], logdir: Path) -> Restored:
@@ -167,22 +167,22 @@ def make_trainable(
     return trainable
 
 
-def _find_trial(history: History, folder: Folder, wanted: str) -> Trial:
+def _find_trial(history: History, folder: Folder, choice: str) -> Trial:
     """Return the wanted trial; BadConfig for ``best`` if there are several objectives."""
-    trial, front = overview.asked_trial(history, folder, wanted), overview.front(history)
-    if wanted == "best" and front is not None:
+    trial, front = overview.asked_trial(history, folder, choice), overview.front(history)
+    if choice == "best" and front is not None:
         numbers = ", ".join(map(str, front)) or "none yet"
         allowed = f"a trial's number, as there are several objectives; the front: {numbers}"
-        raise BadConfig("--trial", wanted, allowed)
+        raise BadConfig("--trial", choice, allowed)
     return trial
 
 
-def find_checkpoint(replica: Replica, wanted: str, asked_by: str = "--checkpoint") -> Saved:
+def find_checkpoint(replica: Replica, choice: str, asked_by: str = "--checkpoint") -> Saved:
     """Return the checkpoint that is ``best``, ``last`` or of an iteration; see `Choice`.
 
     Args:
         replica: owner of the checkpoint.
-        wanted: the value given by the user.
+        choice: the value given by the user.
         asked_by: name of the option or argument, for messages.
 
     Raises:
@@ -195,13 +195,13 @@ def find_checkpoint(replica: Replica, wanted: str, asked_by: str = "--checkpoint
             f"trial {replica.trial} has no checkpoint; a class saves with save_checkpoint(), a "
             f"function with report(..., checkpoint=...)"
         )
-    if wanted in ("best", "last"):
-        return best if wanted == "best" else newest
-    if wanted.isdecimal() and int(wanted) in kept:
-        return kept[int(wanted)]
+    if choice in ("best", "last"):
+        return best if choice == "best" else newest
+    if choice.isdecimal() and int(choice) in kept:
+        return kept[int(choice)]
     iterations = ", ".join(str(iteration) for iteration in sorted(kept))
     raise BadConfig(
-        asked_by, wanted, f"best, last, or the iteration of a kept checkpoint: {iterations}"
+        asked_by, choice, f"best, last, or the iteration of a kept checkpoint: {iterations}"
     )
 
 
@@ -232,7 +232,7 @@ class Playing:
         }
 
 
-def play(folder: Folder, choice: Choice, how: Playing) -> dict[str, Any]:
+def play(folder: Folder, choice: Choice, playing: Playing) -> dict[str, Any]:
     """Play fresh episodes of a trial's policy.
 
     Raises:
@@ -241,7 +241,9 @@ def play(folder: Folder, choice: Choice, how: Playing) -> dict[str, Any]:
     """
     with restored(folder, choice) as found:
         try:
-            played = found.trainable.play(how.episodes, how.seed, how.video, how.window)
+            played = found.trainable.play(
+                playing.episodes, playing.seed, playing.video, playing.window
+            )
         except NotImplementedError as error:
             raise UsageError(f"play: {error}") from error
         return {
@@ -250,5 +252,5 @@ def play(folder: Folder, choice: Choice, how: Playing) -> dict[str, Any]:
             "metric": found.spec.metric,
             "score": formatting.finite(found.trial.score),
             "iteration": found.saved.iteration,
-            **how.summary(played),
+            **playing.summary(played),
         }

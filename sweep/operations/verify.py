@@ -159,11 +159,11 @@ def _check_copies(where: TrackerContext) -> tuple[list[Damage], tuple[str, ...]]
     return damages, tuple(notes)
 
 
-def _compare_copy(tracker: Tracker, had: int, misses: int) -> list[str]:
-    """Return the differences of a copy that has `had` events; StorageError if it misses some."""
+def _compare_copy(tracker: Tracker, count: int, missing: int) -> list[str]:
+    """Return the differences of a copy that has `count` events; StorageError if it misses some."""
     if not isinstance(tracker, Comparable):
         raise StorageError("the tracker has no method differences()")
-    problem = tracker.unreadable() if had else ""
-    if misses and not problem:
-        raise StorageError(f"it lacks {misses} events; run `sweep sync`")
+    problem = tracker.unreadable() if count else ""
+    if missing and not problem:
+        raise StorageError(f"it lacks {missing} events; run `sweep sync`")
     return [problem] if problem else tracker.differences()

@@ -180,12 +180,12 @@ def check(chosen: str, paths: Iterable[str], root: Path) -> None:
         pool.connect(root)
 
 
-def choose_pool(asked: str | None, before: str = "") -> str:
-    """Return the requested pool (`asked`), else the sweep's last one (`before`), else the default.
+def choose_pool(option: str | None, before: str = "") -> str:
+    """Return the requested pool (`option`), else the sweep's last one (`before`), else the default.
 
     A name alone, or ``@`` and an address alone, keeps the other part of `before`.
     """
-    name, _, address = (asked or "").partition("@")
+    name, _, address = (option or "").partition("@")
     name_before, _, address_before = before.partition("@")
     name = name or name_before or DEFAULT
     if name == name_before:

@@ -89,9 +89,9 @@ class Pool(cluster.ClusterPool):
         """Return a worker's description of itself, with its name in Dask."""
         return dict(await self._ask(address, _describe_here, probe))
 
-    async def _ask(self, address: str, function: Callable[..., Any], *given: Any) -> Any:
+    async def _ask(self, address: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function in a worker, and return its result or raise its error."""
-        answers = await self._client.run(function, *given, workers=[address], on_error="return")
+        answers = await self._client.run(function, *arguments, workers=[address], on_error="return")
         answer = answers.get(address, OSError("no answer"))
         if isinstance(answer, BaseException):
             raise answer

@@ -140,21 +140,21 @@ class Pool(cluster.ClusterPool):
         elif name == "lost":
             self._lost = self._lost_message()
 
-    async def _request(self, verb: str, *given: Any) -> Any:
+    async def _request(self, verb: str, *arguments: Any) -> Any:
         """Send a request to the gateway, and return its result or raise its error."""
         if self._lost:
             raise StorageError(self._lost)
         number = next(self._numbers)
         self._asked[number] = asyncio.get_running_loop().create_future()
         try:
-            self._to_gateway.write(_to_frame(number, verb, given))
+            self._to_gateway.write(_to_frame(number, verb, arguments))
             return await self._asked[number]
         finally:
             del self._asked[number]
 
-    async def _ask(self, address: str, function: Callable[..., Any], *given: Any) -> Any:
+    async def _ask(self, address: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function in a worker, and return its result or raise its error."""
-        came = await self._request("call", address, cloudpickle.dumps((function, given)))
+        came = await self._request("call", address, cloudpickle.dumps((function, arguments)))
         well, answer = cloudpickle.loads(came)
         if not well:
             raise answer
@@ -188,9 +188,9 @@ def _is_always_wanted() -> bool:
     return True
 
 
-def _to_frame(*said: Any) -> bytes:
+def _to_frame(*items: Any) -> bytes:
     """Return a frame: the length of the pickled tuple, and the tuple."""
-    sent = cloudpickle.dumps(said)
+    sent = cloudpickle.dumps(items)
     return len(sent).to_bytes(_LENGTH, "big") + bytes(sent)
 
 
@@ -345,9 +345,9 @@ class _Gateway:
         self._has_joined = False
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def _say(self, *said: Any) -> None:
+    def _say(self, *items: Any) -> None:
         """Send a frame to the driver."""
-        frame = _to_frame(*said)
+        frame = _to_frame(*items)
         while frame:
             frame = frame[os.write(self._answers, frame) :]
 
@@ -368,10 +368,10 @@ class _Gateway:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, number: int, verb: str, given: Sequence[Any]) -> None:
+    async def _answer(self, number: int, verb: str, arguments: Sequence[Any]) -> None:
         """Execute a request of the driver, and send its result or error."""
         try:
-            answer = await getattr(self, f"_{verb}")(*given)
+            answer = await getattr(self, f"_{verb}")(*arguments)
         except SweepError as error:
             self._say(number, False, error)
         except Exception as error:  # noqa: BLE001 maybe of a class of Ray, which the driver cannot load
@@ -556,10 +556,10 @@ def _init(address: str) -> None:
         raise _no_node(address, " ".join(str(error).split())) from None
 
 
-def _no_node(address: str, said: str) -> StorageError:
+def _no_node(address: str, problem: str) -> StorageError:
     """Return the error for a machine that is no node of the cluster."""
     return StorageError(
-        f"--address: this machine cannot join the Ray cluster at {address} ({said}); make it "
+        f"--address: this machine cannot join the Ray cluster at {address} ({problem}); make it "
         f"one of the nodes: `ray start --address {address}`"
     )
 

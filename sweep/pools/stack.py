@@ -156,51 +156,51 @@ class Pool(pools.Pool):
         threading.Thread(target=self._listen, args=(made,), daemon=True).start()
         return made
 
-    def _listen(self, of: _Process) -> None:
+    def _listen(self, process: _Process) -> None:
         """Set the outcomes of slices until the process has ended."""
         while True:
             try:
-                number, said = of.replies.recv()
+                number, said = process.replies.recv()
             except (EOFError, OSError):
                 break
             if isinstance(said, Pace):
-                of.pace = said
+                process.pace = said
                 continue
             if isinstance(said, DeviceFailed):
-                self._give_up(of, said)
+                self._give_up(process, said)
                 return
             with self._lock:
-                running = of.running.pop(number, None)
+                running = process.running.pop(number, None)
             if running is not None:
                 running.set_result(said)
-        of.process.join()
+        process.process.join()
         with self._lock:
-            left = list(of.running.values())
-            of.running.clear()
+            left = list(process.running.values())
+            process.running.clear()
         for running in left:
-            running.set_exception(WorkerLost(of.process.exitcode, of.process.pid))
+            running.set_exception(WorkerLost(process.process.exitcode, process.process.pid))
 
-    def _give_up(self, of: _Process, said: DeviceFailed) -> None:
+    def _give_up(self, process: _Process, failure: DeviceFailed) -> None:
         """End a process whose device failed; its slices fail without counting against trials."""
         with self._lock:  # no other process may start while this one has the device's memory
-            kill_family(of.process.pid)
-            of.process.join()
-            if said.lanes is None:
-                why = self._failure = f"the device was lost ({said.why}); {_RESUME}"
-            elif said.lanes == 1:
-                why = f"the memory of the device does not suffice for one lane ({said.why})"
+            kill_family(process.process.pid)
+            process.process.join()
+            if failure.lanes is None:
+                why = self._failure = f"the device was lost ({failure.why}); {_RESUME}"
+            elif failure.lanes == 1:
+                why = f"the memory of the device does not suffice for one lane ({failure.why})"
                 why = self._failure = f"{why}; {_RESUME}"
             else:
-                self._most = said.lanes // 2
+                self._most = failure.lanes // 2
                 self.slots = min(self.slots, self._most)
                 why = (
-                    f"the memory of the device does not suffice for {said.lanes} lanes; the sweep "
-                    f"continues with {self._most}"
+                    f"the memory of the device does not suffice for {failure.lanes} lanes; the "
+                    f"sweep continues with {self._most}"
                 )
-            if self._now is of:
+            if self._now is process:
                 self._now = None
-            left = list(of.running.values())
-            of.running.clear()
+            left = list(process.running.values())
+            process.running.clear()
         if not self._failure:
             self.say(why)
         for running in left:

@@ -170,9 +170,9 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _ends(domain: Domain, found: Sequence[float]) -> tuple[float, float]:
+def _ends(domain: Domain, values: Sequence[float]) -> tuple[float, float]:
     """Return the ends of an axis."""
-    low, high = min(found, default=0.0), max(found, default=1.0)
+    low, high = min(values, default=0.0), max(values, default=1.0)
     if isinstance(domain, Float | Int):
         low, high = min(low, domain.low), max(high, domain.high)
     return float(low), float(high)
@@ -184,25 +184,25 @@ def _label(key: str) -> str:
     return text if len(text) <= 24 else f"{text[:23]}…"
 
 
-def importance(found: Importance, causes: Causes) -> Data | None:
+def importance(result: Importance, causes: Causes) -> Data | None:
     """Return the importance of settings and pairs, in total and by level, and of the remainder."""
-    shares = {names: share for names, share in found.shares.items() if share >= 0.005}
+    shares = {names: share for names, share in result.shares.items() if share >= 0.005}
     if not shares:
         return None
     top = list(shares)[:10]
     return {
         "names": [list(names) for names in top],
         "shares": [short(shares[names]) for names in top],
-        "unexplained": short(found.unexplained),
+        "unexplained": short(result.unexplained),
         "causes": [{"name": name, "share": short(share)} for name, share in _parts(causes)],
-        "gained": found.gained,
+        "gained": result.gained,
         "levels": [
             {
                 "at": "end" if math.isinf(level.at) else formatting.count(level.at),
                 "trials": level.trials,
                 "shares": [short(level.shares.get(names, 0.0)) for names in top],
             }
-            for level in found.levels
+            for level in result.levels
         ],
     }
 

@@ -183,24 +183,24 @@ def _leaves(
 
 
 def _split(
-    x: Array, y: Array, rows: NDArray[np.intp], least: int, stream: np.random.Generator
+    x: Array, y: Array, rows: NDArray[np.intp], smallest: int, stream: np.random.Generator
 ) -> tuple[int, float] | None:
     """Return column and place of the split that reduces the variance most; None for a leaf."""
     count, width = len(rows), x.shape[1]
-    if count < 2 * least:
+    if count < 2 * smallest:
         return None
     columns = stream.permutation(width)[: max(1, -(-width * 5 // 6))]
     values = x[np.ix_(rows, columns)]
     order = np.argsort(values, axis=0, kind="stable")
     values = np.take_along_axis(values, order, axis=0)
     targets = y[rows] - np.mean(y[rows])
-    sums = np.cumsum(targets[order], axis=0)[least - 1 : count - least]
-    left = np.arange(least, count - least + 1)[:, None]
+    sums = np.cumsum(targets[order], axis=0)[smallest - 1 : count - smallest]
+    left = np.arange(smallest, count - smallest + 1)[:, None]
     gain = sums**2 / left + sums**2 / (count - left)
-    gain[values[least - 1 : count - least] >= values[least : count - least + 1]] = -1.0
+    gain[values[smallest - 1 : count - smallest] >= values[smallest : count - smallest + 1]] = -1.0
     best = int(np.argmax(gain))
     place, column = divmod(best, gain.shape[1])
     if gain[place, column] <= 1e-12:
         return None
-    at = (values[place + least - 1, column] + values[place + least, column]) / 2
+    at = (values[place + smallest - 1, column] + values[place + smallest, column]) / 2
     return int(columns[column]), float(at)

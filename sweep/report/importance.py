@@ -95,11 +95,11 @@ class Causes:
     """
 
     @classmethod
-    def of(cls, found: Importance, history: History) -> "Causes":
+    def of(cls, importance: Importance, history: History) -> "Causes":
         """Return the parts, as far as the scores of a sweep distinguish them."""
-        left, spreads = found.unexplained, history.expectations.spreads
+        left, spreads = importance.unexplained, history.expectations.spreads
         scored = history.ranked()
-        if spreads is None or found.gained or not scored:
+        if spreads is None or importance.gained or not scored:
             return cls(None, None, left)
         measured = any(one.noise is not None for trial in scored for one in trial.counted)
         several = any(len(trial.counted) > 1 for trial in scored)
@@ -327,19 +327,19 @@ def compared_at(history: History, rungs: Sequence[float]) -> list[float]:
     return sorted({step for step in steps if step > 0} | set(whole))
 
 
-def standardised(level: float, found: Sequence[tuple[Trial, float]], sign: float) -> Compared:
+def standardised(level: float, scored: Sequence[tuple[Trial, float]], sign: float) -> Compared:
     """Return trials with the normal scores of their ranks.
 
     Equal scores share a rank, NaN is worst.
     """
-    values = np.array([sign * score for _, score in found])
+    values = np.array([sign * score for _, score in scored])
     values[np.isnan(values)] = -np.inf
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     ranks = (ends - (counts - 1) / 2)[place]
     normal = NormalDist()
     scores = [normal.inv_cdf((rank - 0.5) / len(values)) for rank in ranks.tolist()]
-    return Compared(level, [trial for trial, _ in found], np.array(scores))
+    return Compared(level, [trial for trial, _ in scored], np.array(scores))
 
 
 def _has_score(trial: Trial, level: float, gains: bool) -> bool:

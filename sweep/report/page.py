@@ -237,12 +237,12 @@ def _slices(data: Data) -> Section | None:
     return Section("slices", "Each setting alone", note + _drawn_note(its), body, "Slices")
 
 
-def _drawn_note(its: Data, which: str = "the best and evenly others") -> str:
+def _drawn_note(its: Data, choice: str = "the best and evenly others") -> str:
     """Return a sentence about the number of trials drawn; empty if all are."""
     drawn = len(its["trials"])
     if drawn == its["scored"]:
         return ""
-    return f" {drawn:,} of {its['scored']:,} trials are drawn: {which}."
+    return f" {drawn:,} of {its['scored']:,} trials are drawn: {choice}."
 
 
 def _search(data: Data) -> Section | None:

@@ -84,9 +84,9 @@ def _best_tile(best: Mapping[str, Any]) -> Markup:
     return _tile(expected, f"expected on a new seed of trial {number}, score {score}")
 
 
-def _tile(value: str, what: str) -> Markup:
+def _tile(value: str, description: str) -> Markup:
     """Return a tile with a value and its description."""
-    return tag("div", tag("b", value), tag("span", what), class_="tile")
+    return tag("div", tag("b", value), tag("span", description), class_="tile")
 
 
 def _large(value: float) -> str:

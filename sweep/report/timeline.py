@@ -165,18 +165,18 @@ class _Slots:
             self._running[key] = (event, time, lane)
 
 
-def lanes(found: Iterable[Bar]) -> int:
+def lanes(bars: Iterable[Bar]) -> int:
     """Return the number of slots that were ever used."""
-    return 1 + max((bar.lane for bar in found), default=-1)
+    return 1 + max((bar.lane for bar in bars), default=-1)
 
 
-def joined(found: Sequence[Bar], most: int = MOST_BARS) -> list[Bar]:
+def joined(bars: Sequence[Bar], most: int = MOST_BARS) -> list[Bar]:
     """Return bars with neighbours in a lane merged: those of one trial and goal, then short ones.
 
     A merged bar of several trials has the first one's name with an ellipsis.
     """
-    merged = _merge(found, 0.0)
-    span = max((bar.end for bar in found), default=0.0)
+    merged = _merge(bars, 0.0)
+    span = max((bar.end for bar in bars), default=0.0)
     grain = span / (4 * most)
     while len(merged) > most:
         grain *= 2
@@ -184,10 +184,10 @@ def joined(found: Sequence[Bar], most: int = MOST_BARS) -> list[Bar]:
     return merged
 
 
-def _merge(found: Sequence[Bar], grain: float) -> list[Bar]:
+def _merge(bars: Sequence[Bar], grain: float) -> list[Bar]:
     """Return bars merged if they belong together or are shorter than `grain`."""
     lanes: dict[int, list[Bar]] = defaultdict(list)
-    for bar in found:
+    for bar in bars:
         row = lanes[bar.lane]
         last = row[-1] if row else None
         if last is not None and _is_mergeable(last, bar, grain):
@@ -225,13 +225,13 @@ def _is_beyond(trial: Trial, level: float) -> bool:
     return goal is None or goal > level
 
 
-def spent(sweep: Sweep, found: Sequence[Bar], clock: Clock) -> Data:
+def spent(sweep: Sweep, bars: Sequence[Bar], clock: Clock) -> Data:
     """Return the use of the slots' time in seconds, by activity and by the trials' status."""
-    busy = sum(bar.end - bar.start for bar in found)
+    busy = sum(bar.end - bar.start for bar in bars)
     training = _training(sweep)
     trained = sum(training.values())
     parts = {**training, "start, restore, save": max(0.0, busy - trained)}
-    parts["free slots"] = max(0.0, _offered(sweep, clock, lanes(found)) - busy)
+    parts["free slots"] = max(0.0, _offered(sweep, clock, lanes(bars)) - busy)
     fates: dict[str, float] = defaultdict(float)
     for trial in sweep.history.trials:
         fates[trial.status.value] += sum(replica.seconds for replica in trial.replicas)

@@ -166,12 +166,15 @@ class Scheduler(PerTrialStopping):
         at, more = trial.goal.at, bool(self.steps) and len(trial.replicas) > step.seeds
         return more or trial.time > step.level or (at is not None and at > step.level)
 
-    def _estimate_leaving(self, there: Sequence[Trial], went_on: int, final: float) -> float:
-        """Return how many of `final` trials leave a rung, if `went_on` of `there` have left it."""
+    def _estimate_leaving(self, present: Sequence[Trial], went_on: int, final: float) -> float:
+        """Return how many of `final` trials leave a rung.
+
+        Of the trials `present` at it, `went_on` have left it so far.
+        """
         if self.pauses:
-            more = self._expected_promotions(final) - self._expected_promotions(len(there))
+            more = self._expected_promotions(final) - self._expected_promotions(len(present))
             return max(went_on + more, final // self.eta)
-        judged = sum(trial.status in FINISHED for trial in there) + went_on
+        judged = sum(trial.status in FINISHED for trial in present) + went_on
         expected = self._expected_to_continue(judged)
         luck = (went_on + 1) / (expected + 1)
         return went_on + luck * (self._expected_to_continue(int(final)) - expected)

@@ -424,15 +424,15 @@ def _cache_key(spec: SliceSpec, stands: str) -> cache.Key:
     return (spec.sweep_id, spec.trial, spec.replica, stands)
 
 
-def _to_json(found: object) -> Mapping[str, Any]:
-    """Return `found` as it would be read back from JSON.
+def _to_json(value: object) -> Mapping[str, Any]:
+    """Return `value` as it would be read back from JSON.
 
     Raises:
-        TypeError, ValueError, RecursionError: `found` is not a JSON object.
+        TypeError, ValueError, RecursionError: `value` is not a JSON object.
     """
-    data = strict_json.parse(json.dumps(found, allow_nan=False).encode())
+    data = strict_json.parse(json.dumps(value, allow_nan=False).encode())
     if not isinstance(data, dict):
-        raise TypeError(f"it is a {type(found).__name__}")
+        raise TypeError(f"it is a {type(value).__name__}")
     return data
 
 

@@ -321,10 +321,10 @@ class Space:
         )
 
     def _no_value_error(
-        self, path: tuple[str | int, ...], text: str, error: Exception, given: Mapping[str, Any]
+        self, path: tuple[str | int, ...], text: str, error: Exception, values: Mapping[str, Any]
     ) -> Exception:
         """Return the error for an expression that has no value."""
-        at = ", ".join(f"{name} = {shorten(value, 30)}" for name, value in given.items())
+        at = ", ".join(f"{name} = {shorten(value, 30)}" for name, value in values.items())
         return self.source.refuse(
             path,
             text,

@@ -39,21 +39,21 @@ def spaces_of(space: Space, initial: Sequence[Mapping[str, Any]], index: int) ->
         )
 
 
-def suggestion(space: Space, given: Mapping[str, Any], source: Source) -> dict[str, Any]:
+def suggestion(space: Space, settings: Mapping[str, Any], source: Source) -> dict[str, Any]:
     """Return the suggested settings by name; BadSpace if they do not belong to the space.
 
     Args:
         space: the sweep's.
-        given: name → value; settings of a group may stand below its name.
+        settings: name → value; settings of a group may stand below its name.
         source: the place of each of them, for messages.
     """
-    entries = list(_entries(space, given))
+    entries = list(_entries(space, settings))
     _check_one(space, entries, (), source)
     return {name: value for _, name, value in entries}
 
 
 def spaces_of_suggestion(
-    space: Space, initial: Sequence[Mapping[str, Any]], index: int, given: Mapping[str, Any]
+    space: Space, initial: Sequence[Mapping[str, Any]], index: int, settings: Mapping[str, Any]
 ) -> Iterator[Space]:
     """Yield the sweep's space for suggested settings before the searched trial `index`.
 
@@ -61,7 +61,7 @@ def spaces_of_suggestion(
     after it.
     """
     for one in spaces_of(space, (), max(0, index - len(initial))):
-        yield one.pin(given)
+        yield one.pin(settings)
 
 
 def _cell(space: Space, index: int) -> dict[str, Any]:
@@ -111,10 +111,10 @@ def _check_one(
 
 
 def _entries(
-    space: Space, given: Mapping[str, Any], prefix: str = "", above: KeyPath = ()
+    space: Space, settings: Mapping[str, Any], prefix: str = "", above: KeyPath = ()
 ) -> Iterator[tuple[KeyPath, str, Any]]:
     """Yield path, name and value of each setting; those of a group may be nested."""
-    for part, value in given.items():
+    for part, value in settings.items():
         name = f"{prefix}{part}"
         group = any(other.startswith(f"{name}.") for other in space.searched)
         if group and isinstance(value, Mapping):
@@ -138,16 +138,18 @@ def _check_value(space: Space, name: str, value: Any, path: KeyPath, source: Sou
 
 
 def _check_active(
-    space: Space, name: str, given: Mapping[str, Any], path: KeyPath, source: Source
+    space: Space, name: str, settings: Mapping[str, Any], path: KeyPath, source: Source
 ) -> None:
     """Raise BadSpace if a given parameter is not active with the other given values."""
     values: dict[str, Any] = {}
     for known in space.order:
-        if space.is_active(known, values) and (known in given or known not in space.searched):
-            values[known] = space.settle(known, values, lambda searched, _domain: given[searched])
+        if space.is_active(known, values) and (known in settings or known not in space.searched):
+            values[known] = space.settle(
+                known, values, lambda searched, _domain: settings[searched]
+            )
     if name in values:
         return
     when = " and ".join(condition.describe() for condition in space.parameters[name].when)
     missing = [needed for needed in space.parameters[name].needs if needed not in values]
     hint = f"give {', '.join(missing)} too" if missing else "remove it"
-    raise source.refuse(path, given[name], f"{name} only when {when}", hint)
+    raise source.refuse(path, settings[name], f"{name} only when {when}", hint)

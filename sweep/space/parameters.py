@@ -116,15 +116,15 @@ def _read_expression(text: str, path: KeyPath, source: Source) -> Expression:
         raise source.refuse(path, text, allowed, problem=problem) from error
 
 
-def _read_parent(parent: str, wanted: Any, path: KeyPath, source: Source) -> list[Condition]:
+def _read_parent(parent: str, condition: Any, path: KeyPath, source: Source) -> list[Condition]:
     """Return the conditions on one parameter."""
-    if isinstance(wanted, Mapping) and any(sign in SIGNS for sign in wanted):
+    if isinstance(condition, Mapping) and any(sign in SIGNS for sign in condition):
         return [
-            _read_comparison(parent, sign, bound, path, source) for sign, bound in wanted.items()
+            _read_comparison(parent, sign, bound, path, source) for sign, bound in condition.items()
         ]
-    values = wanted if isinstance(wanted, list | tuple) else [wanted]
+    values = condition if isinstance(condition, list | tuple) else [condition]
     if not values:
-        raise source.refuse(path, wanted, _FORMS)
+        raise source.refuse(path, condition, _FORMS)
     return [OneOf(parent, tuple(values))]
 
 

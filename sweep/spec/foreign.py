@@ -77,15 +77,15 @@ def read(text: str, file: str) -> Any:
     return raw
 
 
-def _count(value: Any, depth: int, left: int) -> int:
+def _count(value: Any, depth: int, allowance: int) -> int:
     """Return how many nodes may follow those of `value`; ValueError if there are too many."""
-    if left <= 0 or depth > yaml_source.DEEPEST:
+    if allowance <= 0 or depth > yaml_source.DEEPEST:
         raise ValueError(f"more than {yaml_source.MOST_NODES} keys and values")
-    left -= 1
+    allowance -= 1
     if isinstance(value, Mapping):
         for inner in value.values():
-            left = _count(inner, depth + 1, left)
+            allowance = _count(inner, depth + 1, allowance)
     elif isinstance(value, list):
         for inner in value:
-            left = _count(inner, depth + 1, left)
-    return left
+            allowance = _count(inner, depth + 1, allowance)
+    return allowance

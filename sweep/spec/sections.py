@@ -368,13 +368,13 @@ def check_budget(budget: Budget, stop: Mapping[str, float], source: Source) -> N
 # The keys beside `space` about the search: forbid, initial.
 
 
-def _read_list(of: str, example: str) -> BeforeValidator:
-    """Return a validator that accepts lists; `of` and `example` are for its message."""
+def _read_list(items: str, example: str) -> BeforeValidator:
+    """Return a validator that accepts lists; `items` and `example` are for its message."""
 
     def read(raw: Any) -> Any:
         if isinstance(raw, list | tuple):
             return tuple(raw)
-        raise ValueError(f"a list of {of}, such as {example}")
+        raise ValueError(f"a list of {items}, such as {example}")
 
     return BeforeValidator(read)
 

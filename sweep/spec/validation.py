@@ -62,9 +62,9 @@ def refusing(read: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a validator so that it may raise BadConfig and other fields are still validated."""
 
     @functools.wraps(read)
-    def reading(*given: Any) -> Any:
+    def reading(*arguments: Any) -> Any:
         try:
-            return read(*given)
+            return read(*arguments)
         except BadConfig as error:
             raise _Refused(error) from error
 
@@ -92,14 +92,14 @@ def validate(model: type[M], raw: Any, source: Source, refused: Collection[str] 
         raise
 
 
-def _gather(mistakes: Sequence[Mistake], source: Source, found: Gathering) -> None:
-    """Add the errors of pydantic's mistakes to `found`."""
+def _gather(mistakes: Sequence[Mistake], source: Source, gathering: Gathering) -> None:
+    """Add the errors of pydantic's mistakes to `gathering`."""
     meant = {meant for mistake in mistakes if (meant := _meant_path(mistake)) is not None}
     for mistake in mistakes:
         if mistake.kind == "missing key" and mistake.path in meant:
             continue  # it is there under another name
         key = str((*source.above, *mistake.path, "")[0])
-        found.add(_refusal(mistake, source), key)
+        gathering.add(_refusal(mistake, source), key)
 
 
 def _refusal(mistake: Mistake, source: Source) -> BadConfig:

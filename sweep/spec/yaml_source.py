@@ -83,9 +83,9 @@ def survey(text: str, file: str) -> tuple[dict[str, Any], Source, Gathering]:
     return value, Source(file, builder.marks), builder.found
 
 
-def read_value(text: str, said: str, above: KeyPath) -> Any:
-    """Return the value of an option such as ``--set lr=0.1`` (`said`) for the key `above`."""
-    builder = _Builder(text, Place(said), above)
+def read_value(text: str, option: str, above: KeyPath) -> Any:
+    """Return the value of an option such as ``--set lr=0.1`` (`option`) for the key `above`."""
+    builder = _Builder(text, Place(option), above)
     value = builder.document()
     builder.found.check()
     return value

@@ -34,17 +34,17 @@ Curve = Callable[[CurvePoint], Mapping[str, Any]]
 Table = Sequence[Sequence[Mapping[str, Any]]]
 
 
-def as_curve(given: Curve | Table) -> Curve:
+def as_curve(curve: Curve | Table) -> Curve:
     """Return a function that reads the table, or the given function."""
-    if callable(given):
-        return given
+    if callable(curve):
+        return curve
 
     def read(point: CurvePoint) -> Mapping[str, Any]:
-        row = given[point.trial] if point.trial < len(given) else ()
+        row = curve[point.trial] if point.trial < len(curve) else ()
         if point.iteration > len(row):
             raise UsageError(
                 f"the table of curves has no iteration {point.iteration} of trial {point.trial}; "
-                f"it has {len(given)} trials, and {len(row)} iterations of this one"
+                f"it has {len(curve)} trials, and {len(row)} iterations of this one"
             )
         return {"done": point.iteration == len(row), **row[point.iteration - 1]}
 

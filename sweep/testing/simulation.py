@@ -106,12 +106,12 @@ class _Driver(Driver):
         context: DriverContext,
         clock: SimulatedClock,
         kills: set[int],
-        seen: Callable[[int], None],
+        on_turn: Callable[[int], None],
     ) -> None:
         super().__init__(context, self._recorded)
         self._clock = clock
         self._kills = kills
-        self._seen = seen
+        self._seen = on_turn
 
     def _collect(self) -> None:
         """Advance the clock to the next ends of slices, and collect their outcomes."""
@@ -180,7 +180,7 @@ class Simulation:
         self,
         kills: Collection[int] = (),
         trials: int | None = None,
-        seen: Callable[[int], None] = lambda _k: None,
+        on_turn: Callable[[int], None] = lambda _k: None,
     ) -> SimulationResult:
         """Run the sweep from its present state to its end.
 
@@ -188,17 +188,17 @@ class Simulation:
             kills: event numbers; the driver is killed after the transaction that records the event,
                 and a new driver resumes the sweep.
             trials: new total number of trials, or None to keep it.
-            seen: called after each transaction with the number of its last event.
+            on_turn: called after each transaction with the number of its last event.
         """
         left = set(kills)
         while True:
             try:
-                return self._term(left, trials, seen)
+                return self._term(left, trials, on_turn)
             except _Killed:
                 self.killed += 1
 
     def _term(
-        self, kills: set[int], trials: int | None, seen: Callable[[int], None]
+        self, kills: set[int], trials: int | None, on_turn: Callable[[int], None]
     ) -> SimulationResult:
         """Run one driver until it ends, and return the result; raise _Killed if it is killed."""
         request = Launch(self.folder, self.slots, trials=trials)
@@ -206,7 +206,7 @@ class Simulation:
             context,
             _warnings,
         ):
-            how = _Driver(context, self.clock, kills, seen).run()
+            how = _Driver(context, self.clock, kills, on_turn).run()
         with contextlib.closing(Ledger(self.folder.ledger)) as ledger:
             records = tuple(record for batch in iterate(ledger) for record in batch)
             history = reading.history(ledger)
@@ -246,21 +246,21 @@ def check_kills(
         straight = stack.enter_context(Simulation(spec, curves, slots, saves))
         killed: list[tuple[int, Simulation]] = []
         result = straight.run(
-            seen=lambda k: killed.append((k, stack.enter_context(straight.copy())))
+            on_turn=lambda k: killed.append((k, stack.enter_context(straight.copy())))
         )
         for k, copy in killed:
             _compare(result.decisions, copy.run().decisions, k)
     return result
 
 
-def _compare(expected: Sequence[Decision], found: Sequence[Decision], k: int) -> None:
+def _compare(expected: Sequence[Decision], decisions: Sequence[Decision], k: int) -> None:
     """Raise AssertionError for the first decision that differs; `k` is the event of the kill."""
-    for number, (one, other) in enumerate(zip(expected, found, strict=False)):
+    for number, (one, other) in enumerate(zip(expected, decisions, strict=False)):
         if one != other:
             raise AssertionError(
                 f"killed after event {k}, decision {number} became {other}; it was {one}"
             )
-    if len(found) != len(expected):
+    if len(decisions) != len(expected):
         raise AssertionError(
-            f"killed after event {k}, it took {len(found)} decisions, not {len(expected)}"
+            f"killed after event {k}, it took {len(decisions)} decisions, not {len(expected)}"
         )

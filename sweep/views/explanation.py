@@ -133,13 +133,13 @@ def _present_rank(sweep: Sweep, trial: Trial) -> Data | None:
     return {"facts": facts, "tables": tables, "interpolated": interpolated}
 
 
-def schedule(sweep: Sweep, asked: str) -> Data:
+def schedule(sweep: Sweep, choice: str) -> Data:
     """Return the data of `sweep export-schedule`: a trial's ancestors, oldest first, and itself.
 
-    `asked` is as for `overview.asked_trial`.
+    `choice` is as for `overview.asked_trial`.
     """
     history = sweep.history
-    trial = overview.asked_trial(history, sweep.folder, asked)
+    trial = overview.asked_trial(history, sweep.folder, choice)
     steps: list[Data] = []
     now: Trial | None = trial
     while now is not None:

@@ -23,21 +23,21 @@ _SHOWN = 12
 LATER = "; right if it comes later, as an evaluation does"
 
 
-def missing(key: str, name: str, known: Collection[str], seen: str, has: str) -> str:
+def missing(key: str, name: str, known: Collection[str], clause: str, has: str) -> str:
     """Return a line about the result `name` that is not among the `known` ones.
 
     Args:
         key: key of the spec that names it.
         name: name of the result.
         known: names of the existing results.
-        seen: subject and verb of the first clause, such as ``the first result has``.
+        clause: subject and verb of the first clause, such as ``the first result has``.
         has: subject and verb of the clause that lists existing results.
     """
     names = sorted(known)
     shown = ", ".join(map(printable, names[:_SHOWN])) + (", …" if len(names) > _SHOWN else "")
     near = nearest_results(name, names)
     hint = f"; did you mean {' or '.join(map(shorten, near))}?" if near else ""
-    return f"{key}: {seen} no {printable(name)}; {has} {shown or 'no numbers'}{hint}"
+    return f"{key}: {clause} no {printable(name)}; {has} {shown or 'no numbers'}{hint}"
 
 
 class FirstResult:
@@ -74,12 +74,12 @@ class FirstResult:
                 return self._warnings(replica.trial, self._unsure.keys() - lacks, has)
         return []
 
-    def _warnings(self, trial: int, there: Collection[str], has: Collection[str]) -> list[str]:
-        """Return the warnings about results not in `there`, and stop checking."""
+    def _warnings(self, trial: int, names: Collection[str], has: Collection[str]) -> list[str]:
+        """Return the warnings about results not in `names`, and stop checking."""
         self._over = True
         seen = f"the first result of trial {trial} has"
         return [
             missing(key, name, has, seen, "it has") + LATER
             for name, key in self._unsure.items()
-            if name not in there
+            if name not in names
         ]

@@ -79,10 +79,10 @@ def plural(amount: int, noun: str) -> str:
     return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
 
 
-def started(trials: int, bred: int, wanted: int) -> str:
+def started(trials: int, bred: int, planned: int) -> str:
     """Return a text for the number of trials out of the wanted ones, and of offspring."""
     more = f" and {bred} bred" if bred else ""
-    return f"{trials} of {plural(wanted, 'trial')}{more}"
+    return f"{trials} of {plural(planned, 'trial')}{more}"
 
 
 def setting(value: Any) -> str:
@@ -166,10 +166,12 @@ def describe_play(card: Mapping[str, Any]) -> Iterator[str]:
         yield card["remark"]
 
 
-def describe_outlook(found: Mapping[str, Any], metric: str) -> str:
+def describe_outlook(expected: Mapping[str, Any], metric: str) -> str:
     """Return a sentence about the expected improvement from more training."""
-    again = f"as much training again by {found['again']:.3g} ({found['share']:.1%} of its range)"
-    if found["hour"] is None:
+    again = (
+        f"as much training again by {expected['again']:.3g} ({expected['share']:.1%} of its range)"
+    )
+    if expected["hour"] is None:
         return f"expected to improve the pick's {printable(metric)}: {again}"
-    hour = f"the next hour by {found['hour']:.3g} ({found['hour_share']:.1%} of its range)"
+    hour = f"the next hour by {expected['hour']:.3g} ({expected['hour_share']:.1%} of its range)"
     return f"expected to improve the pick's {printable(metric)}: {hour}, {again}"

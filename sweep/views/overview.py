@@ -494,17 +494,17 @@ def find_trial(history: History, name: str, number: int) -> Trial:
     return history.trials[number]
 
 
-def asked_trial(history: History, folder: Folder, asked: str, place: str = "--trial") -> Trial:
+def asked_trial(history: History, folder: Folder, choice: str, place: str = "--trial") -> Trial:
     """Return the trial that a user asked for: ``best``, or a number.
 
     Raises:
         UsageError: there is no such trial; `place` names the option.
     """
-    if asked == "best":
+    if choice == "best":
         return best_trial(history, folder)
-    if not asked.isdecimal():
-        raise BadConfig(place, asked, "best, or the number of a trial")
-    return find_trial(history, folder.name, int(asked))
+    if not choice.isdecimal():
+        raise BadConfig(place, choice, "best, or the number of a trial")
+    return find_trial(history, folder.name, int(choice))
 
 
 def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:

@@ -188,7 +188,7 @@ def test_a_held_trial_is_run_by_nobody_and_the_others_come_to_their_end(
                 with contextlib.closing(Requests(path)) as requests:
                     requests.ask(Verb.PAUSE, {"trials_named": chosen})
 
-        course = simulation.run(seen=hold_one)
+        course = simulation.run(on_turn=hold_one)
     events = [record.event for record in course.records]
     held = next(place for place, event in enumerate(events) if isinstance(event, HoldChanged))
     opened = [event.trial for event in events[held:] if isinstance(event, Opened)]

@@ -329,4 +329,4 @@ def test_what_no_space_can_express_is_told(function: Callable[[Any], Any], said:
 
 
 def test_a_name_that_the_spec_has_may_be_asked_for_with_any_range() -> None:
-    assert not explore(changes, {}, 60.0, given=["x"]).problem
+    assert not explore(changes, {}, 60.0, fixed_names=["x"]).problem

@@ -61,11 +61,11 @@ _USAGE_ERROR = 2
 _ERRORS_S = 1.0
 
 
-def _split_command(given: Any) -> Any:
+def _split_command(command: Any) -> Any:
     """Return a command as a tuple of words; text is split as a shell does."""
-    if isinstance(given, str):
-        return tuple(shlex.split(given))
-    return tuple(given) if isinstance(given, list) else given
+    if isinstance(command, str):
+        return tuple(shlex.split(command))
+    return tuple(command) if isinstance(command, list) else command
 
 
 def _check_pattern(pattern: str) -> str:
@@ -408,10 +408,10 @@ def _arguments(config: Mapping[str, Any], booleans: str) -> Iterator[str]:
             yield f"--no-{name}"
 
 
-def _found(found: re.Match[str] | None) -> dict[str, Any] | None:
+def _found(match: re.Match[str] | None) -> dict[str, Any] | None:
     """Return the numbers in the named groups of a match; None without a match or a number."""
     numbers: dict[str, Any] = {}
-    for name, text in (found.groupdict() if found else {}).items():
+    for name, text in (match.groupdict() if match else {}).items():
         with contextlib.suppress(ValueError):  # a group that is no number, or absent
             numbers[name] = int(text) if (text or "").isdecimal() else float(text or "")
     return numbers or None

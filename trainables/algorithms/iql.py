@@ -130,18 +130,20 @@ class IQL(OffPolicyTrainer):
         return self.policy.log_likelihoods(observations, actions)
 
 
-def losses(model: "Judged", batch: "Mapping[str, Tensor]", of: Config) -> "tuple[Tensor, Tensor]":
+def losses(
+    model: "Judged", batch: "Mapping[str, Tensor]", settings: Config
+) -> "tuple[Tensor, Tensor]":
     """Return the sum () of all networks' losses, and its parts (S,) in the order of `STATS`."""
     import torch
 
     seen, actions = batch["observations"], batch["actions"]
     with torch.no_grad():
         q = model.critic_values(model.targets, seen, actions).min(dim=0).values
-        next_values = of.gamma * model.value(batch["new_obs"]) * ~batch["terminated"]
+        next_values = settings.gamma * model.value(batch["new_obs"]) * ~batch["terminated"]
     evaluated = model.evaluate(seen, actions)
     advantages = q - evaluated.values
-    value_loss = expectile_loss(advantages, of.expectile)
-    weights = torch.exp(of.beta * advantages.detach()).clamp(max=of.max_weight)
+    value_loss = expectile_loss(advantages, settings.expectile)
+    weights = torch.exp(settings.beta * advantages.detach()).clamp(max=settings.max_weight)
     policy_loss = -(weights * evaluated.logp).mean()
     errors = model.critic_values(model.critics, seen, actions) - (batch["rewards"] + next_values)
     critic_loss = errors.square().mean(dim=1).sum()

@@ -278,15 +278,15 @@ def _sections(
         raise ValueError(f"the sections end at byte {end} of {len(data)}")
 
 
-def _body(section: segments.Section, rest: memoryview) -> memoryview:
-    """Return the bytes of a section, the first of `rest`.
+def _body(section: segments.Section, data: memoryview) -> memoryview:
+    """Return the bytes of a section, the first of `data`.
 
     Raises ValueError if they do not match it.
     """
     name, length = section["name"], section["len"]
-    if not 0 <= length <= len(rest):
+    if not 0 <= length <= len(data):
         raise ValueError(f"the section {name} reaches beyond the end")
-    body = rest[:length]
+    body = data[:length]
     if hashlib.sha256(body).hexdigest() != section["sha256"]:
         raise ValueError(f"the section {name} does not give its SHA-256")
     return body

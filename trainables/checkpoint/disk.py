@@ -80,15 +80,15 @@ def sync(parent: int) -> None:
     os.fsync(parent)
 
 
-def make_folder(folder: Path, begun: str) -> None:
+def make_folder(folder: Path, prefix: str) -> None:
     """Make `folder` and missing folders above it, and flush their entries to the disk.
 
     A process that was killed may have made them without flushing. So the entries above are flushed
-    again until the folder contains a file whose name starts with `begun`.
+    again until the folder contains a file whose name starts with `prefix`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with os.scandir(folder) as entries:
-        if any(entry.name.startswith(begun) for entry in entries):
+        if any(entry.name.startswith(prefix) for entry in entries):
             return
     device = folder.stat().st_dev
     for above in folder.absolute().parents:

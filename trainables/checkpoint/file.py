@@ -159,7 +159,7 @@ def read(path: Path, digest: str | None = None, trust: Trust | None = None) -> L
             if found not in judge.digests:
                 signing.check(header, judge, path)
 
-        state = unpack(packed.pickled, packed.arrays, path, vouch, own=True)
+        state = unpack(packed.pickled, packed.arrays, path, vouch, uses_arrays=True)
         if not isinstance(state, dict):
             raise CorruptCheckpoint(path, f"its state is a {type(state).__name__}, not a dict")
         return Loaded(header, state)

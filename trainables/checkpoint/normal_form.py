@@ -203,9 +203,9 @@ def _describe(value: object) -> str:
     return f"{printable(text[:_SHOWN])} of type {type(value).__name__}"
 
 
-def _refuse(path: Path, found: str, remedy: str) -> NoReturn:
+def _refuse(path: Path, problem: str, remedy: str) -> NoReturn:
     """Raise StateError for the value at `path`."""
-    raise StateError(format_path(path), found, remedy)
+    raise StateError(format_path(path), problem, remedy)
 
 
 def format_path(path: Path) -> str:

@@ -39,20 +39,20 @@ def pack(data: object, name: str, allowed: bool) -> Any:
         raise StateError(name, found, "leave it out of what save_checkpoint() returns") from error
 
 
-def unpack(kept: Any, name: str, allowed: bool) -> Any:
+def unpack(packed: Any, name: str, allowed: bool) -> Any:
     """Return the data that was given to `pack`.
 
     Raises:
         StateError: it is a pickle, and the class `name` has not opted in (`allowed`).
     """
-    if not isinstance(kept, Opaque):
-        return kept
+    if not isinstance(packed, Opaque):
+        return packed
     if not allowed:
         remedy = f"set {name}.unsafe_pickle = True if the class is to load it"
         raise StateError(name, "a pickle in the place of plain data", remedy)
     import cloudpickle
 
-    return cloudpickle.loads(kept.data)
+    return cloudpickle.loads(packed.data)
 
 
 #: Prefix of temporary folders, by which leftovers of a crash are recognised.

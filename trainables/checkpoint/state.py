@@ -127,7 +127,7 @@ def unpack(
     arrays: Sequence[NDArray[Any]],
     source: object = "checkpoint",
     vouch: Callable[[], None] | None = None,
-    own: bool = False,
+    uses_arrays: bool = False,
 ) -> Any:
     """Return the state that was given to `pack`.
 
@@ -137,7 +137,7 @@ def unpack(
         source: name of the file in errors.
         vouch: called before opaque bytes are decoded; raises if they are not trusted. None if
             the bytes were packed by this program.
-        own: True to use `arrays` in the state, False to copy them.
+        uses_arrays: True to use `arrays` in the state, False to copy them.
 
     Raises:
         CorruptCheckpoint: the bytes are not written by `pack`.
@@ -145,7 +145,7 @@ def unpack(
     """
     try:
         scan(pickled, len(arrays))
-        return _decode_all(_Unpickler(pickled, arrays, own).load(), vouch)
+        return _decode_all(_Unpickler(pickled, arrays, uses_arrays).load(), vouch)
     except tagged.UnknownType as error:
         raise WrongFormat(source, printable(str(error))) from error
     except (TrainableError, MemoryError):  # of `vouch`, or of the machine
@@ -180,10 +180,10 @@ class _Pickler(pickle.Pickler):
 class _Unpickler(pickle.Unpickler):
     """Puts the arrays or copies of them back in, and refuses to find any class."""
 
-    def __init__(self, pickled: bytes, arrays: Sequence[NDArray[Any]], own: bool) -> None:
+    def __init__(self, pickled: bytes, arrays: Sequence[NDArray[Any]], uses_arrays: bool) -> None:
         super().__init__(io.BytesIO(pickled))
         self._arrays = arrays
-        self._own = own
+        self._own = uses_arrays
 
     def persistent_load(self, number: Any) -> NDArray[Any]:
         """Return the array of this number, or a copy."""

@@ -56,9 +56,9 @@ class NotData(ValueError):
         remedy: advice on what to do.
     """
 
-    def __init__(self, found: str, remedy: str) -> None:
-        super().__init__(found)
-        self.found = found
+    def __init__(self, description: str, remedy: str) -> None:
+        super().__init__(description)
+        self.found = description
         self.remedy = remedy
 
 

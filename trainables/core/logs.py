@@ -78,9 +78,9 @@ class OneTimeLog:
         on: False to log nothing.
     """
 
-    def __init__(self, who: str, on: bool = True) -> None:
-        self._who = who
-        self._on = on
+    def __init__(self, subject: str, is_on: bool = True) -> None:
+        self._who = subject
+        self._on = is_on
         self._logged: set[str] = set()
         self._rounds = 0
 

@@ -88,13 +88,13 @@ class ThreadCounts(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_defaults(cls, given: Any) -> Any:
+    def _without_defaults(cls, settings: Any) -> Any:
         """Leave out keys that only TensorFlow reads, where they have their classic defaults."""
-        if not isinstance(given, Mapping):
-            return given
+        if not isinstance(settings, Mapping):
+            return settings
         return {
             key: value
-            for key, value in given.items()
+            for key, value in settings.items()
             if key not in _TENSORFLOW_DEFAULTS or value != _TENSORFLOW_DEFAULTS[key]
         }
 

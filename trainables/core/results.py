@@ -97,7 +97,7 @@ class Counters:
         self,
         result: Mapping[str, Any],
         elapsed: float,
-        who: Mapping[str, Any],
+        identity: Mapping[str, Any],
         is_new: bool = True,
     ) -> dict[str, Any]:
         """Count one more iteration and return its result with all standard keys.
@@ -105,7 +105,7 @@ class Counters:
         Args:
             result: the dict that `step` returned; its keys take precedence.
             elapsed: duration of the iteration, seconds.
-            who: keys that identify the trial.
+            identity: keys that identify the trial.
             is_new: False if `result` repeats that of the previous iteration; then only time is
                 counted.
         """
@@ -131,7 +131,7 @@ class Counters:
             "hostname": _hostname(),
             "node_ip": "127.0.0.1",
             "pid": os.getpid(),
-            **who,
+            **identity,
             "time_since_restore": self._since_restore("time_total_s"),
             "iterations_since_restore": int(self._since_restore("training_iteration")),
             "timesteps_since_restore": self._since_restore("timesteps_total"),

@@ -52,9 +52,9 @@ class AgentsSpace(spaces.Space[Any]):
         of: agent → its space.
     """
 
-    def __init__(self, of: Mapping[str, spaces.Space[Any]]) -> None:
+    def __init__(self, by_agent: Mapping[str, spaces.Space[Any]]) -> None:
         super().__init__()
-        self.of = dict(of)
+        self.of = dict(by_agent)
 
     def sample(self, mask: Any = None, probability: Any = None) -> dict[str, Any]:
         """Return agent → sample of its space."""
@@ -89,12 +89,14 @@ class AgentsConnector(EnvConnector):
         of: agent → its connector.
     """
 
-    def __init__(self, own_spaces: OwnSpaces, of: Mapping[str, EnvConnector]) -> None:
-        self.own_spaces, self.of = own_spaces, of
+    def __init__(self, own_spaces: OwnSpaces, by_agent: Mapping[str, EnvConnector]) -> None:
+        self.own_spaces, self.of = own_spaces, by_agent
         self.observes = self.acts = True
         self.depth, self.note = 0, ""
-        self.observation_space = AgentsSpace({a: one.observation_space for a, one in of.items()})
-        self.action_space = AgentsSpace({a: one.action_space for a, one in of.items()})
+        self.observation_space = AgentsSpace(
+            {a: one.observation_space for a, one in by_agent.items()}
+        )
+        self.action_space = AgentsSpace({a: one.action_space for a, one in by_agent.items()})
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -248,19 +250,20 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
             return None
         return str(game.agent_selection) if game.agents else ""
 
-    def _observed(self, given: Any, method: str) -> ByAgent:
+    def _observed(self, observations: Any, method: str) -> ByAgent:
         """Check the observations by agent, and return what each agent sees."""
-        if not isinstance(given, Mapping):
+        if not isinstance(observations, Mapping):
             raise EnvContractError(
-                f"{method}() gave the observations {shorten(given)}; expected a dict by agent"
+                f"{method}() gave the observations {shorten(observations)}; "
+                "expected a dict by agent"
             )
-        if ALL in given:
+        if ALL in observations:
             raise EnvContractError(
                 f"{method}() gave an observation for an agent called {ALL}, which stands for all "
                 "agents in dicts of ends; give it another name"
             )
-        self._require_known(given, f"{method}() observations")
-        return self._observe(dict(given))
+        self._require_known(observations, f"{method}() observations")
+        return self._observe(dict(observations))
 
     def _require_known(self, agents: Iterable[str], where: str) -> None:
         """Raise EnvContractError for an agent that has no spaces."""
@@ -410,25 +413,25 @@ def _by_agent(env: Any, kind: str) -> Spaces | None:
     return dict(found) if isinstance(found, Mapping) else None
 
 
-def _read_parallel(env: Any, given: Any) -> _Stepped:
+def _read_parallel(env: Any, returned: Any) -> _Stepped:
     """Read a step of a parallel PettingZoo environment, which is over when no agent is left."""
-    if not isinstance(given, tuple) or len(given) != 5:
+    if not isinstance(returned, tuple) or len(returned) != 5:
         raise EnvContractError(
-            f"step() returned {shorten(given)}; expected the five dicts by agent (observations, "
+            f"step() returned {shorten(returned)}; expected the five dicts by agent (observations, "
             "rewards, terminations, truncations, infos)"
         )
-    return _Stepped(*given, over=not env.agents)
+    return _Stepped(*returned, over=not env.agents)
 
 
-def _read_dicts(_: Any, given: Any) -> _Stepped:
+def _read_dicts(_: Any, returned: Any) -> _Stepped:
     """Read a step of an environment in RLlib's form, which is over when ``__all__`` is set."""
-    if not isinstance(given, tuple) or len(given) != 5:
+    if not isinstance(returned, tuple) or len(returned) != 5:
         raise EnvContractError(
-            f"step() returned {shorten(given)}; expected the five dicts by agent (observations, "
+            f"step() returned {shorten(returned)}; expected the five dicts by agent (observations, "
             "rewards, terminateds, truncateds, infos), where the third and fourth have "
             f"{ALL}"
         )
-    observations, rewards, terminated, truncated, infos = given
+    observations, rewards, terminated, truncated, infos = returned
     if isinstance(observations, Exception):
         if not terminated.get(ALL):
             raise EnvContractError(

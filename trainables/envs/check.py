@@ -138,18 +138,18 @@ def _with_masks(config: EnvironmentConfig, seen: Look) -> EnvironmentConfig:
         return config
 
 
-def _breaches(made: Env) -> list[str]:
+def _breaches(env: Env) -> list[str]:
     """Return the breaches of gymnasium's rules that gymnasium's own checker finds.
 
     Empty for several agents, for which those rules do not hold; their steps are checked one by one.
     """
-    if isinstance(made, AgentsEnv):
+    if isinstance(env, AgentsEnv):
         return []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = []
         try:
-            check_env(made.unwrapped, skip_render_check=True)
+            check_env(env.unwrapped, skip_render_check=True)
         except Exception as error:  # noqa: BLE001 whatever it raises is a finding
             found.append(f"{type(error).__name__}: {error}")
     warned = [str(one.message) for one in caught if issubclass(one.category, UserWarning)]

@@ -43,15 +43,15 @@ class EnvChecker:
         self._shape = space.shape
         self._dtype = space.dtype
 
-    def step(self, given: Any) -> Outcome:
+    def step(self, returned: Any) -> Outcome:
         """Check what `step` returned; returns Python numbers and the observation as observed.
 
         Raises EnvContractError for a breach.
         """
         try:
-            observation, reward, terminated, truncated, info = given
+            observation, reward, terminated, truncated, info = returned
         except (TypeError, ValueError):
-            raise _wrong_step(given) from None
+            raise _wrong_step(returned) from None
         if self._plain and not (  # as `fits` says, without a call in every step
             observation.__class__ is np.ndarray
             and observation.shape == self._shape
@@ -70,22 +70,26 @@ class EnvChecker:
             observation = self._observe(observation)
         return observation, reward, terminated, truncated, info
 
-    def reset(self, given: Any) -> Any:
+    def reset(self, returned: Any) -> Any:
         """Check what `reset` returned; returns the observation as observed.
 
         Raises EnvContractError for a breach.
         """
-        if given is None:
+        if returned is None:
             raise EnvContractError(
                 "reset() returned nothing, expected (observation, info): every episode begins with "
                 "reset(), also after one that a horizon cut off, so the environment needs one"
             )
-        if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[1], dict):
+        if (
+            not isinstance(returned, tuple)
+            or len(returned) != 2
+            or not isinstance(returned[1], dict)
+        ):
             raise EnvContractError(
-                f"reset() returned {shorten(given)}, expected (observation, info) with a dict as "
-                "info, as gymnasium has it; an observation alone is the older gym interface"
+                f"reset() returned {shorten(returned)}, expected (observation, info) with a dict "
+                "as info, as gymnasium has it; an observation alone is the older gym interface"
             )
-        observation = given[0]
+        observation = returned[0]
         if self._plain and not self.fits(observation):
             observation = self.converted(observation, "reset")
         return observation if self._observe is None else self._observe(observation)
@@ -136,16 +140,18 @@ def refused_seed(error: TypeError) -> EnvContractError | None:
     )
 
 
-def _wrong_step(given: Any) -> EnvContractError:
+def _wrong_step(returned: Any) -> EnvContractError:
     """Return the error for a step that is not five values."""
-    count = f"{len(given)} values" if isinstance(given, tuple) else f"a {type(given).__name__}"
+    count = (
+        f"{len(returned)} values" if isinstance(returned, tuple) else f"a {type(returned).__name__}"
+    )
     older = (
         "; four values are the older gym interface, whose done must be split in two"
-        if isinstance(given, tuple) and len(given) == 4
+        if isinstance(returned, tuple) and len(returned) == 4
         else ""
     )
     return EnvContractError(
-        f"step() returned {count}, {shorten(given)}; expected the five "
+        f"step() returned {count}, {shorten(returned)}; expected the five "
         f"(observation, reward, terminated, truncated, info){older}"
     )
 

@@ -161,16 +161,16 @@ def call(creator: Creator, context: EnvContext, **more: Any) -> Any:
         raise
 
 
-def _takes_context(creator: Creator, given: Container[str]) -> inspect.Parameter | None:
+def _takes_context(creator: Creator, names: Container[str]) -> inspect.Parameter | None:
     """Return the parameter that takes the whole of env_config; None for keyword arguments.
 
-    Parameters in `given` are not considered.
+    Parameters in `names` are not considered.
     """
     try:
         all_ = inspect.signature(creator).parameters.values()
     except (TypeError, ValueError):
         return None
-    parameters = [one for one in all_ if one.name not in given]
+    parameters = [one for one in all_ if one.name not in names]
     if not parameters or parameters[0].kind not in _POSITIONAL:
         return None
     first, *others = parameters

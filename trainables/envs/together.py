@@ -25,9 +25,9 @@ METHODS = ("vector_reset", "reset_at", "vector_step")
 PARTS = ("observations", "rewards", "terminateds", "truncateds", "infos")
 
 
-def has_form(made: Any) -> bool:
+def has_form(env: Any) -> bool:
     """Return whether an object or class has RLlib's form."""
-    return all(callable(getattr(made, name, None)) for name in METHODS)
+    return all(callable(getattr(env, name, None)) for name in METHODS)
 
 
 def is_vector_class(creator: Any) -> bool:

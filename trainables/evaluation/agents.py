@@ -76,8 +76,8 @@ class AgentsPlayer(InferencePolicy):
     def _act(
         self,
         player: InferencePolicy,
-        who: Sequence[tuple[int, str]],
-        given: tuple[Array, Array, Sequence[np.random.Generator | None]],
+        actors: Sequence[tuple[int, str]],
+        inputs: tuple[Array, Array, Sequence[np.random.Generator | None]],
         actions: Array,
         note: Note | None,
     ) -> None:
@@ -85,23 +85,23 @@ class AgentsPlayer(InferencePolicy):
 
         Args:
             player: player of the policy.
-            who: (episode, agent) of each row.
-            given: observations, memory and streams of all episodes.
+            actors: (episode, agent) of each row.
+            inputs: observations, memory and streams of all episodes.
             actions: actions by episode and agent, to which those of these agents are added.
             note: called with each agent's decision; None for no calls.
         """
-        observations, memory, streams = given
-        rows = np.stack([observations[i]["observations"][agent] for i, agent in who])
+        observations, memory, streams = inputs
+        rows = np.stack([observations[i]["observations"][agent] for i, agent in actors])
         begun = player.initial_memory()
-        before = np.stack([memory[i, 0]["memory"].get(agent, begun) for i, agent in who])
+        before = np.stack([memory[i, 0]["memory"].get(agent, begun) for i, agent in actors])
 
         def note_each(row: int, _: str, *decision: Any) -> None:
             assert note is not None  # noqa: S101 else it is not given
-            note(*who[row], *decision)
+            note(*actors[row], *decision)
 
-        own = [streams[i] for i, _ in who]
+        own = [streams[i] for i, _ in actors]
         chosen, after = player.act_each(rows, before, own, note_each if note else None)
-        for (i, agent), action, one in zip(who, chosen, after, strict=True):
+        for (i, agent), action, one in zip(actors, chosen, after, strict=True):
             actions[i][agent] = action
             memory[i, 0]["memory"][agent] = one
 

@@ -91,7 +91,7 @@ def play(
     plan: Plan,
     seed: int,
     indices: Sequence[int],
-    look: Look = lambda _slot, _steps: None,
+    show: Look = lambda _slot, _steps: None,
 ) -> list[Played]:
     """Play the episodes with these indices; same seed and weights give the same episodes.
 
@@ -100,7 +100,7 @@ def play(
         plan: environments and callbacks.
         seed: seed of the evaluation.
         indices: indices of the episodes.
-        look: called with the environment and the steps so far at each observation.
+        show: called with the environment and the steps so far at each observation.
 
     Returns:
         The episodes in the order of `indices`.
@@ -116,14 +116,14 @@ def play(
         running = [_RunningEpisode(slot, index, inference, plan, seed) for slot, index in pairs]
         while running:
             for one in running:
-                look(one.slot, one.length)
+                show(one.slot, one.length)
             _act(inference, running)
             following: list[_RunningEpisode] = []
             for one in running:
                 if not one.step():
                     following.append(one)
                     continue
-                look(one.slot, one.length)
+                show(one.slot, one.length)
                 finished[one.index] = one.played
                 if (index := next(waiting, None)) is not None:
                     following.append(

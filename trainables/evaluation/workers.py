@@ -94,10 +94,10 @@ class Evaluators:
             child.ask_to_end()
         self._end(ChildProcess.close)
 
-    def _end(self, how: Callable[[ChildProcess], None]) -> None:
-        """Call `how` with each child, and forget them all."""
+    def _end(self, end: Callable[[ChildProcess], None]) -> None:
+        """Call `end` with each child, and forget them all."""
         for child in self._children.values():
-            how(child)
+            end(child)
         self._children = {}
 
     def _send(self, index: int, request: Request) -> None:

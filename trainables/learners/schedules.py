@@ -26,13 +26,13 @@ def _is_size(value: object) -> bool:
     return type(value) in (int, float) and 0 <= value <= sys.float_info.max  # type: ignore[operator]
 
 
-def _parse_schedule(given: object) -> object:
+def _parse_schedule(schedule: object) -> object:
     """Return a schedule of the settings with points as tuples; raises ValueError if it is none."""
-    if given in ("constant", "linear"):
-        return given
-    if not isinstance(given, list | tuple) or not given:
+    if schedule in ("constant", "linear"):
+        return schedule
+    if not isinstance(schedule, list | tuple) or not schedule:
         raise ValueError(SHAPES)
-    points = [tuple(one) if isinstance(one, list | tuple) else () for one in given]
+    points = [tuple(one) if isinstance(one, list | tuple) else () for one in schedule]
     numbers = all(
         len(one) == 2 and type(one[0]) is int and _is_size(one[1]) and one[0] >= 0 for one in points
     )

@@ -39,7 +39,7 @@ class Learner(Protocol):
         See `torch_learner.shuffled`.
         """
 
-    def standardize_few(self, minibatches: list[Any], by: Moments) -> None:
+    def standardize_few(self, minibatches: list[Any], moments: Moments) -> None:
         """Standardise the advantages of minibatches with fewer than `LEAST_ROWS` rows, in place.
 
         The loss standardises those of larger minibatches only.

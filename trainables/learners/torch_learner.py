@@ -60,14 +60,14 @@ class TorchLearner:
         """
         return shuffled(batch, size, stream, self.policy.device, count)
 
-    def standardize_few(self, minibatches: list[Minibatch], by: Moments) -> None:
+    def standardize_few(self, minibatches: list[Minibatch], moments: Moments) -> None:
         """Standardise the advantages of small minibatches, in place.
 
         See `Learner.standardize_few`.
         """
         for one in minibatches:
             if len(one["advantages"]) < LEAST_ROWS:
-                one["advantages"] = by.standardized(one["advantages"])
+                one["advantages"] = moments.standardized(one["advantages"])
 
     def evaluate(self, batch: TrainBatch) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return current log-probabilities (B,) of a batch's actions, and current values (B,)."""

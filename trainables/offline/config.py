@@ -47,9 +47,9 @@ def is_own(source: str) -> bool:
     return bool(PATH_OF_CLASS.fullmatch(source)) and not source.startswith(MINARI)
 
 
-def _with_path(given: Any) -> Any:
+def _with_path(source: Any) -> Any:
     """Return ``package.module:Name`` of an importable class or function; other values unchanged."""
-    return (path_to(given) or given) if callable(given) else given
+    return (path_to(source) or source) if callable(source) else source
 
 
 def _validate_estimators(names: Any) -> Any:
@@ -60,23 +60,23 @@ def _validate_estimators(names: Any) -> Any:
     return list(names)
 
 
-def _validate_sources(given: Any) -> Any:
+def _validate_sources(value: Any) -> Any:
     """Return sources by name or path, with probabilities if there are several.
 
     Raises:
         ValueError: probabilities that are not allowed, or a class without a path.
     """
-    if isinstance(given, Mapping):
-        shares = list(given.values())
+    if isinstance(value, Mapping):
+        shares = list(value.values())
         if not shares or not all(type(one) in (int, float) and one > 0 for one in shares):
             raise ValueError("a probability above 0 for each source")
         if abs(sum(shares) - 1.0) > SMALL:
             raise ValueError(f"probabilities that add up to 1; these are {sum(shares):g} in all")
-        named = {_with_path(source): float(share) for source, share in given.items()}
+        named = {_with_path(source): float(share) for source, share in value.items()}
         if any(callable(source) for source in named):
             raise ValueError("sources by name: a class or function at the top of a module")
         return {str(source): share for source, share in named.items()}
-    return _with_path(given)
+    return _with_path(value)
 
 
 class OfflineConfig(Section):

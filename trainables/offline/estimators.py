@@ -150,23 +150,25 @@ def bounded(name: str, log_ratios: Reals) -> int:
 
 
 def estimate(
-    given: Terms, stream: np.random.Generator, resamples: int = RESAMPLES
+    terms: Terms, stream: np.random.Generator, resamples: int = RESAMPLES
 ) -> Estimate | None:
     """Return the quotient of the means with its bootstrap interval.
 
     Returns None if all denominators are 0: the policy takes none of the actions.
     """
-    if given.below.sum() <= 0.0:
+    if terms.below.sum() <= 0.0:
         return None
-    count = len(given.above)
+    count = len(terms.above)
     drawn = stream.integers(count, size=(resamples, count), dtype=np.int32)
-    above, below = given.above[drawn].sum(axis=1), given.below[drawn].sum(axis=1)
+    above, below = terms.above[drawn].sum(axis=1), terms.below[drawn].sum(axis=1)
     quotients = above[below > 0] / below[below > 0]
     low, high = np.quantile(quotients, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(float(given.above.sum() / given.below.sum()), float(low), float(high))
+    return Estimate(float(terms.above.sum() / terms.below.sum()), float(low), float(high))
 
 
-def fitted_values(episodes: Episodes, now: Reals, then: Reals, gamma: float) -> tuple[Reals, Reals]:
+def fitted_values(
+    episodes: Episodes, now: Reals, next_values: Reals, gamma: float
+) -> tuple[Reals, Reals]:
     """Return values (R,) of the choices taken, and of the states, by fitted Q evaluation.
 
     The values are its fixed point. They are quadratic in the observation, one polynomial for each
@@ -176,13 +178,13 @@ def fitted_values(episodes: Episodes, now: Reals, then: Reals, gamma: float) -> 
     Args:
         episodes: episodes with one choice in each step.
         now: (R, A) probabilities of the policy for the observations.
-        then: (R, A) probabilities for the next observations.
+        next_values: (R, A) probabilities for the next observations.
         gamma: discount per step.
     """
     seen, following = _features(episodes.observations), _features(episodes.following)
     features, choices = seen.shape[1], now.shape[1]
     rewards = episodes.rewards[episodes.valid]
-    ahead = gamma * then * ~episodes.terminated[:, None]
+    ahead = gamma * next_values * ~episodes.terminated[:, None]
     size = features * choices
     constant, step = np.zeros(size), np.zeros((size, size))
     for choice in range(choices):
@@ -285,17 +287,17 @@ def _select_policy(read: Iterable[Batch], policy: str) -> Iterator[Columns]:
     return (one[policy] for one in by_policy if policy in one)
 
 
-def _pad_episodes(found: list[Columns]) -> Episodes | None:
+def _pad_episodes(episodes: list[Columns]) -> Episodes | None:
     """Return episodes as padded arrays; None with a warning if there are none."""
-    if not found:
+    if not episodes:
         logger.warning(
             "input_evaluation: no episode is whole from its t of 0 to its end; where it is cut off "
             "its last row counts if the file has new_obs"
         )
         return None
-    lengths = np.array([len(one["obs"]) for one in found])
+    lengths = np.array([len(one["obs"]) for one in episodes])
     valid = np.arange(lengths.max()) < lengths[:, None]
-    joined = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+    joined = {name: np.concatenate([one[name] for one in episodes]) for name in episodes[0]}
     rewards, logp = np.zeros(valid.shape), np.zeros(valid.shape)
     rewards[valid], logp[valid] = joined["rewards"], joined["action_logp"]
     return Episodes(
@@ -367,36 +369,37 @@ class Estimates:
                 result |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
         return result
 
-    def _warn(self, said: str) -> None:
+    def _warn(self, warning: str) -> None:
         """Log a warning that begins with the name of an estimate, once for each."""
-        if (name := said.partition(" ")[0]) not in self._warned:
+        if (name := warning.partition(" ")[0]) not in self._warned:
             self._warned.add(name)
-            logger.warning("input_evaluation: %s", said)
+            logger.warning("input_evaluation: %s", warning)
 
-    def _terms(self, name: str, policy: LogLikelihoods, of: Episodes) -> Terms | None:
+    def _terms(self, name: str, policy: LogLikelihoods, episodes: Episodes) -> Terms | None:
         """Return the terms of an estimate; None if ``dr`` does not support the spaces."""
-        own = np.asarray(policy(of.observations, of.actions), dtype=np.float64)
-        log_ratios = of.arrange_by_episode(own - of.logp[of.valid])
+        own = np.asarray(policy(episodes.observations, episodes.actions), dtype=np.float64)
+        log_ratios = episodes.arrange_by_episode(own - episodes.logp[episodes.valid])
         if (count := bounded(name, log_ratios)) > 0:
             self._warn(
-                f"{name} counts the ratios of {count} of {len(of)} episodes as e^{HIGHEST:g}, as "
-                "they are higher: the policy is too far from the one that played them; look at wis"
+                f"{name} counts the ratios of {count} of {len(episodes)} episodes as "
+                f"e^{HIGHEST:g}, as they are higher: the policy is too far from the one that "
+                "played them; look at wis"
             )
         if name != "dr":
-            return terms(name, of.rewards, log_ratios, self._gamma)
+            return terms(name, episodes.rewards, log_ratios, self._gamma)
         layout = self._spaces.layout
-        if not layout.scalar or of.observations[0].size > MOST_FEATURES:
+        if not layout.scalar or episodes.observations[0].size > MOST_FEATURES:
             return None
         now, then = (
-            _probabilities(policy, seen, of.actions, layout.sizes[0])
-            for seen in (of.observations, of.following)
+            _probabilities(policy, seen, episodes.actions, layout.sizes[0])
+            for seen in (episodes.observations, episodes.following)
         )
-        taken, of_state = fitted_values(of, now, then, self._gamma)
-        valued = of.arrange_by_episode(taken), of.arrange_by_episode(of_state)
-        return terms(name, of.rewards, log_ratios, self._gamma, valued)
+        taken, of_state = fitted_values(episodes, now, then, self._gamma)
+        valued = episodes.arrange_by_episode(taken), episodes.arrange_by_episode(of_state)
+        return terms(name, episodes.rewards, log_ratios, self._gamma, valued)
 
 
-def _probabilities(policy: LogLikelihoods, seen: Array, like: Array, choices: int) -> Reals:
+def _probabilities(policy: LogLikelihoods, observations: Array, like: Array, choices: int) -> Reals:
     """Return probabilities (R, A) of all choices for observations (R, *S)."""
-    logs = [policy(seen, np.full_like(like, choice)) for choice in range(choices)]
+    logs = [policy(observations, np.full_like(like, choice)) for choice in range(choices)]
     return np.exp(np.stack(logs, axis=1).astype(np.float64))

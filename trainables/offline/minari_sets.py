@@ -39,31 +39,31 @@ BROKEN = (
 )
 
 
-def find_set(place: str, given: str) -> Path | None:
-    """Return the folder of a data set's episodes; None if `given` is no data set.
+def find_set(place: str, source: str) -> Path | None:
+    """Return the folder of a data set's episodes; None if `source` is no data set.
 
     Raises:
         ConfigError: the named set is not on this machine.
     """
-    if not given.startswith(MINARI):
-        path = Path(given).expanduser()
+    if not source.startswith(MINARI):
+        path = Path(source).expanduser()
         found = next((one for one in (path, path / "data") if (one / METADATA).is_file()), None)
     else:
-        found = folder_of(place, given) / "data"
+        found = folder_of(place, source) / "data"
         if not (found / METADATA).is_file():
-            hint = f"`minari download {given.removeprefix(MINARI)}` gets published ones"
-            raise ConfigError(place, given, f"a data set in {found.parent}", hint)
+            hint = f"`minari download {source.removeprefix(MINARI)}` gets published ones"
+            raise ConfigError(place, source, f"a data set in {found.parent}", hint)
     if found is not None:
-        require("minari", place, given)
+        require("minari", place, source)
     return found
 
 
-def folder_of(place: str, given: str) -> Path:
+def folder_of(place: str, source: str) -> Path:
     """Return the folder of the set ``minari:NAME``; raises ConfigError if that is no name."""
-    name = given.removeprefix(MINARI)
+    name = source.removeprefix(MINARI)
     if not NAME.fullmatch(name):
-        raise ConfigError(place, given, "minari: and a name as D4RL/pen/human-v2")
-    require("minari", place, given)
+        raise ConfigError(place, source, "minari: and a name as D4RL/pen/human-v2")
+    require("minari", place, source)
     from minari.storage.datasets_root_dir import get_dataset_path
 
     return Path(get_dataset_path(name))
@@ -125,7 +125,7 @@ class MinariReader(FilesReader):
             "eps_id": np.full(len(rewards), number),
         }
 
-    def _observations(self, given: Any, count: int) -> Array:
+    def _observations(self, observations: Any, count: int) -> Array:
         """Return observations (count, …) as the policy sees them."""
         spaces = self._rows.spaces
         at_env = spaces.at_env()
@@ -134,9 +134,13 @@ class MinariReader(FilesReader):
             alike = {spaces.observation_shape, spaces.raw.shape}
         if at_env.observes:
             alike -= {spaces.raw.shape}
-        if isinstance(given, np.ndarray) and given.ndim > 1 and given.shape[1:] in alike:
-            return given
-        return at_env.observe_all(_item_at(given, i) for i in range(count))
+        if (
+            isinstance(observations, np.ndarray)
+            and observations.ndim > 1
+            and observations.shape[1:] in alike
+        ):
+            return observations
+        return at_env.observe_all(_item_at(observations, i) for i in range(count))
 
     def _open_set(self, path: Path) -> "tuple[MinariStorage, int]":
         """Return the opened set and its number of episodes.
@@ -207,13 +211,13 @@ def _check_hdf5(path: Path) -> None:
 MOST_DEPTH = 12
 
 
-def _item_at(given: Any, i: int) -> Any:
+def _item_at(arrays: Any, i: int) -> Any:
     """Return the i-th item of arrays in nested dicts and tuples."""
-    if isinstance(given, Mapping):
-        return {name: _item_at(one, i) for name, one in given.items()}
-    if isinstance(given, tuple):
-        return tuple(_item_at(one, i) for one in given)
-    return given[i]
+    if isinstance(arrays, Mapping):
+        return {name: _item_at(one, i) for name, one in arrays.items()}
+    if isinstance(arrays, tuple):
+        return tuple(_item_at(one, i) for one in arrays)
+    return arrays[i]
 
 
 # -------------------------------------------------------------------------------------------------
@@ -231,15 +235,17 @@ def write_set(folder: Path, name: str, batches: Iterable[Columns], spaces: EnvSp
         StoredDataError: batches do not show the ends of episodes, or the disk refuses the files.
     """
     if folder.exists():
-        raise ConfigError("to", str(folder), "a folder that is not there yet", "remove it first")
-    require("minari", "to", str(folder))
+        raise ConfigError(
+            "target", str(folder), "a folder that is not there yet", "remove it first"
+        )
+    require("minari", "target", str(folder))
     from minari import __version__
     from minari.data_collector.episode_buffer import EpisodeBuffer
     from minari.dataset.minari_storage import MinariStorage
 
     seen, taken = _written_space(spaces), spaces.action
     if not isinstance(taken, gym_spaces.Discrete | gym_spaces.MultiDiscrete | gym_spaces.Box):
-        raise ConfigError("to", str(folder), f"a *.parquet file with actions {taken}")
+        raise ConfigError("target", str(folder), f"a *.parquet file with actions {taken}")
     start = getattr(taken, "start", 0)
     part, count = folder.with_name(f".{folder.name}.part"), 0
     shutil.rmtree(part, ignore_errors=True)

@@ -56,7 +56,7 @@ class _Name(str):
 class _Kind:
     """A type of numbers, whose byte order is set later."""
 
-    def __init__(self, name: Any, *rest: Any) -> None:
+    def __init__(self, name: Any, *arguments: Any) -> None:
         if not isinstance(name, str) or not _KIND.fullmatch(name):
             raise NotAnArray("an array of what are no numbers")
         self.dtype = np.dtype(name)
@@ -136,18 +136,18 @@ class _Machine:
             raise NotAnArray("an array without its bytes")
         return found
 
-    def take(self, name: str, given: Any) -> None:
+    def take(self, name: str, argument: Any) -> None:
         """Execute one opcode with its argument; raise NotAnArray if no array needs it."""
         if name in _VALUES:
-            self.stack.append(given)
+            self.stack.append(argument)
         elif name in _CONSTANTS:
             self.stack.append(_CONSTANTS[name])
         elif name in _TUPLES:
             self.stack.append(tuple(self.pop(_TUPLES[name])))
         elif name in _MEMO:
-            self.use_memo(_MEMO[name], given)
+            self.use_memo(_MEMO[name], argument)
         elif name in _EFFECTS:
-            _EFFECTS[name](self, given)
+            _EFFECTS[name](self, argument)
         elif name not in ("PROTO", "FRAME", "STOP"):
             raise NotAnArray(f"a pickle with the opcode {name}, which no array needs")
 

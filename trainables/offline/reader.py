@@ -96,19 +96,19 @@ class Rows:
         """
         return self._checked(_parse_line(line))
 
-    def checked(self, given: Mapping[str, Any]) -> Columns:
+    def checked(self, columns: Mapping[str, Any]) -> Columns:
         """Return the columns of a user-defined reader, checked and completed as by `of`."""
-        return self._checked({"type": "SampleBatch", **given})
+        return self._checked({"type": "SampleBatch", **columns})
 
-    def _checked(self, found: Any) -> Columns:
+    def _checked(self, value: Any) -> Columns:
         """Return the checked and completed columns of a line's object."""
         return self.completed(
-            {name: self._column(name, one) for name, one in _select_columns(found)}
+            {name: self._column(name, one) for name, one in _select_columns(value)}
         )
 
-    def completed(self, given: Columns) -> Columns:
+    def completed(self, read: Columns) -> Columns:
         """Return the columns with derived ones; raises NotABatch if they do not fit together."""
-        columns = dict(given)
+        columns = dict(read)
         if missing := sorted({"obs", "actions"} - columns.keys()):
             raise NotABatch(
                 f"no column {missing[0]}; it has {', '.join(sorted(columns)) or 'none'}"
@@ -180,15 +180,15 @@ class RowsByPolicy:
         """Return the batch of a line, checked and completed; raises NotABatch if there is none."""
         return self.checked(_parse_line(line))
 
-    def checked(self, given: Any) -> Batch:
+    def checked(self, value: Any) -> Batch:
         """Return ``policy_batches``, policy → columns if it has rows, and ``count``.
 
         Raises:
             NotABatch: an unknown policy, or anything else than a batch.
         """
-        if not isinstance(given, Mapping):
-            raise NotABatch(f"a {type(given).__name__}, where an object with columns is expected")
-        kind, by_policy = given.get("type", "MultiAgentBatch"), given.get("policy_batches")
+        if not isinstance(value, Mapping):
+            raise NotABatch(f"a {type(value).__name__}, where an object with columns is expected")
+        kind, by_policy = value.get("type", "MultiAgentBatch"), value.get("policy_batches")
         if kind != "MultiAgentBatch":
             hint = "there are several policies"
             raise NotABatch(f"type {str(kind)[:40]!r}; expected MultiAgentBatch, as {hint}")
@@ -199,7 +199,7 @@ class RowsByPolicy:
             pid: _check_policy_columns(known, pid, columns) for pid, columns in by_policy.items()
         }
         batches = {pid: columns for pid, columns in checked.items() if len(columns["obs"])}
-        if type(count := given.get("count")) is not int or not 0 < count <= MAX_STEPS:
+        if type(count := value.get("count")) is not int or not 0 < count <= MAX_STEPS:
             raise NotABatch(
                 f"count {str(count)[:40]}, where the number of environment steps is expected"
             )
@@ -227,27 +227,27 @@ def _parse_line(line: bytes) -> Any:
         raise NotABatch(f"no JSON object ({error})") from None
 
 
-def _select_columns(found: Any) -> list[tuple[str, Any]]:
+def _select_columns(value: Any) -> list[tuple[str, Any]]:
     """Return (name, column) of the columns of a line's object that are read.
 
     Raises:
         NotABatch: the object is no batch of one agent, or has an unknown column.
     """
-    if not isinstance(found, dict):
-        raise NotABatch(f"a {type(found).__name__}, where an object with columns is expected")
-    kind = found.get("type")
+    if not isinstance(value, dict):
+        raise NotABatch(f"a {type(value).__name__}, where an object with columns is expected")
+    kind = value.get("type")
     if kind == "MultiAgentBatch":
-        policies = found.get("policy_batches")
+        policies = value.get("policy_batches")
         if not isinstance(policies, dict) or set(policies) != {POLICY}:
             raise NotABatch(f"a batch of several agents; one of {POLICY} alone can be read")
-        found = policies[POLICY]
+        value = policies[POLICY]
     elif kind != "SampleBatch":
         raise NotABatch(f"type {str(kind)[:40]!r}; expected SampleBatch")
     known = NAMES.keys() | _NUMBERS.keys()
-    columns = [(name, one) for name, one in found.items() if name in known - UNREAD]
-    if "terminateds" not in found and "dones" in found:
-        columns.append(("dones", found["dones"]))
-    for name in found:
+    columns = [(name, one) for name, one in value.items() if name in known - UNREAD]
+    if "terminateds" not in value and "dones" in value:
+        columns.append(("dones", value["dones"]))
+    for name in value:
         if name not in known | UNREAD | {"type"} and not name.startswith("state_"):
             likely = "obs, new_obs, actions, rewards, terminateds, truncateds, t, eps_id"
             raise NotABatch(f"unknown column {name[:40]!r}; known are {likely} and RLlib's others")
@@ -299,14 +299,14 @@ def _add_likelihoods(columns: dict[str, Array]) -> None:
         raise NotABatch(f"{found}, as no action can have it that was taken; {remedy}")
 
 
-def find_files(place: str, given: str | Sequence[str]) -> list[Path]:
+def find_files(place: str, paths: str | Sequence[str]) -> list[Path]:
     """Return the files of a folder, a glob or a list of them.
 
     Raises:
         ConfigError: there are none, or they are of several kinds.
     """
     found: list[Path] = []
-    for one in [given] if isinstance(given, str) else given:
+    for one in [paths] if isinstance(paths, str) else paths:
         path = Path(one).expanduser()
         inside = (str(path / f"*{ending}") for ending in ENDINGS)
         matches = [match for pattern in inside for match in _glob(pattern)]
@@ -323,7 +323,7 @@ def find_files(place: str, given: str | Sequence[str]) -> list[Path]:
         found += files
     if len({path.suffix == PARQUET for path in found}) > 1:
         allowed = f"files of one kind, all *{PARQUET} or none"
-        raise ConfigError(place, given, allowed, "several kinds may stand in a mixture")
+        raise ConfigError(place, paths, allowed, "several kinds may stand in a mixture")
     return found
 
 

@@ -81,53 +81,55 @@ def make_reader(source: str, rows: Rows | RowsByPolicy, context: IOContext) -> I
     return Shuffled(reader, config.shuffle_buffer_size, stream)
 
 
-def files_reader(place: str, given: str | Sequence[str], rows: Rows | RowsByPolicy) -> FilesReader:
+def files_reader(place: str, paths: str | Sequence[str], rows: Rows | RowsByPolicy) -> FilesReader:
     """Return the reader of a data set, a folder, a glob or a list of files.
 
     Raises:
         ConfigError: there are no such files, or several policies cannot read them.
     """
-    found = find_set(place, given) if isinstance(given, str) else None
-    files = [] if found else find_files(place, given)
+    found = find_set(place, paths) if isinstance(paths, str) else None
+    files = [] if found else find_files(place, paths)
     if isinstance(rows, Rows) and found:
         return MinariReader([found], rows)
     if isinstance(rows, Rows) and files[0].suffix == PARQUET:
         return ParquetReader(files, rows)
     if found or files[0].suffix == PARQUET:
         hint = "in the others a batch has one agent"
-        raise ConfigError(place, given, "files of JSON with several policies", hint)
+        raise ConfigError(place, paths, "files of JSON with several policies", hint)
     return JsonReader(files, rows)
 
 
 def convert(
-    given: str | Sequence[str], to: str, env: str, env_config: Mapping[str, Any] | None = None
+    paths: str | Sequence[str], target: str, env: str, env_config: Mapping[str, Any] | None = None
 ) -> int:
     """Write the experience of one source as another kind of files, and return the number of rows.
 
     The files have the columns that are learnt from, and the probabilities of actions.
 
     Args:
-        given: as the setting `input`, without ``sampler``, mixtures and user-defined readers.
-        to: a file ``NAME.parquet`` or ``NAME.json``, or a data set of Minari: ``minari:NAME``, or a
-            new folder. It appears under this name only when it is complete.
+        paths: as the setting `input`, without ``sampler``, mixtures and user-defined readers.
+        target: a file ``NAME.parquet`` or ``NAME.json``, or a data set of Minari:
+            ``minari:NAME``, or a new folder. It appears under this name only when it is complete.
         env: environment of the experience, as the setting: it determines the form of rows.
         env_config: keyword arguments of the environment.
 
     Raises:
-        ConfigError: there is nothing to read, or `to` exists or is not possible.
+        ConfigError: there is nothing to read, or `target` exists or is not possible.
         StoredDataError: the source holds no experience, or the disk refuses to write it.
     """
-    if given == SAMPLER:
-        raise ConfigError("given", given, "files")
+    if paths == SAMPLER:
+        raise ConfigError("paths", paths, "files")
     known = parse(EnvironmentConfig, {"env": env, "env_config": dict(env_config or {})})
     rows = Rows(measuring.look(known).spaces, exact=True)
-    batches = with_episodes(each_once(files_reader("given", given, rows)))
-    path = Path(to).expanduser().absolute()
-    if to.startswith(MINARI):
-        return write_set(folder_of("to", to), to.removeprefix(MINARI), batches, rows.spaces)
+    batches = with_episodes(each_once(files_reader("paths", paths, rows)))
+    path = Path(target).expanduser().absolute()
+    if target.startswith(MINARI):
+        return write_set(
+            folder_of("target", target), target.removeprefix(MINARI), batches, rows.spaces
+        )
     writers: dict[str, Callable[..., int]] = {PARQUET: write_parquet, ".json": write_json}
     if path.suffix in writers:
         if path.exists():
-            raise ConfigError("to", to, "a file that is not there yet", "remove it first")
+            raise ConfigError("target", target, "a file that is not there yet", "remove it first")
         return writers[path.suffix](path, batches)
     return write_set(path, path.name, batches, rows.spaces)

@@ -112,12 +112,12 @@ def numbers(name: str, column: "pa.ChunkedArray") -> Array:
     return np.asarray(array.to_numpy(zero_copy_only=False)).reshape(shape)
 
 
-def _is_list(of: "pa.DataType") -> bool:
+def _is_list(kind: "pa.DataType") -> bool:
     """Return whether a type is one of lists."""
     import pyarrow as pa
 
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(one(of) for one in lists)
+    return any(one(kind) for one in lists)
 
 
 def write_parquet(path: Path, batches: Iterable[Columns]) -> int:
@@ -128,7 +128,7 @@ def write_parquet(path: Path, batches: Iterable[Columns]) -> int:
     Raises:
         StoredDataError: the disk refuses it, or batches have different columns.
     """
-    require("pyarrow", "to", str(path))
+    require("pyarrow", "target", str(path))
     import pyarrow as pa
     import pyarrow.parquet as pq
 

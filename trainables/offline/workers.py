@@ -172,9 +172,9 @@ class ReadingWorkers(WorkerSet):
         """True if a user-defined reader reads from the sampler."""
         return self._asked is not None
 
-    def take_sampler(self, asked: "SamplerInput") -> None:
+    def take_sampler(self, sampler: "SamplerInput") -> None:
         """Take over the sampling workers of a user-defined reader."""
-        self._asked, self._sampling = asked, asked.workers
+        self._asked, self._sampling = sampler, sampler.workers
 
     def sample(self) -> list[Sample]:
         """Return samples of one source, drawn by its probability."""
@@ -286,8 +286,8 @@ class ReadingAgents(ReadingWorkers):
         given: arguments of `ReadingWorkers`.
     """
 
-    def __init__(self, agent_steps: bool, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, agent_steps: bool, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._agent_steps = agent_steps
 
     def _steps(self, batch: Batch) -> int:

@@ -323,10 +323,10 @@ class _Numbers:
         self.span = (0, 0)
         """Offset of the workers' numbers, and the first unused number."""
 
-    def of(self, given: Array) -> Array:
+    def of(self, numbers: Array) -> Array:
         """Return the workers' numbers (R,) with the offset."""
         first, following = self.span
-        made: Array = given + first
+        made: Array = numbers + first
         self.span = first, max(following, int(made.max(initial=-1)) + 1)
         return made
 

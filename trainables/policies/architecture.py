@@ -140,11 +140,11 @@ class ModelConfig(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _require_mapping(cls, given: Any) -> Any:
+    def _require_mapping(cls, value: Any) -> Any:
         """Return the settings unchanged; raises ValueError for text ``package.module:Net``."""
-        if isinstance(given, str) and ":" in given:
-            raise ValueError(f"a mapping: write model: {{custom_model: {given}}}")
-        return given
+        if isinstance(value, str) and ":" in value:
+            raise ValueError(f"a mapping: write model: {{custom_model: {value}}}")
+        return value
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:

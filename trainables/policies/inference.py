@@ -59,15 +59,15 @@ class InferencePolicy:
         size = self.actor.memory_size
         return memory[..., :size], memory[..., size:]
 
-    def next_memories(self, actions: Array, own: Array, carried: Array) -> Array:
+    def next_memories(self, actions: Array, after: Array, carried: Array) -> Array:
         """Return the memories (N, M) for the next observations.
 
         Args:
             actions: actions that the policy chose, (N, …).
-            own: memory of the actor after them.
+            after: memory of the actor after them.
             carried: memory of the connectors before them.
         """
-        return np.concatenate([own, self.connectors.after_actions(carried, actions)], axis=1)
+        return np.concatenate([after, self.connectors.after_actions(carried, actions)], axis=1)
 
     def initial_memory(self) -> Array:
         """Return the memory (M,) at the start of an episode."""
@@ -203,15 +203,17 @@ class InferencePolicy:
         return self.connectors.send(actions), after
 
     def _note_decisions(
-        self, note: Note, seen: Array, own: Array, actions: Array, after: Array
+        self, note: Note, observations: Array, memories: Array, actions: Array, after: Array
     ) -> None:
         """Call `note` with the decision of each row."""
         for i in range(len(actions)):
             row = slice(i, i + 1)
-            outputs = partial(self._outputs, seen[row].copy(), own[row].copy(), actions[row].copy())
+            outputs = partial(
+                self._outputs, observations[row].copy(), memories[row].copy(), actions[row].copy()
+            )
             note(i, AGENT, actions[i], after[i], outputs)
 
-    def _outputs(self, seen: Array, memory: Array, actions: Array) -> dict[str, float]:
+    def _outputs(self, observation: Array, memory: Array, actions: Array) -> dict[str, float]:
         """Return the outputs named in `Actor.fetches` for one row.
 
         Log-probabilities are left out if the exploration cannot compute them.
@@ -219,8 +221,8 @@ class InferencePolicy:
         columns: dict[str, Array] = {}
         if "logp" in self.actor.fetches.values():
             with suppress(ConfigError):
-                columns["logp"] = self.actor.likelihood(seen, memory, actions)
+                columns["logp"] = self.actor.likelihood(observation, memory, actions)
         if self.actor.judged:
-            columns |= self.actor.value_columns(seen, memory)
+            columns |= self.actor.value_columns(observation, memory)
         known = {key: name for key, name in self.actor.fetches.items() if name in columns}
         return {key: float(columns[name][0]) for key, name in known.items()}

@@ -58,7 +58,7 @@ def move(
 def _adam(
     weights: list[Tensor],
     gradients: list[Tensor],
-    kept: Mapping[str, list[Tensor]],
+    moments: Mapping[str, list[Tensor]],
     rate: float,
     config: OptimizerConfig,
 ) -> None:
@@ -67,19 +67,19 @@ def _adam(
     Args:
         weights: tensors to update.
         gradients: one gradient per weight.
-        kept: name → moments, one per weight, updated in place.
+        moments: name → moments, one per weight, updated in place.
         rate: learning rate.
         config: settings of the optimiser.
     """
-    torch._foreach_add_(kept["step"], 1)
+    torch._foreach_add_(moments["step"], 1)
     step = torch._fused_adam_ if config.name == "adam" else torch._fused_adamw_
     step(
         weights,
         gradients,
-        kept["exp_avg"],
-        kept["exp_avg_sq"],
+        moments["exp_avg"],
+        moments["exp_avg_sq"],
         [],
-        kept["step"],
+        moments["step"],
         lr=rate,
         beta1=config.betas[0],
         beta2=config.betas[1],

@@ -114,7 +114,7 @@ class Policy(ABC):
 
 def check_fits(
     state: Mapping[str, Any],
-    kept: Mapping[str, tuple[tuple[int, ...], str]],
+    shapes: Mapping[str, tuple[tuple[int, ...], str]],
     parameters: Collection[str],
     groups: Iterable[tuple[OptimizerConfig, Collection[str]]],
 ) -> None:
@@ -124,18 +124,18 @@ def check_fits(
 
     Args:
         state: state of `Policy.get_state`.
-        kept: name → shape and dtype of every weight.
+        shapes: name → shape and dtype of every weight.
         parameters: names of the weights that are trained.
         groups: each optimiser with the names of the parameters that it updates.
     """
     weights, moments = state["weights"], state["optimizer"]
-    for part, found, known in (("weights", weights, kept), ("optimizer", moments, parameters)):
+    for part, found, known in (("weights", weights, shapes), ("optimizer", moments, parameters)):
         if found.keys() != set(known):
             other = sorted(set(found) ^ set(known))
             raise ValueError(f"{part}: those of another policy, which differs in {other}")
     for config, names in groups:
         check_moments({name: moments[name] for name in names}, config)
-    for name, (shape, kind) in kept.items():
+    for name, (shape, kind) in shapes.items():
         arrays = [weights[name], *(m for m in moments.get(name, {}).values() if np.ndim(m))]
         for array in arrays:
             if np.shape(array) != shape or np.asarray(array).dtype != kind:

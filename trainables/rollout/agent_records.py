@@ -55,11 +55,11 @@ class AgentRecord:
     is_over: bool = False
     """True if the agent's trajectory has ended; an agent that returns begins another one."""
 
-    def observe(self, seen: Any) -> None:
+    def observe(self, observation: Any) -> None:
         """Store a copy of an observation (*O); the first one after an end resets the memory."""
         if self.is_over:
             self.memory, self.is_over = None, False
-        self.seen = np.array(seen)
+        self.seen = np.array(observation)
 
     def decide(self, action: Array, memory: Array, outputs: Outputs) -> None:
         """Store copies of an action and of the memory (M,) after it, and the policy's outputs."""
@@ -195,9 +195,9 @@ class AgentRecords:
 
     # ---- recording -------------------------------------------------------------------------------
 
-    def note_observation(self, agent: str, seen: Any) -> None:
+    def note_observation(self, agent: str, observation: Any) -> None:
         """Record an observation (*O) of an agent."""
-        self._records.setdefault(agent, AgentRecord()).observe(seen)
+        self._records.setdefault(agent, AgentRecord()).observe(observation)
 
     def note_info(self, agent: str, info: Mapping[str, Any]) -> None:
         """Record an info of an agent."""
@@ -249,9 +249,9 @@ class AgentRecords:
         """Return the `InferencePolicy` that plays an agent; raises ValueError after the episode."""
         return self._require_cast(agent_id).players[self.policy_for(agent_id)]
 
-    def _past_action(self, agent_id: str, which: int) -> Any:
+    def _past_action(self, agent_id: str, steps_back: int) -> Any:
         """Return a copy of the last action (0) or of the one before (1); zeros if there is none."""
-        action = self._record(agent_id).actions[which]
+        action = self._record(agent_id).actions[steps_back]
         if action is None:
             layout = self._player(agent_id).spaces.layout
             return np.zeros(layout.shape, layout.dtype)[()]

@@ -167,11 +167,11 @@ class RolloutWorker(worker.RolloutWorker):
         self._weights = actor.weights()
         return sampler
 
-    def _make_actor(self, pid: str, of: EnvSpaces) -> Actor:
-        """Return the actor of policy `pid`, made for the spaces `of`."""
+    def _make_actor(self, pid: str, env_spaces: EnvSpaces) -> Actor:
+        """Return the actor of policy `pid`, made for the spaces `env_spaces`."""
         given = self._given[pid]
         seed = rng.integer(self.spec.seed, "policy spaces", pid) % 2**31
-        return hand_written.make_actor(given.policy_class, of, given.config or {}, seed)
+        return hand_written.make_actor(given.policy_class, env_spaces, given.config or {}, seed)
 
 
 class _AgentsRolloutWorker(RolloutWorker, AgentsWorker):
@@ -247,7 +247,7 @@ def _policy_spec(policy: Any, common: Mapping[str, Any]) -> PolicySpec:
 
 def _policy_spaces(
     pid: str,
-    given: PolicySpec,
+    spec: PolicySpec,
     environment: EnvironmentConfig,
     agents: Mapping[str, EnvSpaces],
     mapping: Binding,
@@ -257,8 +257,8 @@ def _policy_spaces(
     Raises:
         ConfigError: no spaces are given and no agent is mapped to the policy.
     """
-    if given.observation_space is not None and given.action_space is not None:
-        return checked_spaces(environment, given.observation_space, given.action_space)
+    if spec.observation_space is not None and spec.action_space is not None:
+        return checked_spaces(environment, spec.observation_space, spec.action_space)
     own = [
         of for agent, of in agents.items() if mapping(agent, stream_outside_episodes(agent)) == pid
     ]

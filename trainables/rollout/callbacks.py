@@ -279,22 +279,22 @@ def _instance(source: Any) -> Callbacks:
     return made
 
 
-def _accepted_facts(own: Callbacks) -> dict[str, tuple[str, ...]]:
-    """Return phase → those of its arguments that the method of `own` takes.
+def _accepted_facts(callbacks: Callbacks) -> dict[str, tuple[str, ...]]:
+    """Return phase → those of its arguments that the method of `callbacks` takes.
 
     Raises:
         ConfigError: a method needs an argument that its phase does not have.
     """
     read: dict[str, tuple[str, ...]] = {}
     for phase, given in FACTS.items():
-        parameters = inspect.signature(getattr(own, phase)).parameters.values()
+        parameters = inspect.signature(getattr(callbacks, phase)).parameters.values()
         needed = {
             one.name
             for one in parameters
             if one.default is one.empty and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
         }
         if unknown := sorted(needed - set(given)):
-            method = f"{type(own).__name__}.{phase}"
+            method = f"{type(callbacks).__name__}.{phase}"
             hint = f"{method} needs {', '.join(unknown)}"
             raise ConfigError("callbacks", method, f"parameters {', '.join(given)}", hint)
         takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters)

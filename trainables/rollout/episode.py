@@ -82,33 +82,33 @@ class Episode(AgentRecords):
     def __post_init__(self, cast: Cast | None) -> None:
         AgentRecords.__init__(self, cast)
 
-    def observe(self, seen: Any) -> None:
+    def observe(self, observation: Any) -> None:
         """Store the latest observation, and with several agents also their rewards and ends."""
-        if not isinstance(seen, Mapping):
-            self.last_observation = np.array(seen)
-            self.note_observation(AGENT, seen)
+        if not isinstance(observation, Mapping):
+            self.last_observation = np.array(observation)
+            self.note_observation(AGENT, observation)
             return
         self.last_observation = {
-            agent: np.array(one) for agent, one in seen["observations"].items()
+            agent: np.array(one) for agent, one in observation["observations"].items()
         }
-        for agent, reward in seen["rewards"].items():
+        for agent, reward in observation["rewards"].items():
             self.agent_rewards[agent] = self.agent_rewards.get(agent, 0.0) + reward
             self.note_reward(agent, reward)
-        for agent, one in seen["observations"].items():
+        for agent, one in observation["observations"].items():
             self.note_observation(agent, one)
-        for agent in (*seen["terminated"], *seen["truncated"]):
+        for agent in (*observation["terminated"], *observation["truncated"]):
             self.note_end(agent)
 
-    def step(self, seen: Any, reward: float, info: Mapping[str, Any]) -> None:
+    def step(self, observation: Any, reward: float, info: Mapping[str, Any]) -> None:
         """Store a step's observation, reward and info; the caller counts `length`."""
         self.total_reward += reward
-        if not isinstance(seen, Mapping):
+        if not isinstance(observation, Mapping):
             self.note_reward(AGENT, reward)
             self.note_info(AGENT, info)
         else:
             for agent, one in info.get("agents", {}).items():
                 self.note_info(agent, one)
-        self.observe(seen)
+        self.observe(observation)
         self.last_info = info
 
 

@@ -46,7 +46,7 @@ def make_env(name: str, limit: int) -> Environment:
 
 
 def step(
-    env: Environment, running: Episodes, actions: Array, begun: Array
+    env: Environment, running: Episodes, actions: Array, starts: Array
 ) -> tuple[Episodes, Stepped]:
     """Step all environments once.
 
@@ -54,7 +54,7 @@ def step(
         env: the environment.
         running: state of the running episodes.
         actions: actions (N, …) as the environment takes them.
-        begun: first states (N, S) of the episodes that may begin.
+        starts: first states (N, S) of the episodes that may begin.
     """
     moved = jax.vmap(env.step)(running.states, actions)
     lengths, returns = running.lengths + 1, running.returns + moved.reward
@@ -69,7 +69,7 @@ def step(
         lengths=jnp.where(over, lengths, 0),
     )
     after = Episodes(
-        states=jnp.where(over[:, None], begun, moved.state),
+        states=jnp.where(over[:, None], starts, moved.state),
         lengths=jnp.where(over, 0, lengths),
         returns=jnp.where(over, 0.0, returns),
     )

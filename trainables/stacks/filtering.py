@@ -23,21 +23,21 @@ class Counted(NamedTuple):
     """(D,)"""
 
 
-def count(seen: Counted, rows: Array) -> Counted:
+def count(statistics: Counted, rows: Array) -> Counted:
     """Return the statistics after adding rows (N, D), by the method of Chan et al. (1979)."""
     more = jnp.float32(len(rows))
-    total = seen.count + more
+    total = statistics.count + more
     mean = rows.mean(0)
-    moved = mean - seen.mean
-    spread = ((rows - mean) ** 2).sum(0) / total + moved**2 * (seen.count * more / total**2)
-    variance = seen.variance * (seen.count / total) + spread
-    return Counted(total, seen.mean + moved * (more / total), variance)
+    moved = mean - statistics.mean
+    spread = ((rows - mean) ** 2).sum(0) / total + moved**2 * (statistics.count * more / total**2)
+    variance = statistics.variance * (statistics.count / total) + spread
+    return Counted(total, statistics.mean + moved * (more / total), variance)
 
 
-def scale(seen: Counted, clip: Array, rows: Array) -> Array:
+def scale(statistics: Counted, clip: Array, rows: Array) -> Array:
     """Return rows (…, D) scaled to mean 0 and standard deviation 1, then clipped."""
-    deviation = jnp.where(seen.count < 2, 1.0, jnp.sqrt(seen.variance))
-    return jnp.clip((rows - seen.mean) / (deviation + EPSILON), -clip, clip)
+    deviation = jnp.where(statistics.count < 2, 1.0, jnp.sqrt(statistics.variance))
+    return jnp.clip((rows - statistics.mean) / (deviation + EPSILON), -clip, clip)
 
 
 def as_counted(observed: Any, features: int) -> Counted:
@@ -50,9 +50,9 @@ def as_counted(observed: Any, features: int) -> Counted:
     )
 
 
-def as_filter_state(seen: Counted) -> dict[str, Any]:
+def as_filter_state(statistics: Counted) -> dict[str, Any]:
     """Return the program's statistics as the state of a `MeanStdFilter`."""
-    rows, mean = int(seen.count), np.asarray(seen.mean, np.float64)
-    m2 = np.asarray(seen.variance, np.float64) * rows
+    rows, mean = int(statistics.count), np.asarray(statistics.mean, np.float64)
+    m2 = np.asarray(statistics.variance, np.float64) * rows
     nothing = {"count": 0, "mean": np.zeros_like(mean), "m2": np.zeros_like(mean)}
     return {"base": {"count": rows, "mean": mean, "m2": m2}, "delta": nothing}

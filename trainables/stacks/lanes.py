@@ -56,8 +56,8 @@ def iterate(
         busy: flags (L,); lanes with False are not changed, and their reports are zeros.
     """
 
-    def one(given: tuple[Tree, Tree, Tree, Array]) -> tuple[Tree, Tree]:
-        settings, lane, rates, is_busy = given
+    def one(state: tuple[Tree, Tree, Tree, Array]) -> tuple[Tree, Tree]:
+        settings, lane, rates, is_busy = state
         idle = jax.eval_shape(lambda: shape.iterate(settings, lane, rates)[1])
 
         def rest() -> tuple[Tree, Tree]:

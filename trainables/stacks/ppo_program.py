@@ -406,9 +406,9 @@ def _learn(
     parts = shape.rows // shape.minibatch
     mean, deviation = rows.advantages.mean(), rows.advantages.std()
 
-    def advantages(own: Array) -> Array:
-        by = (mean, deviation) if shape.minibatch < LEAST_ROWS else (own.mean(), own.std())
-        return jnp.where(settings.normalizes, (own - by[0]) / (by[1] + SMALL), own)
+    def advantages(values: Array) -> Array:
+        by = (mean, deviation) if shape.minibatch < LEAST_ROWS else (values.mean(), values.std())
+        return jnp.where(settings.normalizes, (values - by[0]) / (by[1] + SMALL), values)
 
     def wanted(at: _Learning) -> Array:
         return at.goes_on & (at.step < settings.epochs * parts)

@@ -28,11 +28,16 @@ def width(features: int) -> int:
     return 2 * features + 4
 
 
-def packed(made: Transition) -> Array:
+def packed(transitions: Transition) -> Array:
     """Return transitions (R, …) as rows (R, 2 D + 4)."""
-    single = (made.actions, made.rewards, made.terminated, made.discounts)
+    single = (
+        transitions.actions,
+        transitions.rewards,
+        transitions.terminated,
+        transitions.discounts,
+    )
     columns = [one[:, None].astype(jnp.float32) for one in single]
-    return jnp.concatenate([made.observations, made.new_obs, *columns], axis=1)
+    return jnp.concatenate([transitions.observations, transitions.new_obs, *columns], axis=1)
 
 
 def unpacked(rows: Array) -> Transition:
@@ -49,19 +54,19 @@ def unpacked(rows: Array) -> Transition:
     )
 
 
-def add(replay: Replay, capacity: Array, rows: Array, given: Array) -> Replay:
+def add(replay: Replay, capacity: Array, rows: Array, is_added: Array) -> Replay:
     """Return the replay after appending some of the rows, in their order.
 
     Args:
         replay: the replay.
         capacity: () int32 number of places that the lane uses.
         rows: rows (R, …).
-        given: flags (R,), True for the rows to append.
+        is_added: flags (R,), True for the rows to append.
     """
-    order = jnp.cumsum(given) - 1
-    count = given.sum()
+    order = jnp.cumsum(is_added) - 1
+    count = is_added.sum()
     # If there are more rows than places, the last ones are written.
-    written = given & (order >= count - capacity)
+    written = is_added & (order >= count - capacity)
     places = jnp.where(written, (replay.next + order) % capacity, len(replay.rows))
     return Replay(
         replay.rows.at[places].set(rows, mode="drop"),

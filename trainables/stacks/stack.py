@@ -108,12 +108,12 @@ class Stack:
         self._lanes[group], outcome = self._program(*given)(*given)
         return jax.tree.map(np.asarray, outcome)
 
-    def _program(self, *given: Any) -> Callable[..., tuple[Tree, Tree]]:
+    def _program(self, *arguments: Any) -> Callable[..., tuple[Tree, Tree]]:
         """Return the compiled program, which is the same for all groups."""
         with self._compiling:
             if self._compiled is None:
                 made = functools.partial(iterate, self.shape, self._at_once)
-                self._compiled = jax.jit(made, donate_argnums=(1,)).lower(*given).compile()
+                self._compiled = jax.jit(made, donate_argnums=(1,)).lower(*arguments).compile()
             return self._compiled
 
 

@@ -203,8 +203,8 @@ class LaneTrainer(Trainer):
         return self._policy
 
     @policy.setter
-    def policy(self, made: Any) -> None:
-        self._policy = made
+    def policy(self, value: Any) -> None:
+        self._policy = value
 
     @property
     def filters(self) -> dict[str, Any]:
@@ -213,8 +213,8 @@ class LaneTrainer(Trainer):
         return self._filters
 
     @filters.setter
-    def filters(self, made: dict[str, Any]) -> None:
-        self._filters = made
+    def filters(self, value: dict[str, Any]) -> None:
+        self._filters = value
 
     @property
     def inference(self) -> InferencePolicy:
@@ -223,8 +223,8 @@ class LaneTrainer(Trainer):
         return self._inference
 
     @inference.setter
-    def inference(self, made: InferencePolicy) -> None:
-        self._inference = made
+    def inference(self, value: InferencePolicy) -> None:
+        self._inference = value
 
     def _fetch(self) -> None:
         """Copy the lane's state to policy, filter and workers if it is newer."""

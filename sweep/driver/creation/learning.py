@@ -49,10 +49,10 @@ class Lessons:
 class _UnsuitableSweep(Exception):
     """A sweep from which nothing can be learnt: `found` says why, `allowed` what would fit."""
 
-    def __init__(self, allowed: str, found: str) -> None:
+    def __init__(self, allowed: str, problem: str) -> None:
         self.allowed = allowed
-        self.found = found
-        super().__init__(found)
+        self.found = problem
+        super().__init__(problem)
 
 
 def read(spec: SweepSpec, options: SearcherOptions, root: Path) -> Lessons:

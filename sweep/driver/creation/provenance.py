@@ -44,11 +44,11 @@ def recorded(ledger: Ledger) -> dict[str, Any]:
 
 
 def changes(
-    before: Mapping[str, Any], now: Mapping[str, Any], what: str = "source file"
+    before: Mapping[str, Any], now: Mapping[str, Any], subject: str = "source file"
 ) -> list[str]:
     """Return the differences of two results of `current` as texts.
 
-    `what` names the digested code.
+    `subject` names the digested code.
     """
     changed = [
         f"{name} was {before['versions'].get(name)}, is {version}"
@@ -56,7 +56,7 @@ def changes(
         if before["versions"].get(name) != version
     ]
     if before["source"] != now["source"]:
-        changed.append(f"the trainable's {what} has changed")
+        changed.append(f"the trainable's {subject} has changed")
     if before["processor"] not in ("", now["processor"]):
         changed.append(f"the processor was {printable(before['processor'])}, is {now['processor']}")
     return changed

@@ -46,8 +46,8 @@ def resolve(
     paths: Sequence[str],
     new: bool = False,
     trainable: type[Trainable] | None = None,
-    kept: Kept | None = None,
-    found: Gathering | None = None,
+    pickled: Kept | None = None,
+    gathering: Gathering | None = None,
 ) -> Resolved:
     """Find the plugins of `spec` and check all settings.
 
@@ -57,33 +57,35 @@ def resolve(
         new: True if a sweep is being created: the spec then gets defaults that its ledger must
             store.
         trainable: the trainable that the spec names, if already loaded.
-        kept: file of a script's pickled trainable, if it is one.
-        found: mistakes found while reading `spec`; they are raised together with those found here.
+        pickled: file of a script's pickled trainable, if it is one.
+        gathering: mistakes found while reading `spec`, raised together with those found here.
 
     Raises:
         UsageError: the spec has mistakes; the message lists all.
     """
-    found = Gathering(spec.source) if found is None else found
+    gathering = Gathering(spec.source) if gathering is None else gathering
     if trainable is None:
-        trainable = found.run(lambda: _find_trainable(spec, paths, kept), "trainable")
-    found.run(lambda: _check_scheduler(spec, paths), "scheduler")
-    built = found.run(lambda: _build_scheduler(spec, paths, trainable, new), *_OF_SCHEDULER)
-    searcher = found.run(lambda: _build_searcher(spec, paths), "searcher")
-    _find_others(spec, paths, found)
+        trainable = gathering.run(lambda: _find_trainable(spec, paths, pickled), "trainable")
+    gathering.run(lambda: _check_scheduler(spec, paths), "scheduler")
+    built = gathering.run(lambda: _build_scheduler(spec, paths, trainable, new), *_OF_SCHEDULER)
+    searcher = gathering.run(lambda: _build_searcher(spec, paths), "searcher")
+    _find_others(spec, paths, gathering)
     if searcher is not None:
-        found.run(lambda: _check_searcher(spec, searcher), "searcher", "space", "objectives")
+        gathering.run(lambda: _check_searcher(spec, searcher), "searcher", "space", "objectives")
     if built is not None:
         spec = built[0]
     if trainable is not None:
         if built is not None:
-            found.run(lambda: _check_pauses(spec, built[1], trainable), "scheduler", "trainable")
-        found.run(lambda: _check_settings(spec, trainable), *_OF_TRAINABLE)
+            gathering.run(
+                lambda: _check_pauses(spec, built[1], trainable), "scheduler", "trainable"
+            )
+        gathering.run(lambda: _check_settings(spec, trainable), *_OF_TRAINABLE)
         time_attr = None if built is None else built[1].time_attr
-        if found.refused.isdisjoint(_OF_TRAINABLE):
-            found.run(lambda: result_names.check(spec, trainable, time_attr), *_OF_TRAINABLE)
+        if gathering.refused.isdisjoint(_OF_TRAINABLE):
+            gathering.run(lambda: result_names.check(spec, trainable, time_attr), *_OF_TRAINABLE)
         else:
-            _check_what_is_left(spec, trainable, time_attr, found)
-    found.check()
+            _check_what_is_left(spec, trainable, time_attr, gathering)
+    gathering.check()
     if trainable is None or built is None or searcher is None:
         raise AssertionError  # not reached: a mistake was raised above
     return Resolved(spec, trainable, built[1], searcher, tuple(paths))
@@ -109,10 +111,10 @@ _OF_SCHEDULER = ("scheduler", "stop", "trials", "space", "seed", "seeds")
 _OF_TRAINABLE = ("trainable", "config", "space", "stop", "metric", "objectives", "constraints")
 
 
-def _find_trainable(spec: SweepSpec, paths: Sequence[str], kept: Kept | None) -> type[Trainable]:
+def _find_trainable(spec: SweepSpec, paths: Sequence[str], pickled: Kept | None) -> type[Trainable]:
     """Return the trainable that the spec names."""
     with _written_at(spec, "trainable"):
-        return plugins.find_trainable(spec.trainable, paths, kept)
+        return plugins.find_trainable(spec.trainable, paths, pickled)
 
 
 def _check_scheduler(spec: SweepSpec, paths: Sequence[str]) -> None:
@@ -143,14 +145,14 @@ def _build_searcher(spec: SweepSpec, paths: Sequence[str]) -> Searcher:
     return mixture.blend(searcher, spec)
 
 
-def _find_others(spec: SweepSpec, paths: Sequence[str], found: Gathering) -> None:
+def _find_others(spec: SweepSpec, paths: Sequence[str], gathering: Gathering) -> None:
     """Check that the trackers and callbacks of the spec exist."""
     for key, names, find in (
         ("trackers", spec.trackers, trackers.find),
         ("callbacks", spec.callbacks, callbacks.find),
     ):
         for index, name in enumerate(names):
-            with found.collect(key), _written_at(spec, key, index):
+            with gathering.collect(key), _written_at(spec, key, index):
                 find(name, paths)
 
 
@@ -197,29 +199,29 @@ def _check_settings(spec: SweepSpec, trainable: type[Trainable]) -> None:
 
 
 def _check_what_is_left(
-    spec: SweepSpec, trainable: type[Trainable], time_attr: str | None, found: Gathering
+    spec: SweepSpec, trainable: type[Trainable], time_attr: str | None, gathering: Gathering
 ) -> None:
     """Check a shipped trainer's settings and result names although other keys are wrong.
 
-    Only mistakes that cannot follow from the others are added to `found`.
+    Only mistakes that cannot follow from the others are added to `gathering`.
     """
-    kind, before = getattr(trainable, "config_class", None), found.refused
+    kind, before = getattr(trainable, "config_class", None), gathering.refused
     if kind is None or not plugins.trainables().is_shipped(spec.trainable):
         return
     if "config" not in before:
-        _check_config(spec, kind, found)
+        _check_config(spec, kind, gathering)
     if "callbacks" not in spec.config:
-        result_names.check_apart(spec, trainable, time_attr, found)
+        result_names.check_apart(spec, trainable, time_attr, gathering)
 
 
-def _check_config(spec: SweepSpec, kind: type[TrainerSettings], found: Gathering) -> None:
-    """Add the trainer's errors about keys of `config` to `found`."""
+def _check_config(spec: SweepSpec, kind: type[TrainerSettings], gathering: Gathering) -> None:
+    """Add the trainer's errors about keys of `config` to `gathering`."""
     try:
         parse(kind, spec.config)
     except ConfigError as error:
         for one in error.all:
             if one.place.partition(".")[0] in spec.config:
-                found.add(samples.refusal(one, spec.source, spec.space), "config")
+                gathering.add(samples.refusal(one, spec.source, spec.space), "config")
 
 
 @contextlib.contextmanager

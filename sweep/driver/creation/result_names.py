@@ -28,18 +28,18 @@ def check(spec: SweepSpec, trainable: type[Trainable], time_attr: str | None) ->
 
 
 def check_apart(
-    spec: SweepSpec, trainable: type[Trainable], time_attr: str | None, found: Gathering
+    spec: SweepSpec, trainable: type[Trainable], time_attr: str | None, gathering: Gathering
 ) -> None:
-    """Add wrong names to `found` although other keys of the spec are wrong.
+    """Add wrong names to `gathering` although other keys of the spec are wrong.
 
     Names that depend on settings are skipped, and so are those below a refused key.
     """
-    before = found.refused
+    before = gathering.refused
     names = trainable.result_names({"env": "any"}) or ()
     for path, name in names_of(spec, time_attr).items():
         of_settings = "/" in name or name.startswith("agent_")
         if path[0] not in before and names and not of_settings and not has_name(names, name):
-            found.add(_refusal(spec, path, name, names), str(path[0]))
+            gathering.add(_refusal(spec, path, name, names), str(path[0]))
 
 
 def names_of(spec: SweepSpec, time_attr: str | None) -> dict[KeyPath, str]:

@@ -83,31 +83,33 @@ def _unfinished(name: str, runs: int) -> str:
     )
 
 
-def _entry(name: str, found: Exploration) -> Any:
+def _entry(name: str, exploration: Exploration) -> Any:
     """Return a parameter as it is written in a space, with its condition."""
-    entry = found.suggestions[name].entry
-    when = _condition(name, found)
+    entry = exploration.suggestions[name].entry
+    when = _condition(name, exploration)
     if not when:
         return entry
     # A bare value has no place for a condition.
     return {**(entry if isinstance(entry, Mapping) else {"choice": [entry]}), "when": when}
 
 
-def _condition(name: str, found: Exploration) -> dict[str, list[Any]]:
+def _condition(name: str, exploration: Exploration) -> dict[str, list[Any]]:
     """Return the condition on which an objective asks for `name`: parameter → its values.
 
     It is the shortest that agrees with all runs. Empty if `name` is always asked for, or if no
     such condition is certain: then trials have a value of it that they may not use.
     """
-    using = [look.values for look in found.looks if name in look.values]
-    without = [look.values for look in found.looks if look.is_whole and name not in look.values]
+    using = [look.values for look in exploration.looks if name in look.values]
+    without = [
+        look.values for look in exploration.looks if look.is_whole and name not in look.values
+    ]
     if not without:
         return {}
     able = {
         key: [value for value in few if any(_same(v.get(key), value) for v in using)]
         for key in _before(name, using)
-        if (few := found.suggestions[key].values(objectives.FEW)) is not None
-        if len(found.visited(key)) == len(few)
+        if (few := exploration.suggestions[key].values(objectives.FEW)) is not None
+        if len(exploration.visited(key)) == len(few)
     }
     for count in range(1, _MOST_PARENTS + 1):
         for keys in itertools.combinations(able, count):
@@ -123,11 +125,11 @@ def _before(name: str, using: Sequence[Mapping[str, Any]]) -> list[str]:
     return [key for key in earlier[0] if all(key in one for one in earlier)]
 
 
-def _holds(wanted: Mapping[str, list[Any]], values: Mapping[str, Any]) -> bool:
+def _holds(condition: Mapping[str, list[Any]], values: Mapping[str, Any]) -> bool:
     """Return whether a condition holds for the values of a run."""
     return all(
         key in values and any(_same(values[key], one) for one in some)
-        for key, some in wanted.items()
+        for key, some in condition.items()
     )
 
 
@@ -142,7 +144,7 @@ def _same(one: object, other: object) -> bool:
 def _explore(
     function: object,
     config: Mapping[str, Any],
-    given: frozenset[str],
+    fixed_names: frozenset[str],
     paths: Sequence[str],
     name: str,
 ) -> Exploration:
@@ -157,7 +159,9 @@ def _explore(
     executor = worker.start({})
     try:
         with worker.submitting():
-            waiting = executor.submit(_serve, data, dict(config), given, paths, _source(function))
+            waiting = executor.submit(
+                _serve, data, dict(config), fixed_names, paths, _source(function)
+            )
         found: Exploration = waiting.result(LONGEST_S + HANGING_S)
     except (TimeoutError, BrokenExecutor) as error:
         ended = "its process ended" if isinstance(error, BrokenExecutor) else "it hangs"
@@ -180,7 +184,7 @@ def _source(function: Any) -> tuple[str, list[str]]:
 def _serve(
     data: bytes,
     config: Mapping[str, Any],
-    given: frozenset[str],
+    fixed_names: frozenset[str],
     paths: Sequence[str],
     source: tuple[str, list[str]],
 ) -> Exploration:
@@ -196,4 +200,4 @@ def _serve(
     file, lines = source
     if lines:
         linecache.cache[file] = (sum(map(len, lines)), None, lines, file)
-    return objectives.explore(cloudpickle.loads(data), config, LONGEST_S, given)
+    return objectives.explore(cloudpickle.loads(data), config, LONGEST_S, fixed_names)

@@ -50,21 +50,21 @@ class Outlook:
         return self.gain / self.range if self.range > 0 else 0.0
 
 
-def outlook(values: Floats, more: float) -> Outlook | None:
-    """Return the expected improvement from `more` times the training so far.
+def outlook(values: Floats, training: float) -> Outlook | None:
+    """Return the expected improvement from `training` times the training so far.
 
     Returns None with too few settings.
 
     Args:
         values: expected scores, greater is better, in the order in which settings were tried.
-        more: amount of further training relative to the past, above 0.
+        training: amount of further training relative to the past, above 0.
     """
     count = len(values)
     if count < LEAST:
         return None
     scale = float(np.abs(values).max()) or 1.0  # so that no difference overflows
     small = values / scale / 2
-    share = 1 / (1 + more)
+    share = 1 / (1 + training)
     falling = np.sort(small)[::-1]
     best = falling[0]
     left = (1 - share) ** np.arange(count)

@@ -334,7 +334,7 @@ def _variance_factor(share: float, part: float) -> float:
 
 
 def _regress(
-    found: _Levels, level: int, pairs: _Pairs, mean: float, variance: float, share: float
+    levels: _Levels, level: int, pairs: _Pairs, mean: float, variance: float, share: float
 ) -> tuple[float, float]:
     """Regress a level on the previous one.
 
@@ -349,11 +349,11 @@ def _regress(
     residual = max(0.0, pairs.across - 2 * slope * pairs.together + slope * slope * pairs.along)
     start = middle + (above - middle) * pairs.trials / (pairs.trials + STILL) - slope * middle
     new = (residual / less + NEW_PAIRS * NEW * variance) / (pairs.trials + NEW_PAIRS)
-    found.start[level], found.slope[level], found.new[level] = start, slope, new
-    found.pairs[level], found.middle[level] = pairs.trials, middle
-    found.gap[level] = ((above - middle) / (pairs.trials + STILL)) ** 2
+    levels.start[level], levels.slope[level], levels.new[level] = start, slope, new
+    levels.pairs[level], levels.middle[level] = pairs.trials, middle
+    levels.gap[level] = ((above - middle) / (pairs.trials + STILL)) ** 2
     off = (mean - middle) ** 2 / max(variance, _TINY)
-    return slope, new / (pairs.trials + 1) * (1 + min(off, FURTHEST)) + float(found.gap[level])
+    return slope, new / (pairs.trials + 1) * (1 + min(off, FURTHEST)) + float(levels.gap[level])
 
 
 class _Shrunk(NamedTuple):
@@ -369,7 +369,7 @@ class _Shrunk(NamedTuple):
 
 
 def _shrink(
-    levels: _Levels, share: float, own: Floats, last: Whole, seeds: Floats, noise: Floats
+    levels: _Levels, share: float, scores: Floats, last: Whole, seeds: Floats, noise: Floats
 ) -> _Shrunk:
     """Shrink scores towards the mean, each at its trial's own level."""
     mean, between = levels.mean.copy(), (1 - share) * levels.variance
@@ -379,7 +379,7 @@ def _shrink(
     for _ in range(ROUNDS if len(several) else 0):
         at = last[several]
         kept = _shrinkage_factor(between[at], noise[several] / seeds[several])
-        value = mean[at] + kept * (own[several] - mean[at])
+        value = mean[at] + kept * (scores[several] - mean[at])
         spread = (1 - kept) * between[at]
         for level in np.unique(at):
             here, prior = at == level, (1 - share) * levels.variance[level]
@@ -395,7 +395,7 @@ def _shrink(
     prior = np.where(one, (1 - share) * levels.variance[last], between[last])
     unsure = np.where(one, levels.doubt[last], doubt[last])
     kept = _shrinkage_factor(prior, noise / seeds)
-    return _Shrunk(centre + kept * (own - centre), (1 - kept) * prior, unsure, kept)
+    return _Shrunk(centre + kept * (scores - centre), (1 - kept) * prior, unsure, kept)
 
 
 def _shrinkage_factor(between: Floats, noise: Floats) -> Floats:

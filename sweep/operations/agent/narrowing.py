@@ -84,10 +84,10 @@ def _read(text: str, file: str, name: str, changes: Sequence[Override]) -> Sweep
     return spec
 
 
-def _fits(space: Space, given: Mapping[str, Any]) -> bool:
+def _fits(space: Space, settings: Mapping[str, Any]) -> bool:
     """Return whether given settings belong to a space."""
     with contextlib.suppress(UsageError):
-        initial.check(space, [given], Source())
+        initial.check(space, [settings], Source())
         return True
     return False
 
@@ -123,14 +123,14 @@ def _raw(space: Space, path: KeyPath) -> Mapping[str, Any]:
     return dict(found)
 
 
-def _range(domain: Domain, bounds: tuple[Number, Number], said: str) -> dict[str, Any]:
+def _range(domain: Domain, bounds: tuple[Number, Number], place: str) -> dict[str, Any]:
     """Return the description of the part of a numeric domain between two of its values."""
     if not isinstance(domain, Float | Int | Normal):
-        raise BadConfig(said, list(bounds), "among, since the parameter has a list of values")
-    low, high = (_own(domain, bound, said) for bound in bounds)
+        raise BadConfig(place, list(bounds), "among, since the parameter has a list of values")
+    low, high = (_own(domain, bound, place) for bound in bounds)
     if low >= high:
         hint = "write among with one value to fix it"
-        raise BadConfig(said, list(bounds), "the lower value, then the higher one", hint)
+        raise BadConfig(place, list(bounds), "the lower value, then the higher one", hint)
     more = {} if domain.step is None else {"step": domain.step}
     log = "log" if domain.log else ""
     if isinstance(domain, Normal):
@@ -138,11 +138,11 @@ def _range(domain: Domain, bounds: tuple[Number, Number], said: str) -> dict[str
     return {log + ("randint" if isinstance(domain, Int) else "uniform"): [low, high], **more}
 
 
-def _list(domain: Domain, values: Sequence[Any], said: str, crossed: bool) -> dict[str, Any]:
+def _list(domain: Domain, values: Sequence[Any], place: str, crossed: bool) -> dict[str, Any]:
     """Return the description of some values of a domain, in the domain's order."""
     if not values:
-        raise BadConfig(said, [], "one value at least")
-    wanted = {choice_key(own): own for own in (_own(domain, value, said) for value in values)}
+        raise BadConfig(place, [], "one value at least")
+    wanted = {choice_key(own): own for own in (_own(domain, value, place) for value in values)}
     if not isinstance(domain, Choice | Ordinal):
         return {"ordinal": sorted(wanted.values())}
     left = [value for key, value in domain.by_key.items() if key in wanted]
@@ -154,10 +154,10 @@ def _list(domain: Domain, values: Sequence[Any], said: str, crossed: bool) -> di
     return {"choice": left, "weights": [weight for key, weight in weights if key in wanted]}
 
 
-def _own(domain: Domain, value: Any, said: str) -> Any:
+def _own(domain: Domain, value: Any, place: str) -> Any:
     """Return the domain's own value that equals `value`; BadConfig if there is none."""
     if not domain.contains(value):
-        raise BadConfig(said, value, domain.describe())
+        raise BadConfig(place, value, domain.describe())
     if isinstance(domain, Choice | Ordinal):
         return domain.by_key[choice_key(value)]
     return canonical(domain, value)

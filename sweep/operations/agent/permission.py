@@ -100,7 +100,7 @@ class Permission:
         return _read(self.file(name))[0]
 
     def prepare(
-        self, name: str, narrow: Mapping[str, Narrowing], trials: int | None, left: Left
+        self, name: str, narrow: Mapping[str, Narrowing], trials: int | None, remaining: Left
     ) -> tuple[SweepSpec, list[Override]]:
         """Return an allowed spec with a smaller space, trials and budget, and the settings for it.
 
@@ -108,33 +108,33 @@ class Permission:
             name: name of the spec.
             narrow: parameter → values that are left.
             trials: number of trials; None for those of the spec, or what is left if that is less.
-            left: what is left of the permission.
+            remaining: what is left of the permission.
 
         Raises:
             UsageError: something is not in the space, or more than is left.
         """
         spec, text = _read(self.file(name))
-        if left.trials < 1:
+        if remaining.trials < 1:
             raise UsageError(
                 f"trials: all {self.trials} that `sweep mcp --trials` allows are taken"
             )
-        wanted = min(spec.trials, left.trials) if trials is None else trials
-        if not 1 <= wanted <= left.trials:
-            raise BadConfig("trials", wanted, f"1 to {left.trials}, of {self.trials} in all")
+        wanted = min(spec.trials, remaining.trials) if trials is None else trials
+        if not 1 <= wanted <= remaining.trials:
+            raise BadConfig("trials", wanted, f"1 to {remaining.trials}, of {self.trials} in all")
         changed, changes = narrowed(text, str(self.file(name)), name, narrow, wanted)
-        own = self._limits(changed.budget, left)
+        own = self._limits(changed.budget, remaining)
         changes += [Override(f"budget.{part}", value, "--budget") for part, value in own.items()]
         checked, found = specs.survey(text, str(self.file(name)), changes, name)
         found.check()
         return checked, changes
 
-    def _limits(self, own: Budget, left: Left) -> dict[str, float]:
+    def _limits(self, budget: Budget, remaining: Left) -> dict[str, float]:
         """Return the budget of the next sweep: what is left, or less if its spec has less."""
         found = dict(self.budget)
-        for part, rest in left.budget.items():
+        for part, rest in remaining.budget.items():
             if rest <= 0:
                 raise UsageError(f"budget.{part}: all {self.budget[part]:g} are used up")
-            asked = getattr(own, part)
+            asked = getattr(budget, part)
             found[part] = rest if asked is None else min(asked, rest)
         return found
 
@@ -226,10 +226,10 @@ def _refuse_second_sweep(driven: Sequence[str]) -> UsageError:
     return UsageError(f"run: {which} runs, and one sweep runs at a time; wait for it, or stop it")
 
 
-def require_idle(left: Left) -> None:
+def require_idle(remaining: Left) -> None:
     """Raise UsageError if a sweep that a server started runs, perhaps resumed by a person."""
-    if left.driven:
-        raise _refuse_second_sweep(left.driven)
+    if remaining.driven:
+        raise _refuse_second_sweep(remaining.driven)
 
 
 def _read(path: Path) -> tuple[SweepSpec, str]:

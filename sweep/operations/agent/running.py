@@ -139,8 +139,8 @@ def _yaml(value: Any) -> str:
     return re.sub(r"[^ -~]", lambda found: f"\\U{ord(found[0]):08x}", text)
 
 
-def _refusals(said: str) -> str:
+def _refusals(output: str) -> str:
     """Return the messages in the standard error of a command, or its last line."""
-    lines = [line for line in said.splitlines() if line.strip()]
+    lines = [line for line in output.splitlines() if line.strip()]
     own = [line.removeprefix("sweep: ") for line in lines if line.startswith("sweep: ")]
     return printable("; ".join(own) or (lines[-1] if lines else "the process ended without a word"))

@@ -308,9 +308,9 @@ def _pick(data: Mapping[str, Any], keys: tuple[str, ...]) -> Data:
     return {key: data[key] for key in keys if key in data}
 
 
-def _left(left: Left) -> Data:
+def _left(remaining: Left) -> Data:
     """Return what is left of the permission as plain data."""
-    return {"left": _pick(asdict(left), ("trials", "budget"))}
+    return {"left": _pick(asdict(remaining), ("trials", "budget"))}
 
 
 def _short(step: Mapping[str, Any]) -> Data:

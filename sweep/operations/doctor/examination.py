@@ -74,9 +74,9 @@ def examine(root: Path, name: str | None, named: Services, patience_s: float) ->
 
 
 def _add_services_of_sweep(
-    folder: Folder, named: Services, found: list[Finding], patience_s: float
+    folder: Folder, named: Services, findings: list[Finding], patience_s: float
 ) -> Services:
-    """Return `named` with the services of a sweep; problems in its files are added to `found`."""
+    """Return `named` with the services of a sweep; add problems in its files to `findings`."""
     used: dict[str, str] = {}
     for part, said in (
         ("storage", _storage),
@@ -86,15 +86,15 @@ def _add_services_of_sweep(
     ):
         if not getattr(named, part):
             check = Check(_PART_NAMES[part], partial(_keep, used, part, said, folder), _VERIFY)
-            found += run_checks([check], patience_s)
+            findings += run_checks([check], patience_s)
     return replace(named, **used)
 
 
 def _keep(
-    used: dict[str, str], part: str, said: Callable[[Folder], str], folder: Folder
+    used: dict[str, str], part: str, read: Callable[[Folder], str], folder: Folder
 ) -> list[Finding]:
-    """Store the value that `said` reads from the folder as `used[part]`."""
-    used[part] = said(folder)
+    """Store the value that `read` reads from the folder as `used[part]`."""
+    used[part] = read(folder)
     return []
 
 

@@ -69,8 +69,8 @@ def run_checks(checks: Sequence[Check], patience_s: float) -> list[Finding]:
     return [_make_printable(one) for findings in found for one in findings]
 
 
-def _run_check(check: Check, into: list[Finding]) -> None:
-    """Run one check, and append its findings, or its error as a finding, to `into`."""
+def _run_check(check: Check, findings: list[Finding]) -> None:
+    """Run one check, and append its findings, or its error as a finding, to `findings`."""
     try:
         came = check.run()
     except (SweepError, SigningError) as error:
@@ -78,7 +78,7 @@ def _run_check(check: Check, into: list[Finding]) -> None:
     except Exception as error:  # noqa: BLE001 a client of a service raises what it likes
         said = " ".join(str(error).split())
         came = [Finding(check.part, "problem", said or type(error).__name__, check.todo)]
-    into.extend(came)
+    findings.extend(came)
 
 
 def _finding_of_error(check: Check, error: SweepError | SigningError) -> Finding:

@@ -88,9 +88,9 @@ def _workers(part: str, where: str, clocks: Mapping[str, float]) -> Iterator[Fin
         yield clock(part, f"worker {name}", ahead_s)
 
 
-def _remark(part: str, said: str) -> Finding:
+def _remark(part: str, remark: str) -> Finding:
     """Return the pool's remark on an unusable worker as a finding."""
-    seen, _, todo = said.rpartition("; ")
+    seen, _, todo = remark.rpartition("; ")
     return Finding(part, "warning", seen or todo, todo if seen else "")
 
 

@@ -127,7 +127,7 @@ class ClusterPool(pools.Pool):
         """
 
     @abstractmethod
-    async def _ask(self, address: str, function: Callable[..., Any], *given: Any) -> Any:
+    async def _ask(self, address: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of `_shared.worker` in a worker, beside its slice; return its result.
 
         Raises:
@@ -493,10 +493,12 @@ class ClusterPool(pools.Pool):
                 worker.last = None
                 await self._answer(worker, there.forget, replica)
 
-    async def _answer(self, worker: Worker, function: Callable[..., Any], *given: Any) -> Any:
+    async def _answer(self, worker: Worker, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return a worker's response, or None if it does not respond or raises."""
         with contextlib.suppress(Exception):
-            return await asyncio.wait_for(self._ask(worker.address, function, *given), CONNECT_S)
+            return await asyncio.wait_for(
+                self._ask(worker.address, function, *arguments), CONNECT_S
+            )
         return None
 
     async def _close(self) -> None:

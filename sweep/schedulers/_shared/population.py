@@ -348,11 +348,11 @@ def _lineage_score(history: History, trial: Trial, level: float) -> float | None
     return trial.score_at(level)
 
 
-def _deficit(its: float | None, own: float | None, sign: float) -> float:
+def _deficit(its: float | None, score: float | None, sign: float) -> float:
     """Return by how much a score is worse than the judged trial's; infinite if it is missing."""
     if its is None:
         return math.inf
-    return -math.inf if own is None else sign * (own - its)
+    return -math.inf if score is None else sign * (score - its)
 
 
 # ---- keys of trials by goal ------------------------------------------------------------------

@@ -280,23 +280,23 @@ def make(name: str, arguments: Mapping[str, Any]) -> BasePruner:
         return cls(**arguments)
 
 
-def make_asked(given: Mapping[str, Any], key: str, top: float | None) -> BasePruner:
+def make_asked(entry: Mapping[str, Any], key: str, top: float | None) -> BasePruner:
     """Return the pruner that a spec requests at `key`.
 
     Args:
-        given: ``pruner``, the name of its class, and its arguments.
+        entry: ``pruner``, the name of its class, and its arguments.
         key: key in the spec, for messages.
         top: `time_attr` at which trials end, or None if unknown.
 
     Raises:
         BadConfig: Optuna has no such pruner, or it refuses the arguments.
     """
-    name = given["pruner"]
+    name = entry["pruner"]
     known = [n for n in optuna.pruners.__all__ if n not in ("BasePruner", "PatientPruner")]
     if name not in known:
         hint = "use scheduler: patient" if name == "PatientPruner" else nearest(name, known)
         raise BadConfig(f"{key}.pruner", name, f"one of {', '.join(sorted(known))}", hint)
-    arguments = {word: value for word, value in given.items() if word != "pruner"}
+    arguments = {word: value for word, value in entry.items() if word != "pruner"}
     if name == "HyperbandPruner" and top is not None:
         arguments.setdefault("max_resource", int(top))
     resource, rung = _RESOURCES.get(name, ("", ""))

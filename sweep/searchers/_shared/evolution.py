@@ -104,9 +104,11 @@ def is_recorded(request: Request, number: int) -> bool:
     return number < request.number and request.trials[number].k > 0
 
 
-def _is_scored(rest: Milestone) -> bool:
+def _is_scored(milestone: Milestone) -> bool:
     """Return whether a milestone has a score in every objective."""
-    return all(v is not None and not math.isnan(v) for v in (rest.score, *rest.other_scores))
+    return all(
+        v is not None and not math.isnan(v) for v in (milestone.score, *milestone.other_scores)
+    )
 
 
 class EvolutionOptions(SearcherOptions):

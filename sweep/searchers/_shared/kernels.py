@@ -76,10 +76,10 @@ def _width(values: NDArray[np.float64], dimensions: int, count: int) -> float:
     return float(min(max(rule, LEAST), 1 - 1 / count if count else 1.0))
 
 
-def _truncated_density(here: Points, there: Points, width: float) -> Points:
-    """Return the density of a truncated normal kernel around `there` at `here`."""
-    mass = ndtr((1 - there) / width) - ndtr(-there / width)
-    density = np.exp(-0.5 * ((here - there) / width) ** 2) / (width * np.sqrt(2 * np.pi))
+def _truncated_density(points: Points, centres: Points, width: float) -> Points:
+    """Return the density of a truncated normal kernel around `centres` at `points`."""
+    mass = ndtr((1 - centres) / width) - ndtr(-centres / width)
+    density = np.exp(-0.5 * ((points - centres) / width) ** 2) / (width * np.sqrt(2 * np.pi))
     found: Points = density / mass
     return found
 

@@ -168,18 +168,18 @@ def study_of(
     return study
 
 
-def freeze(trial: Trial, domains: Mapping[str, Domain], seen: Seen, place: int) -> FrozenTrial:
+def freeze(trial: Trial, domains: Mapping[str, Domain], result: Seen, place: int) -> FrozenTrial:
     """Return `trial` converted for Optuna, with number `place` in its study."""
     searched = {name: value for name, value in trial.searched.items() if name in domains}
     if trial.parent is not None:
-        seen = Seen(TrialState.FAIL)  # its score depends on its ancestors' settings too
+        result = Seen(TrialState.FAIL)  # its score depends on its ancestors' settings too
     frozen = optuna.trial.create_trial(
-        state=seen.state,
-        values=seen.values or None,
-        system_attrs={f"constraints:{n}": v for n, v in enumerate(seen.violations)},
+        state=result.state,
+        values=result.values or None,
+        system_attrs={f"constraints:{n}": v for n, v in enumerate(result.violations)},
         params={name: encode(domains[name], value) for name, value in searched.items()},
         distributions={name: distribution(domains[name]) for name in searched},
-        intermediate_values=dict(seen.rungs or {}),
+        intermediate_values=dict(result.rungs or {}),
     )
     frozen.number = frozen._trial_id = place
     return frozen

@@ -190,6 +190,6 @@ def _active(runs: Sequence[StoredRun]) -> list[StoredRun]:
     return [run for run in runs if not run.deleted]
 
 
-def _same(due: float, seen: float) -> bool:
+def _same(due: float, stored: float) -> bool:
     """Return whether two values are equal, or both NaN."""
-    return due == seen or (math.isnan(due) and math.isnan(seen))
+    return due == stored or (math.isnan(due) and math.isnan(stored))

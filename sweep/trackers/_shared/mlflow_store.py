@@ -153,8 +153,8 @@ class Store(Protocol):
         """Set a tag of the sweep's experiment."""
         ...
 
-    def attach(self, run: StoredRun, file: Path, into: str = "") -> None:
-        """Add a file to the folder `into` of a run's artifacts, if the store accepts files."""
+    def attach(self, run: StoredRun, file: Path, subfolder: str = "") -> None:
+        """Add a file to the folder `subfolder` of a run's artifacts, if the store accepts files."""
         ...
 
     def close(self) -> None:
@@ -436,7 +436,7 @@ class FileStore:
                 (self._experiment, key, value),
             )
 
-    def attach(self, run: StoredRun, file: Path, into: str = "") -> None:
+    def attach(self, run: StoredRun, file: Path, subfolder: str = "") -> None:
         """Add a file to a run's artifacts, if these are in a local folder.
 
         Raises:
@@ -445,7 +445,7 @@ class FileStore:
         place = "SELECT artifact_uri FROM runs WHERE run_uuid = ?"
         parts = urlsplit(self._database.execute(place, (run.id,)).fetchone()[0])
         if parts.scheme == "file":
-            folder = Path(unquote(parts.path)) / into
+            folder = Path(unquote(parts.path)) / subfolder
             folder.mkdir(parents=True, exist_ok=True)
             draft = folder / f".{file.name}.new"
             with (
@@ -619,18 +619,18 @@ class ServerStore:
         """Set a tag of the sweep's experiment."""
         self._client.set_experiment_tag(self._experiment, key, value)
 
-    def attach(self, run: StoredRun, file: Path, into: str = "") -> None:
-        """Add a media file of trials (`into` is given) if the server stores files.
+    def attach(self, run: StoredRun, file: Path, subfolder: str = "") -> None:
+        """Add a media file of trials (`subfolder` is given) if the server stores files.
 
         Ignore other files.
 
         Many servers accept only rows, and others would write to the current folder. Failures are
         logged.
         """
-        place = self._client.get_run(run.id).info.artifact_uri if into else ""
+        place = self._client.get_run(run.id).info.artifact_uri if subfolder else ""
         if urlsplit(place).scheme not in ("", "file"):
             try:
-                self._client.log_artifact(run.id, str(file), into)
+                self._client.log_artifact(run.id, str(file), subfolder)
             except Exception as error:  # noqa: BLE001 rows must not wait for files
                 later = "it is sent when the sweep has finished"
                 logger.warning("%s is not in MLflow: %s; %s", file, error, later)

@@ -78,13 +78,13 @@ class Copy:
         self._storage.name_metrics(study, metrics(self._context))
         return study
 
-    def _can_become(self, wanted: Iterable[FrozenTrial]) -> bool:
-        """Return whether the study's trials can become `wanted` by additions alone."""
+    def _can_become(self, due: Iterable[FrozenTrial]) -> bool:
+        """Return whether the study's trials can become `due` by additions alone."""
         known = self._trials
         if not self._compared and not self._is_of_today():
             return False
         return len(known) <= len(self.history.trials) and all(
-            _may_become(known[trial.number], trial) for trial in wanted if trial.number < len(known)
+            _may_become(known[trial.number], trial) for trial in due if trial.number < len(known)
         )
 
     def _is_of_today(self) -> bool:
@@ -92,15 +92,15 @@ class Copy:
         found = {name: self._storage.attribute(self._study, name) for name in ("metric", PRUNED_AS)}
         return found["metric"] == self._context.spec.metric and found[PRUNED_AS] is not None
 
-    def _grow(self, wanted: Sequence[FrozenTrial]) -> None:
+    def _grow(self, due: Sequence[FrozenTrial]) -> None:
         """Add trials that the study lacks, and what its other trials lack."""
         known = self._trials
-        older = [trial for trial in wanted if trial.number < len(known)]
+        older = [trial for trial in due if trial.number < len(known)]
         for trial in older:
             trial._trial_id = known[trial.number]._trial_id
         rest = [missing(known[trial.number], trial) for trial in older]
         moved = [trial for trial in older if trial.state is not known[trial.number].state]
-        new = wanted[len(older) :]
+        new = due[len(older) :]
         self._storage.write(self._study, new, rest, moved)
         for trial in older:
             known[trial.number] = trial

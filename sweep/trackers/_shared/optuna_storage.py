@@ -174,7 +174,7 @@ class Storage:
         self,
         study: int,
         new: Sequence[FrozenTrial],
-        more: Iterable[FrozenTrial] = (),
+        changed: Iterable[FrozenTrial] = (),
         moved: Sequence[FrozenTrial] = (),
     ) -> None:
         """Add trials to a study and change others, in one transaction.
@@ -182,7 +182,7 @@ class Storage:
         Args:
             study: ID of the study of the `new` trials, which get their IDs here.
             new: trials that the study lacks, with their numbers.
-            more: intermediate values and attributes to add to other trials of the study.
+            changed: intermediate values and attributes to add to other trials of the study.
             moved: other trials whose state has changed, with values and dates.
         """
         trials = models.TrialModel.__table__
@@ -200,7 +200,7 @@ class Storage:
             by_objective = ("trial_id", "objective")
             scores = _each(_scores, [*new, *moved])
             _upsert(connection, models.TrialValueModel.__table__, by_objective, scores)
-            both = [*new, *more]
+            both = [*new, *changed]
             by_step = ("trial_id", "step")
             _upsert(connection, _VALUES, by_step, _each(_values, both))
             _upsert(connection, attributes, ("trial_id", "key"), _each(_attributes, both))

@@ -118,9 +118,9 @@ class FileTracker(trackers.Tracker):
         """Return `content`, which had the first `before` columns, with all columns."""
         return content
 
-    def same(self, due: bytes, seen: bytes) -> bool:
+    def same(self, due: bytes, stored: bytes) -> bool:
         """Return whether a row in a file equals the one that should be there."""
-        return due == seen
+        return due == stored
 
     # ---- writing --------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ def cloned(
                 with contextlib.closing(Requests(simulation.folder.ledger)) as requests:
                     asked.append(requests.ask(Verb.CLONE, {**body, "from_checkpoint": True}))
 
-        return simulation.run(seen=seen)
+        return simulation.run(on_turn=seen)
 
 
 @pytest.mark.slow
@@ -150,6 +150,6 @@ def test_a_clone_that_is_slower_than_its_population_goes_on_when_that_has_ended(
                     body = {"trials_named": [0], "settings": {"x": 0.8}}
                     asked.append(requests.ask(Verb.CLONE, body))
 
-        trials = simulation.run(seen=seen).history.trials
+        trials = simulation.run(on_turn=seen).history.trials
     (clone,) = [trial for trial in trials if trial.clone_of is not None]
     assert (clone.status, clone.iteration) == (Status.COMPLETED, 12)

@@ -159,7 +159,7 @@ def test_a_trial_that_a_person_holds_is_given_no_seed(
     spec |= {"scheduler": {"name": "asha", "grace_period": 12}, "limits": {"slice_s": 4}}
     with Simulation(spec, curve, slots=2) as simulation:
         ask = asks(simulation, verb, 0, lambda past: _slices(past) == 3)
-        trial = simulation.run(seen=ask).history.trials[0]
+        trial = simulation.run(on_turn=ask).history.trials[0]
     assert (trial.status, len(trial.replicas)) == (Status.COMPLETED, 1)
 
 
@@ -270,7 +270,7 @@ def test_a_trial_that_was_to_be_stopped_when_the_driver_died_is_stopped_by_the_n
                 raise Killed
 
         with pytest.raises(Killed):
-            simulation.run(seen=seen)
+            simulation.run(on_turn=seen)
         course = simulation.run()
     assert [trial.status for trial in course.history.trials] == [Status.STOPPED, Status.COMPLETED]
 

@@ -73,7 +73,7 @@ def test_a_failed_trial_that_is_tried_again_competes_with_those_that_waited() ->
 
 def test_a_trial_that_is_let_go_after_the_end_competes_with_those_that_waited() -> None:
     with Simulation(SPEC, falling) as simulation:
-        simulation.run(seen=asks(simulation, Verb.PAUSE, 3, lambda h: len(h.trials) > 3))
+        simulation.run(on_turn=asks(simulation, Verb.PAUSE, 3, lambda h: len(h.trials) > 3))
         assert history_of(simulation).trials[3].status is Status.PAUSED
         ask(simulation, Verb.UNPAUSE, {"trials_named": [3]})
         assert ends(resume(simulation)) == ends(simulate(SPEC, falling).history)

@@ -44,7 +44,7 @@ def test_the_next_new_trial_has_the_suggested_settings_and_the_searcher_proposes
                 asked.append(k)
                 suggest(simulation, x=0.25)
 
-        course = simulation.run(seen=seen)
+        course = simulation.run(on_turn=seen)
     past = course.history
     assert searched(course)[2] == 0.25
     assert searched(course).count(0.25) == 1
@@ -98,7 +98,7 @@ def test_status_shows_the_suggestions_that_wait() -> None:
             waiting.extend(overview.status(sweep, {}, 0.0)["suggested"])
 
         suggest(simulation, x=0.25)
-        simulation.run(seen=seen)
+        simulation.run(on_turn=seen)
         assert overview.status(lookup.read(simulation.folder), {}, 0.0)["suggested"] == []
     assert waiting[0] == {"settings": {"x": 0.25}, "by": "ada", "why": ""}
 

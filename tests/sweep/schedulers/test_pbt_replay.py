@@ -59,7 +59,7 @@ def test_a_clone_is_trained_beside_the_chain(
                 with contextlib.closing(Requests(simulation.folder.ledger)) as requests:
                     asked.append(requests.ask(Verb.CLONE, body))
 
-        trials = simulation.run(seen=seen).history.trials
+        trials = simulation.run(on_turn=seen).history.trials
     chain = [trial for trial in trials if trial.clone_of is None]
     assert [t.searched["x"] for t in chain] == [0.9, 0.7, 0.5]
     assert [t.iteration for t in chain] == [3, 9, 12]

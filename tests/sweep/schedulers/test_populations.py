@@ -84,7 +84,7 @@ def test_a_member_that_was_held_catches_up_when_it_is_let_go(
             pause(k)
             let_go(k)
 
-        trial = simulation.run(seen=seen).history.trials[2]
+        trial = simulation.run(on_turn=seen).history.trials[2]
     assert trial.status is Status.COMPLETED or trial.reason.startswith("replaced: "), trial.reason
     assert trial.iteration > 3
 

@@ -55,7 +55,7 @@ def test_what_still_runs_elsewhere_is_learnt_from_as_far_as_it_came() -> None:
     with contextlib.ExitStack() as stack:
         first = stack.enter_context(Simulation(SPEC, curve, slots=2))
         halted: list[Simulation] = []
-        first.run(seen=lambda _k: halted.append(stack.enter_context(first.copy())))
+        first.run(on_turn=lambda _k: halted.append(stack.enter_context(first.copy())))
         some = halted[len(halted) // 2]
         before = sweeps.history(some.folder)
         searcher = {"name": "tpe", "prior": [str(some.folder.path)]}

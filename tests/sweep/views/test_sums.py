@@ -77,7 +77,7 @@ def test_after_every_transaction_sums_show_what_the_results_show(name: str) -> N
         assert looked[-1] == shown(lookup.read(simulation.folder))
 
     with Simulation({**SEARCHED, **SWEEPS[name]}, curve, slots=2) as simulation:
-        simulation.run(seen=look, kills=[20])
+        simulation.run(on_turn=look, kills=[20])
         assert wrong(simulation.folder) == []
     assert len(set(looked)) > 10
 

@@ -228,7 +228,7 @@ def test_W3_only_one_worker_tells_and_debug_tells_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.DEBUG, logger="trainables"):
-        off, on = OneTimeLog("worker 1", on=False), OneTimeLog("worker 0")
+        off, on = OneTimeLog("worker 1", is_on=False), OneTimeLog("worker 0")
         for _ in range(2 * logs.PERIOD + 1):
             off.begin_round()
             on.begin_round()

@@ -112,10 +112,10 @@ def test_the_deviation_follows_the_distance_that_is_wanted() -> None:
     noise.begin(2)
     assert [noise.is_due(2) for _ in range(6)] == [False, False, True] * 2
     assert not any(noise.is_due(1) for _ in range(6))  # others than those that are followed
-    noise.adapt(0.1, wanted=0.2)
+    noise.adapt(0.1, target=0.2)
     assert noise.stddev == pytest.approx(0.101)
-    noise.adapt(0.3, wanted=0.2)
-    noise.adapt(0.3, wanted=0.2)
+    noise.adapt(0.3, target=0.2)
+    noise.adapt(0.3, target=0.2)
     assert noise.stddev == pytest.approx(0.1 / 1.01)
 
 

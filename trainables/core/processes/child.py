@@ -268,16 +268,16 @@ class ChildProcess:
         self._error = kind(f"{self._name} (pid {self.pid}) {words}")
         return self._error
 
-    def _time_out(self, what: str, patience: Patience) -> WorkerError:
+    def _time_out(self, failure: str, patience: Patience) -> WorkerError:
         """Kill a child that has taken too long, and return the error with its stacks.
 
         Args:
-            what: description of the missing message.
+            failure: description of the missing message.
             patience: the limit that has passed.
         """
         stack = self._read_stack()
         self._kill_process()
-        self.failure = f"hangs: {what} within {patience.seconds} s ({patience.setting})"
+        self.failure = f"hangs: {failure} within {patience.seconds} s ({patience.setting})"
         self._error = WorkerHangs(f"{self._name} (pid {self.pid}) {self.failure}\n\n{stack}")
         return self._error
 

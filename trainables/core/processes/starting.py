@@ -83,10 +83,10 @@ fork_exec.fork_exec = _fork_exec
 
 
 @contextlib.contextmanager
-def launch_with(by: Launch) -> Iterator[None]:
-    """Make loky start this thread's processes with the function `by` inside the block."""
+def launch_with(launch: Launch) -> Iterator[None]:
+    """Make loky start this thread's processes with the function `launch` inside the block."""
     start_trackers()  # before: not as children that are guarded, which end with what was killed
-    _child.launch = by
+    _child.launch = launch
     try:
         yield
     finally:

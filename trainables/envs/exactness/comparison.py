@@ -252,8 +252,8 @@ def drawing_failure(config: EnvironmentConfig) -> str:
     return "with the same seed and actions it did something else while it was drawn"
 
 
-def _play_watched(config: EnvironmentConfig, look: Callable[[Env], object]) -> list[str]:
-    """Play with random actions and call `look` before each step.
+def _play_watched(config: EnvironmentConfig, watch: Callable[[Env], object]) -> list[str]:
+    """Play with random actions and call `watch` before each step.
 
     Return fingerprints of everything.
     """
@@ -264,7 +264,7 @@ def _play_watched(config: EnvironmentConfig, look: Callable[[Env], object]) -> l
         current, _ = env.reset(seed=_seed("looked at"))
         first = fingerprint(current)
         steps = _shortened(env.observation_space, EPISODE_STEPS)
-        return [first, *_random_steps(env, steps, "looked at", current, look)[0]]
+        return [first, *_random_steps(env, steps, "looked at", current, watch)[0]]
 
 
 def _random_steps(
@@ -272,7 +272,7 @@ def _random_steps(
     count: int,
     name: str,
     current: Any,
-    look: Callable[[Env], object] = lambda _: None,
+    watch: Callable[[Env], object] = lambda _: None,
     observe: Callable[[Any], Any] = lambda observation: observation,
 ) -> tuple[list[str], Any]:
     """Take random actions beyond ends of episodes.
@@ -284,14 +284,14 @@ def _random_steps(
         count: number of steps.
         name: name of the stream of actions.
         current: current observation.
-        look: called before each step.
+        watch: called before each step.
         observe: applied to observations before they are fingerprinted.
     """
     actions = RandomActions(env.observation_space, env.action_space, _seed("actions", name))
     seen: list[str] = []
     observation = current
     for _ in range(count):
-        look(env)
+        watch(env)
         drawn = actions.draw(observation)
         beat()
         observation, reward, terminated, truncated, _ = env.step(drawn)

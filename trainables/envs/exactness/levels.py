@@ -117,9 +117,9 @@ def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
     return Measured(weakest.level, reasons, weakest.left_out)
 
 
-def _with_pauses(which: int) -> Callable[[], None]:
+def _with_pauses(seed: int) -> Callable[[], None]:
     """Pause at each beat, for lengths that are the same in every measurement."""
-    lengths = random.Random(which)  # noqa: S311 our own, and no secret
+    lengths = random.Random(seed)  # noqa: S311 our own, and no secret
 
     def pause() -> None:
         time.sleep(lengths.random() * PAUSE_S)

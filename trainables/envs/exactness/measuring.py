@@ -106,7 +106,7 @@ def look(config: EnvironmentConfig) -> Look:
     return measure_once(config, "look", lambda: _look(config))
 
 
-def measure_once(config: EnvironmentConfig, what: str, find: Callable[[], T]) -> T:
+def measure_once(config: EnvironmentConfig, subject: str, find: Callable[[], T]) -> T:
     """Return the result of `find`, which makes an environment.
 
     Called once per process and settings.
@@ -115,14 +115,14 @@ def measure_once(config: EnvironmentConfig, what: str, find: Callable[[], T]) ->
 
     Args:
         config: settings of the environment.
-        what: name of the result.
+        subject: name of the result.
         find: makes the result.
     """
     key, held = _local_key(config)
-    if (key, what) not in _looks:
+    if (key, subject) not in _looks:
         with watched(config):
-            _looks[key, what] = find(), held
-    found: T = _looks[key, what][0]
+            _looks[key, subject] = find(), held
+    found: T = _looks[key, subject][0]
     return found
 
 
@@ -430,11 +430,11 @@ class _SharedFile:
             return None
         return Measured.of_data(found)
 
-    def write(self, found: Measured | Hangs) -> None:
+    def write(self, result: Measured | Hangs) -> None:
         """Write the measurement, or that a call hangs, and release the file."""
         if self._descriptor < 0:
             return
-        data = {"hangs": found.hint} if isinstance(found, Hangs) else found.as_data()
+        data = {"hangs": result.hint} if isinstance(result, Hangs) else result.as_data()
         with contextlib.suppress(OSError):
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, json.dumps(data).encode(), 0)

@@ -50,20 +50,24 @@ class RandomActions:
         """True if the environment gives action masks."""
         return bool(self._masks) or any(one.are_masked for one in self._agents.values())
 
-    def draw(self, seen: Any) -> Any:
+    def draw(self, observation: Any) -> Any:
         """Return the next action.
 
         Args:
-            seen: latest observation, as the environment gave it or as a row; None if there is
-                none, when any action will do.
+            observation: latest observation, as the environment returned it or as a row; None if
+                there is none yet, in which case any action may be drawn.
         """
         if self._agents:
-            shown = seen["observations"] if isinstance(seen, Mapping) else {}
+            shown = observation["observations"] if isinstance(observation, Mapping) else {}
             return {agent: one.draw(shown.get(agent)) for agent, one in self._agents.items()}
         action = self._action.sample()
-        if not self._masks or seen is None:
+        if not self._masks or observation is None:
             return action
-        given = seen[MASK] if isinstance(seen, Mapping) else np.ravel(seen)[-self._masks :]
+        given = (
+            observation[MASK]
+            if isinstance(observation, Mapping)
+            else np.ravel(observation)[-self._masks :]
+        )
         return self._as_sent(self._valid(action, np.ravel(given)))
 
     def _valid(self, action: Any, mask: Array) -> Array:

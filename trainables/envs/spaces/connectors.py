@@ -62,16 +62,16 @@ class EnvConnector:
         self,
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
-        own: str | None = None,
-        asked: ImageSettings = DEFAULT_IMAGE_SETTINGS,
+        preprocessor: str | None = None,
+        settings: ImageSettings = DEFAULT_IMAGE_SETTINGS,
     ) -> None:
         self.own_spaces: OwnSpaces = (observation_space, action_space)
-        self._own = load_preprocessor(own, observation_space) if own else None
+        self._own = load_preprocessor(preprocessor, observation_space) if preprocessor else None
         given = observation_space if self._own is None else self._own.observation_space
-        self._preprocess, self.note = make_preprocessor(given, asked)
+        self._preprocess, self.note = make_preprocessor(given, settings)
         """Preprocessor, and a warning about its choice or an empty string."""
         self._unflatten = unflattener(action_space)
-        self.observes = own is not None or not isinstance(self._preprocess, NoPreprocessor)
+        self.observes = preprocessor is not None or not isinstance(self._preprocess, NoPreprocessor)
         """True if observations are transformed."""
         self.acts = isinstance(action_space, spaces.Tuple | spaces.Dict)
         """True if actions are transformed."""
@@ -79,7 +79,7 @@ class EnvConnector:
         """Space of what `observe` returns."""
         self.action_space = row_space(action_space) if self.acts else action_space
         """Space of what `act` takes."""
-        self.name = type(self._own if own else self._preprocess).__name__
+        self.name = type(self._own if preprocessor else self._preprocess).__name__
         """Name of the first step."""
         self.depth = self.observes + self.acts
         """Depth of the environment's outermost layer (`trainables.envs.state.capture`)."""
@@ -264,16 +264,16 @@ class PreviousReward(Connector):
         return memory + np.asarray(rewards, dtype=np.float32)[:, None]
 
 
-def _extended_space(what: str, box: spaces.Box, more: int) -> spaces.Box:
-    """Return the space of `more` numbers of the last action or reward, and then the observation.
+def _extended_space(part: str, box: spaces.Box, numbers: int) -> spaces.Box:
+    """Return the space of `numbers` numbers of the last action or reward, and then the observation.
 
     Raises ConfigError for an image.
     """
     if is_image(box):
         allowed = "false for observations that are images"
         why = f"there is no room beside pixels for numbers, and observations are {box.shape}"
-        raise ConfigError(f"model.lstm_use_prev_{what}", True, allowed, why)
-    return spaces.Box(-np.inf, np.inf, (more + int(np.prod(box.shape)),), np.float32)
+        raise ConfigError(f"model.lstm_use_prev_{part}", True, allowed, why)
+    return spaces.Box(-np.inf, np.inf, (numbers + int(np.prod(box.shape)),), np.float32)
 
 
 #: Name → connector that the settings may name without a path.
@@ -379,22 +379,22 @@ class Connectors:
 
     def __init__(
         self,
-        of: Spaces,
+        spaces_: Spaces,
         name: str,
         observation_filter: Filtering,
         clip: bool,
         normalize: bool,
         exact: bool = False,
     ) -> None:
-        self._of, self._name = of, name
+        self._of, self._name = spaces_, name
         self.filter, self.clip, self.normalize = observation_filter, clip, normalize
         self.exact = exact
-        self.rows = Rows(of.observation, name, exact)
+        self.rows = Rows(spaces_.observation, name, exact)
         """Converts observations (N, *O) to checked rows."""
-        self.before, self._behind = of.make_steps()
+        self.before, self._behind = spaces_.make_steps()
         self.steps: tuple[Connector, ...] = (*self.before, *self._behind)
         """Connectors that take rows, besides filter, unsquash and clip; usually none."""
-        self.adapter = ActionAdapter(of.action, clip, normalize)
+        self.adapter = ActionAdapter(spaces_.action, clip, normalize)
         """Converts rows to actions as the environment takes them."""
         self._acting = [one for one in self.steps if type(one).act is not Connector.act]
         ends = np.cumsum([0, *(one.memory_size for one in self.steps)]).tolist()
@@ -404,7 +404,7 @@ class Connectors:
         """Connector → its columns of the carried numbers (N, L)."""
         self.memory_size: int = ends[-1]
         """Count of carried numbers, L."""
-        box = self.before[-1].observation_space if self.before else of.observation
+        box = self.before[-1].observation_space if self.before else spaces_.observation
         self._given_size = int(np.prod(box.shape))
         #: Count of columns before those that the filter gets.
         self._added = sum(one.observation_space.shape[0] for one in self._behind[-1:])
@@ -488,12 +488,12 @@ class Connectors:
         rows = self._run_steps(self.before, rows, carried, following)
         return self._run_steps(self._behind, rows, carried, following)
 
-    def filtered_rows(self, given: Array) -> Array:
+    def filtered_rows(self, rows: Array) -> Array:
         """Return unfiltered rows (B, *S) as the networks see them now; counts nothing."""
         if not self._added:
-            return self._filter(given, False)
-        added, given = given[:, : self._added], given[:, self._added :]
-        return np.concatenate([added.astype(np.float32), self._filter(given, False)], axis=1)
+            return self._filter(rows, False)
+        added, rows = rows[:, : self._added], rows[:, self._added :]
+        return np.concatenate([added.astype(np.float32), self._filter(rows, False)], axis=1)
 
     def _filter(self, rows: Array, counted: bool | NDArray[np.bool_]) -> Array:
         """Return filtered rows in float32; counts those that are `counted`."""

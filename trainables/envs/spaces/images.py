@@ -59,14 +59,14 @@ class View:
     note: str = ""
     """Warning for a user who may have meant something else; else empty."""
 
-    def shape(self, of: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape (H, W, C) of an image of shape `of`.
+    def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape (H, W, C) of an image of shape `shape`.
 
-        `of` itself if it is not an image.
+        `shape` itself if it is not an image.
         """
         if not self.axes:
-            return of
-        size = dict(zip(self.axes, of, strict=True))
+            return shape
+        size = dict(zip(self.axes, shape, strict=True))
         return size["H"], size["W"], size.get("C", 1) * size.get("F", 1)
 
     @property
@@ -75,7 +75,7 @@ class View:
         return tuple(self.axes.index(one) for one in "HWFC" if one in self.axes)
 
 
-def view(box: spaces.Box, asked: ImageSettings) -> View:
+def view(box: spaces.Box, settings: ImageSettings) -> View:
     """Return how a policy sees an observation.
 
     Raises:
@@ -83,24 +83,24 @@ def view(box: spaces.Box, asked: ImageSettings) -> View:
             for an image where there is none.
     """
     axes = len(box.shape)
-    if asked.layout is not None and asked.layout != "flat":
-        if (named := _AXES.get((axes, asked.layout))) is None:
+    if settings.layout is not None and settings.layout != "flat":
+        if (named := _AXES.get((axes, settings.layout))) is None:
             allowed = f"null or flat for observations of shape {box.shape}"
-            raise ConfigError(PLACE, asked.layout, allowed, "an image has two to four axes")
+            raise ConfigError(PLACE, settings.layout, allowed, "an image has two to four axes")
         return View(named)
-    if asked.layout == "flat" or not 2 <= axes <= 4:
+    if settings.layout == "flat" or not 2 <= axes <= 4:
         return View()
     layout, sides = _guess_layout(box.shape)
     is_wide = min(sides) >= SMALL_SIDE
-    is_asked = asked.convolved is True and (is_wide or axes > 2)
+    is_asked = settings.convolved is True and (is_wide or axes > 2)
     if not (is_asked or _is_sure(box, sides)):
-        is_open = asked.convolved is None and is_wide
+        is_open = settings.convolved is None and is_wide
         likely = axes > 2 or _is_bounded(box) or min(sides) >= LARGE_SIDE
         return View(note=_note(box, layout) if is_open and likely else "")
     if layout is not None:
         is_seen = axes == 3 or is_wide or is_asked  # others are not worth their axes
         return View(_AXES[axes, layout] if is_seen else "")
-    if is_wide and asked.convolved is not False:
+    if is_wide and settings.convolved is not False:
         allowed = f"channels_last, channels_first or flat for observations of shape {box.shape}"
         hint = "it leaves open which axis the channels are: say it, or flat if this is no image"
         raise ConfigError(PLACE, None, allowed, hint)
@@ -143,8 +143,8 @@ class ImagePreprocessor:
         seen: how a policy sees it.
     """
 
-    def __init__(self, box: spaces.Box, seen: View) -> None:
-        self._box, self._order, self._shape = box, seen.order, seen.shape(box.shape)
+    def __init__(self, box: spaces.Box, view: View) -> None:
+        self._box, self._order, self._shape = box, view.order, view.shape(box.shape)
         low, high = self._guess_layout(box.low), self._guess_layout(box.high)
         self.observation_space: spaces.Box = spaces.Box(low, high, dtype=box.dtype.type)
 
@@ -163,9 +163,9 @@ class ImagePreprocessor:
         turned: Array = row.reshape(apart).transpose(back)
         return np.ascontiguousarray(turned).astype(self._box.dtype)
 
-    def _guess_layout(self, given: Array) -> Array:
-        """Return a copy of `given` as (H, W, C)."""
-        return np.array(given.transpose(self._order), order="C").reshape(self._shape)
+    def _guess_layout(self, image: Array) -> Array:
+        """Return a copy of `image` as (H, W, C)."""
+        return np.array(image.transpose(self._order), order="C").reshape(self._shape)
 
 
 def _guess_layout(shape: tuple[int, ...]) -> tuple[Layout | None, tuple[int, ...]]:

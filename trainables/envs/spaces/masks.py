@@ -97,11 +97,11 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         parts = {"observation": observation} if self._in_info else observation
         return {**parts, MASK: mask.astype(np.int8)}
 
-    def _refusal(self, what: str) -> EnvContractError:
+    def _refusal(self, problem: str) -> EnvContractError:
         """Return the error for an invalid mask."""
         where = f'{"info" if self._in_info else "observation"}["{MASK}"]'
         return EnvContractError(
-            f"step {self._length} of its episode: {where} is {what}; expected {self._shape[0]} "
+            f"step {self._length} of its episode: {where} is {problem}; expected {self._shape[0]} "
             "numbers, 1 for each choice that is valid and 0 for the others"
         )
 
@@ -138,14 +138,14 @@ def require_valid(rows: Array, layout: ActionLayout) -> None:
             )
 
 
-def _flatten_mask(given: Any) -> Array | None:
+def _flatten_mask(mask: Any) -> Array | None:
     """Concatenate a mask, one array or one per column, into one array (A,).
 
     Returns None if the value is not a mask.
     """
     try:
-        many = isinstance(given, list | tuple)
-        flat: Array = np.hstack(given) if many else np.ravel(np.asarray(given))
+        many = isinstance(mask, list | tuple)
+        flat: Array = np.hstack(mask) if many else np.ravel(np.asarray(mask))
     except ValueError:
         return None
     return flat if flat.dtype.kind in "biuf" else None

@@ -137,7 +137,7 @@ def load_preprocessor(path: str, space: spaces.Space[Any]) -> OwnPreprocessor:
 
 
 def make_preprocessor(
-    space: spaces.Space[Any], asked: ImageSettings
+    space: spaces.Space[Any], settings: ImageSettings
 ) -> tuple[NoPreprocessor | ImagePreprocessor | FlatteningPreprocessor, str]:
     """Return the preprocessor that a space needs, and a warning if it may be the wrong one.
 
@@ -146,12 +146,12 @@ def make_preprocessor(
             open.
     """
     if not isinstance(space, spaces.Box):
-        if asked.layout not in (None, "flat"):
+        if settings.layout not in (None, "flat"):
             allowed = "null or flat where observations are no Box"
             hint = f"a {type(space).__name__} is flattened, images in it too"
-            raise ConfigError(PLACE, asked.layout, allowed, hint)
+            raise ConfigError(PLACE, settings.layout, allowed, hint)
         return FlatteningPreprocessor(space), ""
-    seen = view(space, asked)
+    seen = view(space, settings)
     if seen.axes:
         is_laid_out = seen.axes == "HWC"
         return NoPreprocessor(space) if is_laid_out else ImagePreprocessor(space, seen), ""
@@ -213,19 +213,19 @@ class Rows:
         )
 
 
-def require_finite(values: Array, rows: str, what: str) -> None:
+def require_finite(values: Array, rows: str, subject: str) -> None:
     """Raise NotFiniteError for the first row of `values` (N, …) that is not finite.
 
     Args:
         values: the numbers.
         rows: name of a row in the error.
-        what: name of the values in the error.
+        subject: name of the values in the error.
     """
     finite = np.isfinite(values)
     if np.count_nonzero(finite) != finite.size:  # the cheapest way to ask, in every tick
         row = int(np.argwhere(~finite)[0][0])
         shown = f"of shape {values.shape[1:]}" if values.ndim > 2 else values[row]  # in one line
-        raise NotFiniteError(f"{rows} {row}: {what} {shown} is not finite")
+        raise NotFiniteError(f"{rows} {row}: {subject} {shown} is not finite")
 
 
 def _check_leaves(space: spaces.Space[Any]) -> None:

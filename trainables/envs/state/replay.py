@@ -165,10 +165,10 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
         self._last = observation, 0.0
         return observation, info
 
-    def _episode_seed(self, which: int, purpose: str) -> int:
-        """Return the seed of this episode for a purpose; `which` is 0 for resets, 1 for spaces."""
+    def _episode_seed(self, place: int, purpose: str) -> int:
+        """Return the seed of this episode for a purpose; `place` is 0 for resets, 1 for spaces."""
         # Some simulators take seeds of 31 bits only.
-        return rng.integer(self._seeds[which], purpose, self._episode) % 2**31
+        return rng.integer(self._seeds[place], purpose, self._episode) % 2**31
 
 
 def make_sub_env(config: EnvironmentConfig, context: EnvContext | None = None) -> Env:

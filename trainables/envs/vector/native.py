@@ -142,7 +142,7 @@ class NativeVectorEnv:
         """Close the environment; an error is only logged."""
         close(self._vector, f"worker {self._place.worker}, native vector environment")
 
-    def _to_step(self, given: tuple[Any, ...]) -> Step:
+    def _to_step(self, returned: tuple[Any, ...]) -> Step:
         """Return a `Step` from what the environment's `step` returned."""
         raise NotImplementedError
 
@@ -186,9 +186,9 @@ class SameStepVectorEnv(NativeVectorEnv):
 
     restarts_unasked = True
 
-    def _to_step(self, given: tuple[Any, ...]) -> Step:
+    def _to_step(self, returned: tuple[Any, ...]) -> Step:
         """Return a `Step`; raises EnvError if an ended episode's last observation is missing."""
-        observations, rewards, terminated, truncated, infos = given
+        observations, rewards, terminated, truncated, infos = returned
         final_observations = infos.get("final_obs", ())
         see = self._connector.observe
         if self._connector.observes:
@@ -233,9 +233,9 @@ class NextStepVectorEnv(NativeVectorEnv):
         super().set_counters(counters)
         self._restarting = np.array(counters["restarting"], dtype=np.bool_)
 
-    def _to_step(self, given: tuple[Any, ...]) -> Step:
+    def _to_step(self, returned: tuple[Any, ...]) -> Step:
         """Return a `Step` with the ended environments marked as restarting."""
-        observations, rewards, terminated, truncated, infos = given
+        observations, rewards, terminated, truncated, infos = returned
         self._ends.lengths[self._restarting] = 0  # this step was none of an episode
         self._restarting = terminated | truncated
         step = (observations, rewards, terminated, truncated, observations)
@@ -245,9 +245,9 @@ class NextStepVectorEnv(NativeVectorEnv):
 class DisabledVectorEnv(NativeVectorEnv):
     """Environments that start their next episode on request."""
 
-    def _to_step(self, given: tuple[Any, ...]) -> Step:
+    def _to_step(self, returned: tuple[Any, ...]) -> Step:
         """Return a `Step`, after the ended environments have been reset."""
-        observations, rewards, terminated, truncated, infos = given
+        observations, rewards, terminated, truncated, infos = returned
         cut = self._ends.reached_horizon()
         if cut is not None:
             truncated = truncated | (cut & ~terminated)
@@ -265,13 +265,13 @@ class DisabledVectorEnv(NativeVectorEnv):
         return Step(self._restart_ended(ended, which, observations, final), *rest, final, each)
 
     def _restart_ended(
-        self, ended: Flags, which: NDArray[np.int64], observations: Array, final: Array
+        self, ended: Flags, indices: NDArray[np.int64], observations: Array, final: Array
     ) -> Array:
         """Start the next episode of ended environments; return all observations (N, *O).
 
         Args:
             ended: flags of environments that ended, (N,).
-            which: their indices.
+            indices: their indices.
             observations: the environment's observations, which may be overwritten.
             final: a copy of these that nothing overwrites.
         """
@@ -287,18 +287,18 @@ class CartPoleNative(DisabledVectorEnv):
     """
 
     def _restart_ended(
-        self, ended: Flags, which: NDArray[np.int64], observations: Array, final: Array
+        self, ended: Flags, indices: NDArray[np.int64], observations: Array, final: Array
     ) -> Array:
         """Write new starts into the states of ended environments.
 
         Return all observations (N, *O).
         """
         vector = self._vector
-        starts = vector.np_random.uniform(vector.low, vector.high, size=(4, len(which)))
-        vector.state[:, which] = starts
-        vector.steps[which] = 0
-        vector.prev_done[which] = False
-        observations[which] = self._to_observations(starts.T.astype(np.float32))
+        starts = vector.np_random.uniform(vector.low, vector.high, size=(4, len(indices)))
+        vector.state[:, indices] = starts
+        vector.steps[indices] = 0
+        vector.prev_done[indices] = False
+        observations[indices] = self._to_observations(starts.T.astype(np.float32))
         return observations
 
 

@@ -41,12 +41,12 @@ class Choices:
         ones: Array = chosen.T.astype(np.int64)[:, None, :] == choices[:, None]
         return ones.reshape(self.rows, -1)
 
-    def evaluate(self, head: Array, taken: Array) -> tuple[Array, Array]:
+    def evaluate(self, head: Array, choices: Array) -> tuple[Array, Array]:
         """Return log-probabilities (B,) of the choices taken, and entropies (B,).
 
         Args:
             head: logits (A, B).
-            taken: result of `taken`, (K·M, B).
+            choices: result of `choices`, (K·M, B).
         """
         logits = head
         if self._present is not None:
@@ -58,7 +58,7 @@ class Choices:
         sums = np.add.reduce(powers, axis=1, keepdims=True)
         powers /= sums
         shifted -= np.log(sums, out=sums)
-        self._taken = taken.reshape(shifted.shape)
+        self._taken = choices.reshape(shifted.shape)
         self._logs, self._probabilities = shifted, powers
         self._entropies = -np.add.reduce(powers * shifted, axis=1, keepdims=True)
         logp = np.add.reduce(self._taken * shifted, axis=(0, 1))
@@ -101,15 +101,15 @@ class Reals:
         numbers: Array = actions[:, self._columns].T
         return numbers
 
-    def evaluate(self, means: Array, taken: Array) -> tuple[Array, float]:
+    def evaluate(self, means: Array, actions: Array) -> tuple[Array, float]:
         """Return log-probabilities (B,) of the numbers taken, and the entropy of every row.
 
         Args:
             means: means (G, B).
-            taken: result of `taken`, (G, B).
+            actions: result of `actions`, (G, B).
         """
         self._inverse = np.exp(-self._log_std)[:, None]
-        self._scaled = (taken - means) * self._inverse
+        self._scaled = (actions - means) * self._inverse
         self._squares = np.square(self._scaled)
         terms = -0.5 * self._squares - self._log_std[:, None] - HALF_LOG_2PI
         return np.add.reduce(terms, axis=0), float((self._log_std + (0.5 + HALF_LOG_2PI)).sum())

@@ -148,7 +148,7 @@ class FusedLearner:
         ends = [i * small + min(i, more) for i in range(parts + 1)]
         return [drawn[:, first:last] for first, last in itertools.pairwise(ends)]
 
-    def standardize_few(self, minibatches: list[Array], by: Moments) -> None:
+    def standardize_few(self, minibatches: list[Array], moments: Moments) -> None:
         """Standardise the advantages of small minibatches, in place.
 
         See `sgd.Learner.standardize_few`.
@@ -156,7 +156,7 @@ class FusedLearner:
         row = self._features + SCALARS.index("advantages")
         for one in minibatches:
             if one.shape[1] < LEAST_ROWS:
-                one[row] = by.standardized(one[row])
+                one[row] = moments.standardized(one[row])
 
     def step(self, minibatch: Array, rate: float, share: float = 1.0) -> tuple[Array, float]:
         """Make one gradient step, without other ranks.
@@ -258,34 +258,36 @@ class FusedLearner:
         scalars = self._features + len(SCALARS)
         return columns[: self._features], columns[self._features : scalars], columns[scalars:]
 
-    def _judge(self, x: Array, taken: Array, buffers: Buffers) -> tuple[Array, Any]:
+    def _judge(self, x: Array, actions: Array, buffers: Buffers) -> tuple[Array, Any]:
         """Run the networks into `buffers`.
 
         Returns log-probabilities and entropies as `_evaluate` does.
         """
         self._networks.forward(x, buffers)
-        return self._evaluate(buffers.head, taken)
+        return self._evaluate(buffers.head, actions)
 
-    def _evaluate(self, head: Array, taken: Array) -> tuple[Array, Any]:
+    def _evaluate(self, head: Array, actions: Array) -> tuple[Array, Any]:
         """Return log-probabilities (B,) of actions, and entropies (B,) or one for all rows."""
         if self._masks:  # an invalid choice has no probability and no gradient
-            valid, taken = taken[-self._masks :] > 0, taken[: -self._masks]
+            valid, actions = actions[-self._masks :] > 0, actions[: -self._masks]
             head[: self._logits][~valid] = NO_CHOICE
         if self._choices is None:
-            return self._evaluate_reals(head, taken)
-        logp, entropies = self._choices.evaluate(head[: self._logits], taken[: self._choices.rows])
+            return self._evaluate_reals(head, actions)
+        logp, entropies = self._choices.evaluate(
+            head[: self._logits], actions[: self._choices.rows]
+        )
         if self._reals is None:
             return logp, entropies
         logp_reals, entropy = self._evaluate_reals(
-            head[self._logits :], taken[self._choices.rows :]
+            head[self._logits :], actions[self._choices.rows :]
         )
         return logp + logp_reals, entropies + entropy
 
-    def _evaluate_reals(self, means: Array, taken: Array) -> tuple[Array, float]:
+    def _evaluate_reals(self, means: Array, actions: Array) -> tuple[Array, float]:
         """Return log-probabilities (B,) of real numbers, and their entropy."""
         if self._reals is None:
             raise ValueError("actions of this layout have no real numbers")
-        return self._reals.evaluate(means, taken)
+        return self._reals.evaluate(means, actions)
 
     def _head_error(self, by_logp: Array, by_entropy: float, error: Array) -> Array:
         """Write the loss's gradient with respect to the head to `error` (A, B); return `error`."""

@@ -60,11 +60,11 @@ class Stack:
             seen.append(x)
         return seen
 
-    def backward(self, seen: list[Array], error: Array, top: Array | None = None) -> None:
+    def backward(self, inputs: list[Array], error: Array, top: Array | None = None) -> None:
         """Compute the gradient of the weights, after `forward`.
 
         Args:
-            seen: result of `forward`.
+            inputs: result of `forward`.
             error: gradient of the loss with respect to the output.
             top: gradient of the loss with respect to the last hidden units that does not pass
                 through the output, or None.
@@ -72,28 +72,28 @@ class Stack:
         for i in range(len(self.layers) - 1, -1, -1):
             weight, bias = self._gradients[i]
             if weight.ndim == 3:
-                np.matmul(_transpose(seen[i]), error, out=weight)
+                np.matmul(_transpose(inputs[i]), error, out=weight)
             else:
-                np.matmul(error.T, seen[i], out=weight)
+                np.matmul(error.T, inputs[i], out=weight)
             np.add.reduce(error, axis=-2, out=bias, keepdims=bias.ndim > 1)
             if i:
-                error = self._errors_below(i, error, seen[i])
+                error = self._errors_below(i, error, inputs[i])
                 if top is not None and i == len(self.layers) - 1:
                     error += top
-                error *= self._slope(seen[i])
+                error *= self._slope(inputs[i])
 
-    def by_inputs(self, seen: list[Array], error: Array, columns: slice) -> Array:
+    def by_inputs(self, inputs: list[Array], error: Array, columns: slice) -> Array:
         """Return the gradient of a loss with respect to columns of the inputs, after `forward`.
 
         Args:
-            seen: result of `forward`.
+            inputs: result of `forward`.
             error: gradient of the loss with respect to the output.
             columns: range of columns of the inputs.
         """
         count = len(error) if error.ndim > 2 else None
         for i in range(len(self.layers) - 1, 0, -1):
-            error = self._errors_below(i, error, seen[i])
-            error *= self._slope(seen[i])
+            error = self._errors_below(i, error, inputs[i])
+            error *= self._slope(inputs[i])
         weight = self.layers[0][0][:count]
         gradient: Array = np.matmul(error, _transpose(weight[..., columns, :]))
         return gradient
@@ -112,9 +112,9 @@ class Stack:
         product = np.matmul if error.shape[-1] > 1 else np.multiply
         return product(error, turned, out=self._buffer("errors", layer, units.shape))
 
-    def _buffer(self, of: str, layer: int, shape: tuple[int, ...]) -> Array:
+    def _buffer(self, kind: str, layer: int, shape: tuple[int, ...]) -> Array:
         """Return a buffer of this shape, which the next use overwrites."""
-        key = (of, layer, shape)
+        key = (kind, layer, shape)
         if key not in self._buffers:
             self._buffers[key] = np.empty(shape, dtype=self.kind)
         return self._buffers[key]

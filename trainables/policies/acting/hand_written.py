@@ -34,12 +34,12 @@ ALLOWED = (
 )
 
 
-def make_actor(source: Any, of: EnvSpaces, config: Mapping[str, Any], seed: int) -> Actor:
+def make_actor(source: Any, env_spaces: EnvSpaces, config: Mapping[str, Any], seed: int) -> Actor:
     """Return an actor for a user's class: one around its object, or the one that its object makes.
 
     Args:
         source: the class.
-        of: spaces of the environment, or of one agent in it.
+        env_spaces: spaces of the environment, or of one agent in it.
         config: settings for the class.
         seed: seed of the action space that the class gets.
 
@@ -50,10 +50,10 @@ def make_actor(source: Any, of: EnvSpaces, config: Mapping[str, Any], seed: int)
         raise ConfigError("policy", source, ALLOWED)
 
     def make() -> Any:
-        action = copy.deepcopy(of.action)
+        action = copy.deepcopy(env_spaces.action)
         action.seed(seed)
         try:
-            return source(of.seen, action, dict(config))
+            return source(env_spaces.seen, action, dict(config))
         except Exception as error:
             hint = f"it raised {type(error).__name__}: {error}"
             raise ConfigError("policy", source, ALLOWED, hint) from error
@@ -67,11 +67,11 @@ def make_actor(source: Any, of: EnvSpaces, config: Mapping[str, Any], seed: int)
         hint = f"it made a {type(made).__name__}"
         raise ConfigError("policy", source, ALLOWED, hint)
     # A second object is called once to find which columns it returns beside its actions.
-    probe = HandWritten(make(), of, {})
-    blank = np.zeros((1, *of.observation_shape), of.observation_dtype)
+    probe = HandWritten(make(), env_spaces, {})
+    blank = np.zeros((1, *env_spaces.observation_shape), env_spaces.observation_dtype)
     said = probe.ask(blank, probe.initial_memory(1)).columns
     columns = {name: (one.shape[1:], one.dtype) for name, one in said.items()}
-    return HandWritten(made, of, columns)
+    return HandWritten(made, env_spaces, columns)
 
 
 class HandWritten(Actor):
@@ -83,15 +83,15 @@ class HandWritten(Actor):
         columns: name → shape and dtype of each output that it returns beside its actions.
     """
 
-    def __init__(self, policy: Any, of: EnvSpaces, columns: Mapping[str, Any]) -> None:
+    def __init__(self, policy: Any, env_spaces: EnvSpaces, columns: Mapping[str, Any]) -> None:
         self.policy = policy
-        self.exploration = StochasticSampling(of.layout)
+        self.exploration = StochasticSampling(env_spaces.layout)
         self.explore = True
         self.global_timestep = 0
         self.columns = dict(columns)  # type: ignore[misc]  # differs between objects
         self.judged = ()  # type: ignore[misc]  # there is no critic
         self.fetches = {name: name for name, (shape, _) in columns.items() if not shape}  # type: ignore[misc]
-        self._action, self._observation_shape = of.action, of.seen.shape
+        self._action, self._observation_shape = env_spaces.action, env_spaces.seen.shape
         first: Sequence[Any] = getattr(policy, "get_initial_state", list)()
         self._initial_states = [np.asarray(part, dtype=np.float32) for part in first]
         if any(part.any() for part in self._initial_states):

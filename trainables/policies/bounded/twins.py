@@ -243,12 +243,12 @@ def _pairs(sizes: tuple[int, ...], stream: torch.Generator) -> nn.ModuleList:
     return nn.ModuleList(_Pair(*both) for both in zip(*pairs, strict=True))
 
 
-def _followers(of: Mapping[str, nn.Parameter]) -> tuple[list[Tensor], list[Tensor]]:
+def _followers(parameters: Mapping[str, nn.Parameter]) -> tuple[list[Tensor], list[Tensor]]:
     """Return the parameters of targets, and the parameters that these follow."""
     followed = {"targets.": "critics.", "target_actor.": "actor."}
     pairs = [
-        (parameter, of[name.replace(slow, fast)])
-        for name, parameter in of.items()
+        (parameter, parameters[name.replace(slow, fast)])
+        for name, parameter in parameters.items()
         for slow, fast in followed.items()
         if name.startswith(slow)
     ]

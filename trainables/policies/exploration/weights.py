@@ -113,14 +113,14 @@ class ParameterNoise:
         self._steps += 1
         return self._steps % self._adaptation_interval == 0
 
-    def adapt(self, distance: float, wanted: float) -> None:
-        """Raise the standard deviation by 1 % if `distance` is less than `wanted`, else lower it.
+    def adapt(self, distance: float, target: float) -> None:
+        """Raise the standard deviation by 1 % if `distance` is less than `target`, else lower it.
 
         Args:
             distance: measured difference of actions from the best ones.
-            wanted: difference that exploration should have, in the same unit.
+            target: difference that exploration should have, in the same unit.
         """
-        self.stddev *= GROWTH if distance < wanted else 1 / GROWTH
+        self.stddev *= GROWTH if distance < target else 1 / GROWTH
 
     def get_state(self) -> dict[str, Any]:
         """Return ``stddev``, ``steps``, ``seeds`` and ``stddevs`` (N,); empty before `begin`."""

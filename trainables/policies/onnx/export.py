@@ -301,30 +301,30 @@ def _unambiguous_rows(layout: ActionLayout, head: Array) -> NDArray[np.bool_]:
 
 
 def _compare_actions(
-    taken: spaces.Space[Any],
+    space: spaces.Space[Any],
     actions: Sequence[Any],
     outputs: Mapping[str, Array],
     clear: NDArray[np.bool_],
-    off: float,
+    tolerance: float,
 ) -> None:
     """Raise ExportError if greedy actions of the file differ from the policy's.
 
     Args:
-        taken: action space of the environment.
+        space: action space of the environment.
         actions: the policy's actions.
         outputs: outputs of the file.
         clear: flags (n,) of rows to compare, as `_unambiguous_rows` returns them.
-        off: largest allowed difference of means before they are scaled to their bounds.
+        tolerance: largest allowed difference of means before they are scaled to their bounds.
     """
-    rows = [leaf_values(taken, action) for action in actions]
-    if (widened := spread(taken)) is not None:
-        off *= max(1.0, float(widened[0].max()))
-    for i, name in enumerate(named_leaves(taken, "action")):
+    rows = [leaf_values(space, action) for action in actions]
+    if (widened := spread(space)) is not None:
+        tolerance *= max(1.0, float(widened[0].max()))
+    for i, name in enumerate(named_leaves(space, "action")):
         expected = np.stack([row[i] for row in rows])
         seen = outputs[name]
         real = expected.dtype.kind == "f"
         rounding = max(TOLERANCE, float(np.finfo(expected.dtype).eps)) if real else 0.0
-        close = np.isclose(seen, expected, rtol=rounding, atol=off if real else 0.0)
+        close = np.isclose(seen, expected, rtol=rounding, atol=tolerance if real else 0.0)
         if seen.shape != expected.shape or not close[clear].all():
             raise ExportError(
                 f"greedy actions ({name}) of the exported policy differ from the trained one's"

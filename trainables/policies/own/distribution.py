@@ -153,10 +153,10 @@ def check(distribution: OwnDistribution, layout: ActionLayout) -> None:
         raise _refusal(path, "a distribution that draws in torch", why)
 
 
-def _sample_with_fixed_seed(made: Distribution) -> "Tensor":
+def _sample_with_fixed_seed(distribution: Distribution) -> "Tensor":
     """Return a sample that is drawn from a fixed seed."""
     with rng.seed_torch_from(rng.generator(0, "tried")):
-        return made.sample().detach()
+        return distribution.sample().detach()
 
 
 def _refusal(path: str, allowed: str, hint: str) -> ConfigError:

@@ -226,20 +226,20 @@ def make_module(architecture: Architecture, outputs: int, seed: int) -> nn.Modul
     return module
 
 
-def check(architecture: Architecture, outputs: int, *others: str) -> nn.Module:
+def check(architecture: Architecture, outputs: int, *columns: str) -> nn.Module:
     """Call the module with random rows; raises ConfigError if it breaks its contract.
 
     Args:
         architecture: options; `own` names the module.
         outputs: number of outputs of its head, which is its first output (B, outputs).
-        others: names of its other outputs, (B,) each.
+        columns: names of its other outputs, (B,) each.
 
     Returns:
         The module, in evaluation mode.
     """
     module, own = make_module(architecture, outputs, 0), _require_own_module(architecture)
     rows = torch.rand((ROWS, *architecture.shape), generator=rng.torch_generator(0, "tried"))
-    expected = {"head": (ROWS, outputs), **dict.fromkeys(others, (ROWS,))}
+    expected = {"head": (ROWS, outputs), **dict.fromkeys(columns, (ROWS,))}
     learning = _try_module(own, module, rows, expected)
     if bare := [name for name, one in learning.items() if not one.requires_grad]:
         hint = f"its {bare[0]} has no gradient: is it detached, or made under no_grad()?"
@@ -282,26 +282,26 @@ def _require_own_module(architecture: Architecture) -> OwnModule:
 
 
 def _try_module(
-    own: OwnModule, module: nn.Module, rows: Tensor, expected: Mapping[str, tuple[int, ...]]
+    settings: OwnModule, module: nn.Module, rows: Tensor, expected: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Tensor]:
     """Return the module's outputs by name; raises ConfigError for other shapes, dtypes or NaN."""
-    given = _call_module(own, module, rows)
+    given = _call_module(settings, module, rows)
     shapes = [tuple(one.shape) for one in given]
     if shapes != list(expected.values()):
         allowed = f"a module whose outputs have the shapes {_join_shapes(expected.values())}"
         hint = f"for observations {tuple(rows.shape)} it gave {_join_shapes(shapes)}"
-        raise _refusal(own, allowed, hint)
+        raise _refusal(settings, allowed, hint)
     named = dict(zip(expected, given, strict=True))
     for name, one in named.items():
         if one.dtype != torch.float32:
-            raise _refusal(own, "a module that gives float32", f"its {name} is {one.dtype}")
+            raise _refusal(settings, "a module that gives float32", f"its {name} is {one.dtype}")
         if not torch.isfinite(one).all():
             hint = f"its {name} holds NaN or infinity for observations from 0 to 1"
-            raise _refusal(own, "a module that gives finite numbers", hint)
+            raise _refusal(settings, "a module that gives finite numbers", hint)
     return named
 
 
-def _call_module(own: OwnModule, module: nn.Module, rows: Tensor) -> tuple[Tensor, ...]:
+def _call_module(settings: OwnModule, module: nn.Module, rows: Tensor) -> tuple[Tensor, ...]:
     """Return the module's outputs for rows as a tuple; raises ConfigError if the call fails."""
     with rng.preserve_global():
         before = rng.capture_global()
@@ -309,14 +309,16 @@ def _call_module(own: OwnModule, module: nn.Module, rows: Tensor) -> tuple[Tenso
             given: Any = module(rows)
         except Exception as error:
             hint = f"for observations {tuple(rows.shape)} it raised {type(error).__name__}: {error}"
-            raise _refusal(own, "a module that can be called with observations", hint) from error
+            raise _refusal(
+                settings, "a module that can be called with observations", hint
+            ) from error
         if not rng.equal_global(before, rng.capture_global()):
             hint = "it draws from a global stream, as dropout does, and two runs would differ"
-            raise _refusal(own, "a module without random numbers of its own", hint)
+            raise _refusal(settings, "a module without random numbers of its own", hint)
     found = given if isinstance(given, tuple) else (given,)
     if not all(isinstance(one, Tensor) for one in found):
         allowed = "a module that returns a tensor, or a tuple of them"
-        raise _refusal(own, allowed, f"it returned {shorten(given)}")
+        raise _refusal(settings, allowed, f"it returned {shorten(given)}")
     return found
 
 
@@ -325,6 +327,6 @@ def _join_shapes(shapes: Iterable[tuple[int, ...]]) -> str:
     return " and ".join(str(shape) for shape in shapes)
 
 
-def _refusal(own: OwnModule, allowed: str, hint: str) -> ConfigError:
+def _refusal(settings: OwnModule, allowed: str, hint: str) -> ConfigError:
     """Return the error for a module that breaks its contract."""
-    return ConfigError(PLACE, own.path, allowed, hint.splitlines()[0])
+    return ConfigError(PLACE, settings.path, allowed, hint.splitlines()[0])

@@ -48,22 +48,22 @@ class _ByFunction:
         return pid
 
 
-def make_mapping(given: Any, policies: Sequence[str]) -> Binding:
+def make_mapping(mapping: Any, policies: Sequence[str]) -> Binding:
     """Return the function that assigns policies to agents.
 
     Args:
-        given: a function or its path, a dict by agent, or None for the only policy or the policy
+        mapping: a function or its path, a dict by agent, or None for the only policy or the policy
             with the agent's name.
         policies: names of all policies.
 
     Raises:
         ConfigError: the path names no function.
     """
-    if given is None or isinstance(given, Mapping):
-        return ByName(tuple(policies), dict(given or {}))
-    if isinstance(given, str):
-        load("multiagent.policy_mapping_fn", given, "a function")
-    return _ByFunction(given)
+    if mapping is None or isinstance(mapping, Mapping):
+        return ByName(tuple(policies), dict(mapping or {}))
+    if isinstance(mapping, str):
+        load("multiagent.policy_mapping_fn", mapping, "a function")
+    return _ByFunction(mapping)
 
 
 def stream_outside_episodes(agent: str) -> np.random.Generator:

@@ -239,9 +239,9 @@ class AgentsSampler:
         """Return the beginning of errors about a policy's transitions."""
         return f"{self.name}, policy {pid}"
 
-    def _log_subject(self, what: str, pid: str) -> str:
+    def _log_subject(self, subject: str, pid: str) -> str:
         """Return the name under which a policy's subject is logged."""
-        return f"{what} of policy {pid}"
+        return f"{subject} of policy {pid}"
 
     def _scaler(self, pid: str) -> RewardScaler | None:
         """Return the scaler of a policy's rewards, or None if they are not scaled."""
@@ -368,24 +368,24 @@ class AgentsSampler:
                 asked.setdefault(episode.policies[agent], []).append((env, agent))
         return {pid: asked[pid] for pid in self._plans if pid in asked}
 
-    def _decide(self, pid: str, who: Sequence[tuple[Any, str]]) -> Array:
+    def _decide(self, pid: str, actors: Sequence[tuple[Any, str]]) -> Array:
         """Make and store one batched decision of a policy.
 
         Args:
             pid: policy.
-            who: (environment, agent) of each row.
+            actors: (environment, agent) of each row.
 
         Returns:
             Actions in the environments' form, a row for each agent.
         """
         running, transitions, actor = self._running, self._transitions[pid], self._actors[pid]
         began = time.perf_counter()
-        seen = [running[env].waiting.pop(agent) for env, agent in who]
+        seen = [running[env].waiting.pop(agent) for env, agent in actors]
         self._recent[pid].extend(seen[-RECENT_ROWS:])
         connectors, size = self._connectors[pid], actor.memory_size
-        memory = np.hstack([actor.initial_memory(len(who)), connectors.initial(len(who))])
+        memory = np.hstack([actor.initial_memory(len(actors)), connectors.initial(len(actors))])
         if memory.size:
-            for i, (env, agent) in enumerate(who):
+            for i, (env, agent) in enumerate(actors):
                 memory[i] = running[env].memory.get(agent, memory[i])
         memory, carried = memory[:, :size], memory[:, size:]
         plan, raw = self._plans[pid], np.stack(seen)
@@ -395,19 +395,19 @@ class AgentsSampler:
             filtered, carried = connectors.observe(raw, carried, plan.learns)
             stored = filtered
         processed = time.perf_counter()
-        acted = self._choose_actions(pid, who, filtered, memory)
+        acted = self._choose_actions(pid, actors, filtered, memory)
         self._tick_seconds += processed - began, time.perf_counter() - processed
         self._keep_latest(pid, filtered, acted)
         following = np.hstack([acted.memory, connectors.after_actions(carried, acted.actions)])
         rows = []
-        for env, agent in who:
+        for env, agent in actors:
             episode = running[env]
             which = self._order[agent]
             rows.append(Row(episode.lanes[agent], episode.steps[agent], episode.number, which))
             episode.steps[agent] += 1
             episode.acted += 1
         first = transitions.add_decision(stored, memory, acted, rows)
-        for i, (env, agent) in enumerate(who):
+        for i, (env, agent) in enumerate(actors):
             running[env].open[agent] = first + i
             if following.size:
                 running[env].memory[agent] = following[i]
@@ -439,13 +439,13 @@ class AgentsSampler:
         return self.watch.running(env_index) if self.watch else None
 
     def _choose_actions(
-        self, pid: str, who: Sequence[tuple[Any, str]], filtered: Array, memory: Array
+        self, pid: str, actors: Sequence[tuple[Any, str]], filtered: Array, memory: Array
     ) -> Acted:
         """Return the decision of a policy for these agents.
 
         Args:
             pid: policy.
-            who: (environment, agent) of each row.
+            actors: (environment, agent) of each row.
             filtered: (R, *S) observations.
             memory: (R, M) memory.
         """
@@ -473,36 +473,36 @@ class AgentsSampler:
         self._record_consequences(env_index, seen, over, dead, is_cut)
 
     def _record_consequences(
-        self, env_index: Any, seen: Seen, over: bool, dead: bool, is_cut: bool = False
+        self, env_index: Any, step: Seen, over: bool, dead: bool, is_cut: bool = False
     ) -> None:
         """Record the consequences of a step in one environment for each of its agents.
 
         Args:
             env_index: environment.
-            seen: observations, rewards and ends by agent.
+            step: observations, rewards and ends by agent.
             over: True if the episode ended for all agents.
             dead: True if it terminated, False if it was only cut off.
             is_cut: True if the horizon cut it off.
         """
         episode = self._running[env_index]
-        ends = {*seen["terminated"], *seen["truncated"]}
-        new = [] if over else [a for a in seen["observations"] if a not in ends]
-        self._reward(env_index, episode, seen["rewards"], ends if not over else self._agents)
+        ends = {*step["terminated"], *step["truncated"]}
+        new = [] if over else [a for a in step["observations"] if a not in ends]
+        self._reward(env_index, episode, step["rewards"], ends if not over else self._agents)
         for agent in [one for one in self._agents if one in episode.open]:
             if agent in ends or over:
-                died = (dead and agent not in seen["truncated"]) or agent in seen["terminated"]
-                shown = seen["observations"].get(agent)
+                died = (dead and agent not in step["truncated"]) or agent in step["terminated"]
+                shown = step["observations"].get(agent)
                 if shown is None and is_cut and agent not in ends:
                     self._drop_last_decision(episode, agent)
                 else:
                     self._end_trajectory(env_index, episode, agent, shown, died)
-            elif agent in seen["observations"]:
-                observation = self._copy_observation(episode, agent, seen["observations"][agent])
+            elif agent in step["observations"]:
+                observation = self._copy_observation(episode, agent, step["observations"][agent])
                 self._complete_row(episode, agent, observation)
                 episode.waiting[agent] = observation
         for agent in new:
             if agent not in episode.waiting:
-                self._begin_trajectory(env_index, episode, agent, seen["observations"][agent])
+                self._begin_trajectory(env_index, episode, agent, step["observations"][agent])
 
     def _reward(
         self,
@@ -549,7 +549,12 @@ class AgentsSampler:
         return row
 
     def _end_trajectory(
-        self, env_index: Any, episode: RunningEpisode, agent: str, given: Array | None, dead: bool
+        self,
+        env_index: Any,
+        episode: RunningEpisode,
+        agent: str,
+        last_observation: Array | None,
+        dead: bool,
     ) -> None:
         """End an agent's trajectory.
 
@@ -557,7 +562,7 @@ class AgentsSampler:
             env_index: environment.
             episode: its running episode.
             agent: the agent.
-            given: last observation, or None if the environment gave none.
+            last_observation: last observation, or None if the environment gave none.
             dead: True if the trajectory terminated, False if it was cut off.
 
         Raises:
@@ -566,8 +571,8 @@ class AgentsSampler:
         """
         lasting = self._ends.no_done_at_end
         pid = episode.policies[agent]
-        if given is not None:
-            observation = self._copy_observation(episode, agent, given)
+        if last_observation is not None:
+            observation = self._copy_observation(episode, agent, last_observation)
         elif dead and not lasting:
             observation = self._random_observation(pid)
         elif lasting:
@@ -599,14 +604,14 @@ class AgentsSampler:
             one.pop(agent, None)
 
     def _begin_trajectory(
-        self, env_index: Any, episode: RunningEpisode, agent: str, given: Array
+        self, env_index: Any, episode: RunningEpisode, agent: str, observation: Array
     ) -> None:
         """Begin a trajectory of an agent with its first observation."""
         if agent not in episode.policies:
             self._bind(env_index, episode, agent)
         episode.lanes[agent] = self._lane(env_index, episode, episode.policies[agent])
         episode.steps[agent] = 0
-        episode.waiting[agent] = self._copy_observation(episode, agent, given)
+        episode.waiting[agent] = self._copy_observation(episode, agent, observation)
 
     def _lane(self, env_index: Any, episode: RunningEpisode, pid: str) -> int:
         """Return a lane of a policy that no agent of the episode uses."""
@@ -680,12 +685,14 @@ class AgentsSampler:
             ahead[agent] = self._policy_of(env_index, number, agent)
         return ahead[agent]
 
-    def _copy_observation(self, episode: RunningEpisode, agent: str, given: Array) -> Array:
+    def _copy_observation(self, episode: RunningEpisode, agent: str, observation: Array) -> Array:
         """Return an agent's observation as a new array (*S).
 
         It is copied, since environments may overwrite an observation that is still in use.
         """
-        row: Array = self._connectors[episode.policies[agent]].rows(np.asarray(given)[None])[0]
+        row: Array = self._connectors[episode.policies[agent]].rows(np.asarray(observation)[None])[
+            0
+        ]
         return row
 
     def _random_observation(self, pid: str) -> Array:
@@ -697,12 +704,12 @@ class AgentsSampler:
 
     # ---- episodes --------------------------------------------------------------------------------
 
-    def _next_episode(self, env_index: int, seen: Seen) -> RunningEpisode:
+    def _next_episode(self, env_index: int, step: Seen) -> RunningEpisode:
         """Return the next episode of an environment, begun with these observations."""
         own, every = self._numbers
         number = int(self.episodes.counts[env_index]) * every + own + env_index
         episode = RunningEpisode(number)
-        for agent, given in seen["observations"].items():
+        for agent, given in step["observations"].items():
             self._begin_trajectory(env_index, episode, agent, given)
         return episode
 
@@ -751,9 +758,9 @@ class AgentsSampler:
                     episode.open[agent] = moved[episode.open[agent]]
         return taken
 
-    def _warn_if_idle(self, taken: Mapping[str, Fragment], ticks: int) -> None:
+    def _warn_if_idle(self, fragments: Mapping[str, Fragment], ticks: int) -> None:
         """Warn once if no agent acted in the latest ticks."""
-        if taken or self._warned:
+        if fragments or self._warned:
             return
         self._warned = True
         logger.warning(
@@ -807,14 +814,14 @@ def of_rewards(pid: str) -> str:
     return f"{pid}/reward"
 
 
-def in_order(own: dict[str, Any], policies: Iterable[str]) -> None:
-    """Remove other policies from `own`, and put it into the order of `policies`.
+def in_order(by_policy: dict[str, Any], policies: Iterable[str]) -> None:
+    """Remove other policies from `by_policy`, and put it into the order of `policies`.
 
     The order is that of checkpoints.
     """
-    kept = {pid: own[pid] for pid in policies}
-    own.clear()
-    own.update(kept)
+    kept = {pid: by_policy[pid] for pid in policies}
+    by_policy.clear()
+    by_policy.update(kept)
 
 
 def _agent_rows(rows: Mapping[str, Array]) -> list[list[Any]]:

@@ -120,10 +120,10 @@ class Transitions:
 
     # ---- lanes -----------------------------------------------------------------------------------
 
-    def lane(self, env_index: int, taken: set[int]) -> int:
-        """Return the first lane of an environment that is not in `taken`; made if there is none."""
+    def lane(self, env_index: int, used: set[int]) -> int:
+        """Return the first lane of an environment that is not in `used`; made if there is none."""
         number = 0
-        while (lane := self._lanes.get((env_index, number))) is not None and lane in taken:
+        while (lane := self._lanes.get((env_index, number))) is not None and lane in used:
             number += 1
         return self._lanes.setdefault((env_index, number), len(self._lanes))
 
@@ -196,12 +196,12 @@ class Transitions:
         """Return the decisions' columns, name → (R, …)."""
         return {name: np.concatenate(parts) for name, parts in self._blocks.items()}
 
-    def _fragment(self, given: list[int], blocks: Mapping[str, Array]) -> Fragment:
-        """Return a fragment of the rows with the indices `given`.
+    def _fragment(self, indices: list[int], blocks: Mapping[str, Array]) -> Fragment:
+        """Return a fragment of the rows with the indices `indices`.
 
         `blocks` are the columns of all rows, name → (R, …).
         """
-        rows = [self.rows[i] for i in given]
+        rows = [self.rows[i] for i in indices]
         lanes = np.array([row.lane for row in rows])
         counts = np.bincount(lanes, minlength=len(self._lanes))
         length = int(counts.max())
@@ -212,7 +212,7 @@ class Transitions:
         fragment = self._empty_fragment(length, len(counts))
         arrays, where = fragment.columns, (times, lanes)
         for name, column in blocks.items():
-            arrays[name][where] = column[given]
+            arrays[name][where] = column[indices]
         arrays["rewards"][where] = self._rewards(rows)
         arrays["autoreset"][where] = False
         for name in ("terminated", "truncated", "valid"):
@@ -406,8 +406,8 @@ def _raw_after(rows: list[Row]) -> Array:
     return np.stack([row.after for row in rows if row.after is not None])
 
 
-def _object_array(given: list[Any]) -> Array:
+def _object_array(items: list[Any]) -> Array:
     """Return an array (R,) of objects."""
-    made = np.empty(len(given), dtype=object)
-    made[:] = given
+    made = np.empty(len(items), dtype=object)
+    made[:] = items
     return made

@@ -66,7 +66,7 @@ class RolloutWorker:
         self._weights: Weights = {}
         self._global_vars: Mapping[str, Any] = {}
         self._stream = rng.generator(spec.seed, "policy", spec.index)
-        self._log = OneTimeLog(f"worker {spec.index}", on=spec.index == 0)
+        self._log = OneTimeLog(f"worker {spec.index}", is_on=spec.index == 0)
         self._sampler = self._make_sampler(spec)
         self._sampler.perf = PerfStats(spec.perf)
         self._episodes: list[RolloutMetrics] = []

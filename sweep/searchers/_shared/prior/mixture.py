@@ -108,15 +108,15 @@ def blend(searcher: Searcher, spec: SweepSpec) -> Searcher:
     return Mixture(searcher, shipped, spec.space, spec.config)
 
 
-def _shipped(trainable: str, found: Sequence[Game], spec: SweepSpec) -> Model | None:
+def _shipped(trainable: str, shipped: Sequence[Game], spec: SweepSpec) -> Model | None:
     """Return the model of games, or None if they share no setting with the space."""
     columns, length = games.COLUMNS.get(trainable, ()), spec.stop.get("timesteps_total", 0.0)
     described = [column.key for column in columns if length <= column.longest]
     searched = [key for key in described if key in spec.space.parameters]
-    if not found or not searched:
+    if not shipped or not searched:
         return None
     fixed = [key for key in described if look_up(spec.config, key) is not None]
-    return Model(columns, found, [*searched, *fixed])
+    return Model(columns, shipped, [*searched, *fixed])
 
 
 def _named(names: Sequence[str], spec: SweepSpec) -> tuple[str, tuple[Game, ...]]:

@@ -32,22 +32,22 @@ class OfGames:
     config: Mapping[str, Any]
     """Nested settings that are not in the space."""
 
-    def expected(self, found: Sequence[Settings]) -> Array:
+    def expected(self, proposals: Sequence[Settings]) -> Array:
         """Return how much likelier than at random each of some settings is a success."""
-        return self.model.expected([self._read(one) for one in found])
+        return self.model.expected([self._read(one) for one in proposals])
 
-    def describe(self, found: Settings) -> str:
+    def describe(self, proposal: Settings) -> str:
         """Return how settings rank in the games, as a text."""
-        shares = self.model.place_in_games(self._read(found))
+        shares = self.model.place_in_games(self._read(proposal))
         pairs = zip(self.model.games, shares, strict=True)
         names = ", ".join(f"{game.name} {100 * share:.0f} %" for game, share in pairs)
         return (
             f"on other games, settings like these beat this share of all that were tried: {names}"
         )
 
-    def _read(self, found: Settings) -> dict[str, Any]:
+    def _read(self, proposal: Settings) -> dict[str, Any]:
         """Return the values of the model's columns."""
-        return {**self._fixed, **found.settings}
+        return {**self._fixed, **proposal.settings}
 
     @cached_property
     def _fixed(self) -> dict[str, Any]:
@@ -83,17 +83,17 @@ class OfSweeps:
     sweeps: tuple[EarlierSweep, ...]
     space: Space
 
-    def expected(self, found: Sequence[Settings]) -> Array:
+    def expected(self, proposals: Sequence[Settings]) -> Array:
         """Return how much likelier than at random each of some settings is a success."""
-        return self._model.expected([one.searched for one in found])
+        return self._model.expected([one.searched for one in proposals])
 
-    def describe(self, found: Settings) -> str:
+    def describe(self, proposal: Settings) -> str:
         """Return how settings rank in the sweeps, as a text.
 
         Sweeps with the most similar ones first.
         """
-        at = np.array(self._read(found.searched))
-        shares = self._model.place_in_games(found.searched)
+        at = np.array(self._read(proposal.searched))
+        shares = self._model.place_in_games(proposal.searched)
         said = []
         for sweep, game, share in zip(self.sweeps, self._games, shares, strict=True):
             apart = np.nansum((game.points - at) ** 2, axis=1)

@@ -47,7 +47,7 @@ class Rank(RolloutWorker):
         self.stream = rng.generator(spec.seed, "minibatch", spec.index)
         self.latest: Sample
         """The sample that was last learnt from."""
-        self._learning_log = OneTimeLog(f"worker {spec.index}", on=spec.index == 0)
+        self._learning_log = OneTimeLog(f"worker {spec.index}", is_on=spec.index == 0)
 
     def setup_torch_data_parallel(
         self, url: str, rank: int, world_size: int, backend: str, timeout_s: float

@@ -119,13 +119,13 @@ class AsyncWorkers(ChildWorkers):
     def _answers(
         self,
         receive: Callable[[SupervisedWorker], Any],
-        of: Sequence[SupervisedWorker] | None = None,
+        children: Sequence[SupervisedWorker] | None = None,
     ) -> dict[int, Any]:
         """Return index → answer of these children, which are not sampling afterwards.
 
         Errors are handled as in `ChildWorkers._answers`.
         """
-        asked = list(self._children if of is None else of)
+        asked = list(self._children if children is None else children)
         try:
             return super()._answers(receive, asked)
         finally:

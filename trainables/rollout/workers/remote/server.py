@@ -59,9 +59,9 @@ class WorkerServer:
             return sample
         return self._compressed(replace(sample, version=version))
 
-    def sample_on_with_state(self, *given: Any) -> tuple[Any, dict[str, Any]]:
+    def sample_on_with_state(self, *arguments: Any) -> tuple[Any, dict[str, Any]]:
         """Return the result of `sample_on`, and the state after it."""
-        return self.sample_on(*given), self.get_state()
+        return self.sample_on(*arguments), self.get_state()
 
     def _compressed(self, sample: Sample) -> Sample | PackedSample:
         """Return the sample, compressed if so set."""

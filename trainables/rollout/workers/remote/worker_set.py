@@ -103,7 +103,7 @@ class ChildWorkers(WorkerSet):
     def _answers(
         self,
         receive: Callable[[SupervisedWorker], Any],
-        of: Sequence[SupervisedWorker] | None = None,
+        children: Sequence[SupervisedWorker] | None = None,
     ) -> dict[int, Any]:
         """Return index → answer; a child that fails and is left out has none.
 
@@ -111,11 +111,11 @@ class ChildWorkers(WorkerSet):
 
         Args:
             receive: function that receives a child's answer.
-            of: children that were asked; None for all.
+            children: children that were asked; None for all.
         """
         answers: dict[int, Any] = {}
         failed: dict[int, Exception] = {}
-        for child in list(self._children if of is None else of):
+        for child in list(self._children if children is None else children):
             try:
                 answers[child.spec.index] = receive(child)
             except TrainableError as error:
