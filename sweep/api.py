@@ -580,7 +580,7 @@ class Sweep:
         self,
         settings: Mapping[str, Any],
         *,
-        why: str = "",
+        reason: str = "",
         author: str | None = None,
         wait: float = 60,
     ) -> str:
@@ -588,7 +588,7 @@ class Sweep:
 
         Args:
             settings: searched parameter → value.
-            why: the reason, which is recorded in the history.
+            reason: the reason, which is recorded in the history.
             author: the author; None for the user of this process.
             wait: seconds to wait for the answer of a driver in another process.
 
@@ -600,7 +600,7 @@ class Sweep:
             UsageError: the settings do not belong to the space, or no trials are left.
         """
         given = plain(_mapping(settings, "settings"), "settings")
-        answer, _ = control_client.suggest(self._folder, given, why, author, wait)
+        answer, _ = control_client.suggest(self._folder, given, reason, author, wait)
         return "" if answer is None else answer.text
 
     def resume(self, **options: Any) -> "Sweep":

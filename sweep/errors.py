@@ -123,11 +123,11 @@ _ELSEWHERE: Mapping[str, Mapping[str, str]] = {
 _ADDED = re.compile("(sampler|pruner|scheduler|searcher|search|callback|logger)$")
 
 
-def _meant(kind: str, name: object, known: Sequence[str]) -> str:
+def _meant(kind: str, name: object, known_names: Sequence[str]) -> str:
     """Return ``; did you mean 'x'?`` for the known name closest to `name`, or empty."""
     word = _ADDED.sub("", re.sub("[^a-z0-9]", "", str(name).lower()))
     ours = _ELSEWHERE.get(kind, {}).get(word, word)
-    return f"; did you mean '{ours}'?" if ours in known else nearest(name, known)
+    return f"; did you mean '{ours}'?" if ours in known_names else nearest(name, known_names)
 
 
 class UnknownName(UsageError):
@@ -140,10 +140,10 @@ class UnknownName(UsageError):
         hint: advice on what to do next.
     """
 
-    def __init__(self, kind: str, name: object, known: Iterable[str], hint: str = "") -> None:
+    def __init__(self, kind: str, name: object, known_names: Iterable[str], hint: str = "") -> None:
         self.kind = kind
         self.name = name
-        self.known = tuple(known)
+        self.known = tuple(known_names)
         self.hint = hint
         self.suggestion = _meant(kind, name, self.known)
         """``; did you mean 'x'?`` for the most similar known name, or empty."""
@@ -301,12 +301,12 @@ class TrialError(SweepError):
 class WorkerLost(TrialError):
     """The trial's process died; a negative `worker_exit` is the negative number of a signal."""
 
-    def __init__(self, worker_exit: int | None, pid: int | None, why: str = "") -> None:
+    def __init__(self, worker_exit: int | None, pid: int | None, reason: str = "") -> None:
         self.worker_exit = worker_exit
         self.pid = pid
         died = f"the worker process {pid} died with exit code {worker_exit}"
         ended = "" if pid is None else f"; the worker process {pid} was ended"
-        super().__init__(f"{why}{ended}" if why else died)
+        super().__init__(f"{reason}{ended}" if reason else died)
 
 
 class LimitPassed(TrialError):

@@ -78,9 +78,9 @@ class NotImportable(TrainableError):
     """
 
     def __init__(
-        self, problem: str, known: Iterable[str] | None = None, absent: bool = False
+        self, problem: str, known_names: Iterable[str] | None = None, absent: bool = False
     ) -> None:
-        self.known = None if known is None else tuple(known)
+        self.known = None if known_names is None else tuple(known_names)
         self.absent = absent
         super().__init__(problem)
 
@@ -212,15 +212,15 @@ class NotFiniteError(TrainableError):
     """NaN or infinity in observations, rewards, losses or gradients."""
 
 
-def nearest(word: object, known: Iterable[str]) -> str:
+def nearest(word: object, known_words: Iterable[str]) -> str:
     """Return ``; did you mean 'x'?`` for the known word most similar to `word`.
 
     A known word that is a prefix of `word` counts as similar (``min`` for ``minimize``). Returns an
     empty string if no known word is similar.
     """
-    known = list(known)
-    close = difflib.get_close_matches(str(word), known, n=1, cutoff=0.6)
-    close = close or [name for name in known if len(name) > 2 and str(word).startswith(name)]
+    known_words = list(known_words)
+    close = difflib.get_close_matches(str(word), known_words, n=1, cutoff=0.6)
+    close = close or [name for name in known_words if len(name) > 2 and str(word).startswith(name)]
     return f"; did you mean '{close[0]}'?" if close else ""
 
 

@@ -105,15 +105,15 @@ class Suggestion:
             found["step"] = self.step
         return found
 
-    def values(self, most: int) -> list[Any] | None:
-        """Return all values; None if they are more than `most`."""
+    def values(self, limit: int) -> list[Any] | None:
+        """Return all values; None if they are more than `limit`."""
         if self.kind == "choice":
-            return [_plain(one) for one in self.options] if len(self.options) <= most else None
+            return [_plain(one) for one in self.options] if len(self.options) <= limit else None
         low, high = self.options
         step = self.step or (1 if self.kind == "randint" else None)
         if low == high:
             return [low]
-        if step is None or (high - low) / step >= most:
+        if step is None or (high - low) / step >= limit:
             return None
         count = round((high - low) / step) + 1
         first, by, convert = Decimal(str(low)), Decimal(str(step)), type(low)

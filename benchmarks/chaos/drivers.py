@@ -200,7 +200,7 @@ def race(both: Racers, root: Path, kind: str, apart_s: float) -> dict[str, Any]:
         words: tuple[str, ...] = ("run", str(path))
     else:
         spec = specs.parse(text, "race")
-        creating.create(folder, resolving.resolve(spec, (), new=True), text)
+        creating.create(folder, resolving.resolve(spec, (), is_new=True), text)
         words = ("resume", "demo")
         _set_previous_driver(folder, kind)
     words = (*words, "--pool", "inline", "--root", str(folder.root))

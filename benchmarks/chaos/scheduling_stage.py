@@ -71,7 +71,7 @@ class Stage:
             self.world = World(place / "world")
             stack.enter_context(self.world.entered())
             source = json.dumps(dict(spec))
-            resolved = resolving.resolve(specs.parse(source, "drawn"), (), new=True)
+            resolved = resolving.resolve(specs.parse(source, "drawn"), (), is_new=True)
             self.folder = Folder(place, resolved.spec.name)
             creating.create(self.folder, resolved, source)
             self.oracle = Oracle(self.folder)

@@ -101,14 +101,14 @@ def _restore(differences: Sequence[str] | None) -> list[RenderableType]:
     return section("save and restore:", differences, "yellow")
 
 
-def _cut_short(ended: Data | None) -> list[RenderableType]:
+def _cut_short(stop: Data | None) -> list[RenderableType]:
     """Render the steps that were left out because the time was up."""
-    if ended is None:
+    if stop is None:
         return []
-    after = f"{ended['after_s']:g}"
+    after = f"{stop['after_s']:g}"
     lines = [
-        f"ended after {after} s, {ended['doing_s']:.0f} s into: {ended['doing']}",
-        f"not tried: {'; '.join(ended['untried'])}",
+        f"ended after {after} s, {stop['doing_s']:.0f} s into: {stop['doing']}",
+        f"not tried: {'; '.join(stop['untried'])}",
         f"`--for SECONDS` allows it longer than {after} s",
     ]
     return section("the trainable was not tried to the end", lines, "yellow")

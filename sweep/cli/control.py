@@ -94,9 +94,11 @@ def clone(
 @click.command()
 @completion.name_argument
 @click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
-@click.option("--why", default="", metavar="TEXT", help="The reason, recorded in the history.")
+@click.option(
+    "--why", "reason", default="", metavar="TEXT", help="The reason, recorded in the history."
+)
 @_common_options
-def suggest(name: str, settings: tuple[str, ...], why: str, **given: Any) -> None:
+def suggest(name: str, settings: tuple[str, ...], reason: str, **given: Any) -> None:
     """Suggest settings for the next new trial.
 
     The searcher proposes the settings that are not given, and learns from the trial as from any
@@ -111,7 +113,9 @@ def suggest(name: str, settings: tuple[str, ...], why: str, **given: Any) -> Non
         if override.path in found:
             raise click.UsageError(f"{override.path} is given twice; give each setting once")
         found[override.path] = override.value
-    _request(name, "suggest", {"settings": found, "why": why, "by": control_client.user()}, given)
+    _request(
+        name, "suggest", {"settings": found, "why": reason, "by": control_client.user()}, given
+    )
 
 
 @click.command("set")

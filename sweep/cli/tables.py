@@ -62,7 +62,7 @@ class Table:
         else:
             yield self._draw()
 
-    def _lines(self, most: int) -> list[str] | None:
+    def _lines(self, width: int) -> list[str] | None:
         """Return the lines for a pipe, or None if they are too wide or a cell is not printable."""
         rows = [[str(cell) for cell in row] for row in self.rows]
         if self.head:
@@ -70,7 +70,7 @@ class Table:
         if not all(map(str.isprintable, chain.from_iterable(rows))):
             return None
         widths = [max(map(cell_len, cells)) for cells in zip(*rows, strict=True)]
-        if sum(widths) + 2 * len(widths) > most:
+        if sum(widths) + 2 * len(widths) > width:
             return None
         right = [kind == "r" for _, kind, _ in self.columns]
         return ["  ".join(map(_justified, row, widths, right)) for row in rows]

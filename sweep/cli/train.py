@@ -295,33 +295,33 @@ def resume(name: str, **given: Any) -> int:
 
 
 def _answer_result(
-    ended: "RunResult", folder: "Folder", answer: options.Answer, attach: str | None
+    result: "RunResult", folder: "Folder", answer: options.Answer, attach: str | None
 ) -> int:
     """Print the result, and complete MLflow's copy. Returns the exit code."""
     from sweep.cli import tables
     from sweep.history.events import Status
     from sweep.operations.mlflow import attaching
 
-    data = summary(ended, folder)
+    data = summary(result, folder)
     answer(data, tables.summary)
-    attaching.attach(ended, folder, attach)
-    if ended.signal is not None and ended.how != "finished":
-        return 128 + ended.signal
-    return 1 if ended.history.of(Status.FAILED) or tables.has_no_score(data) else 0
+    attaching.attach(result, folder, attach)
+    if result.signal is not None and result.how != "finished":
+        return 128 + result.signal
+    return 1 if result.history.of(Status.FAILED) or tables.has_no_score(data) else 0
 
 
-def summary(ended: "RunResult", folder: "Folder") -> dict[str, Any]:
+def summary(result: "RunResult", folder: "Folder") -> dict[str, Any]:
     """Return the data of a driver's end for `sweep.cli.tables.summary`."""
     from sweep.driver import launch
     from sweep.views import overview
 
     return {
-        **overview.summary(ended.history, folder.name),
+        **overview.summary(result.history, folder.name),
         "root": str(folder.root),
-        "how": ended.how,
-        "seconds": ended.seconds,
-        "trained": ended.trained,
-        "unsent": list(ended.unsent),
-        "trackers": list(ended.trackers),
+        "how": result.how,
+        "seconds": result.seconds,
+        "trained": result.trained,
+        "unsent": list(result.unsent),
+        "trackers": list(result.trackers),
         "exports": launch.trainable_of(folder).can_export(),
     }

@@ -224,15 +224,15 @@ def _refusing_place(error: str) -> str:
     return "storage" if "://" in error.partition(" ")[0] else "disk"
 
 
-def withdrawal_event(replica: Replica, why: str) -> Closed:
+def withdrawal_event(replica: Replica, reason: str) -> Closed:
     """Return the event that interrupts a replica's newest slice without results or failure."""
     at = (replica.trial, replica.index, replica.slices - 1)
     nothing = SliceOutcome(*at, End.INTERRUPTED, replica.iteration)
-    return _closed_event(replica, nothing, Status.PAUSED, why, ())
+    return _closed_event(replica, nothing, Status.PAUSED, reason, ())
 
 
 def interruption_event(
-    history: History, spec: SweepSpec, unfinished: SliceOutcome, why: str
+    history: History, spec: SweepSpec, unfinished: SliceOutcome, reason: str
 ) -> Closed:
     """Return the event of a slice whose driver ended, with its journal's contents.
 
@@ -243,7 +243,7 @@ def interruption_event(
         replace(unfinished, end=End.INTERRUPTED),
     )
     dropped = _no_longer_needed(history, spec, replica, outcome)
-    return _closed_event(replica, outcome, Status.PAUSED, why, dropped)
+    return _closed_event(replica, outcome, Status.PAUSED, reason, dropped)
 
 
 def given_up(history: History, patient: bool) -> list[Moved]:
@@ -415,7 +415,7 @@ def _is_due(trial: Trial, replica: Replica) -> bool:
     return _is_over(trial, replica)
 
 
-def _unknown_metric(name: str, replica: Replica, where: str) -> UnknownMetric:
+def _unknown_metric(name: str, replica: Replica, place: str) -> UnknownMetric:
     """Return the error that names the missing metric and similar results."""
     metric = replica.objective.metric
     close = _similar_names(metric, replica.names)
@@ -424,7 +424,7 @@ def _unknown_metric(name: str, replica: Replica, where: str) -> UnknownMetric:
     found = _describe_missing(metric, replica.names, instead)
     then = " T" if found.endswith("?") else "; t"
     return UnknownMetric(
-        f"metric: trial {replica.trial} reached {where}, and {found}{then}he training is kept: "
+        f"metric: trial {replica.trial} reached {place}, and {found}{then}he training is kept: "
         f"`sweep resume {name} --metric {other}` continues it"
     )
 

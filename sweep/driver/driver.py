@@ -235,9 +235,9 @@ class Driver:
         if refusal:
             self._give_up(refusal)
 
-    def _give_up(self, why: str) -> None:
+    def _give_up(self, reason: str) -> None:
         """Let slices save and end, then raise StorageError with this reason."""
-        self._refusal = self._refusal or StorageError(why)
+        self._refusal = self._refusal or StorageError(reason)
         self.ask_to_stop()
 
     # ---- users' requests ----------------------------------------------------------------
@@ -405,7 +405,7 @@ class Driver:
                 self.context.pool.forget((self.context.ledger.sweep_id, event.trial, event.replica))
         self._watch(recorded)
 
-    def _end_events(self, end: str, why: str) -> list[Event]:
+    def _end_events(self, end: str, reason: str) -> list[Event]:
         """Return the events of the term's end.
 
         Waiting replicas are pruned if the sweep is finished; otherwise running slices are
@@ -414,9 +414,9 @@ class Driver:
         if end == "finished":
             paused = self.history.replicas(Status.PAUSED)
             waited = (_prune_waiting(r, self._exhausted_budget) for r in paused if not r.held)
-            return [*waited, TermEnded(end, why)]
+            return [*waited, TermEnded(end, reason)]
         running = self.history.replicas(Status.RUNNING)
-        return [*self._interrupted_events(running), TermEnded(end, why)]
+        return [*self._interrupted_events(running), TermEnded(end, reason)]
 
     def _interrupted_events(self, running: Sequence[Replica]) -> list[Closed]:
         """Return the events of slices that did not end in time, with their journals' contents."""

@@ -58,7 +58,7 @@ class FinalEvaluator(Driver):
     def _missing_metric(self, at_end: bool = False) -> None:
         """Return None: the search has already compared trials by the metric."""
 
-    def _end_events(self, end: str, why: str) -> list[Event]:
+    def _end_events(self, end: str, reason: str) -> list[Event]:
         """Return the events that interrupt running tests; the search is unchanged."""
         return [*self._interrupted_events(self.history.tests(Status.RUNNING))]
 

@@ -178,14 +178,14 @@ def _check_settled(history: History, share: float) -> Iterator[str]:
 First = tuple[float, int, int, int]
 
 
-def to_drop(history: History, most: int | None) -> tuple[list[Dropped], str]:
-    """Return the deletions that reduce checkpoints and logs to `most` bytes.
+def to_drop(history: History, limit: int | None) -> tuple[list[Dropped], str]:
+    """Return the deletions that reduce checkpoints and logs to `limit` bytes.
 
     Also returns why that is impossible, or an empty text.
     """
-    if most is None:
+    if limit is None:
         return [], ""
-    over = int(history.total(_sizes)) - most
+    over = int(history.total(_sizes)) - limit
     if over <= 0:
         return [], ""
     gone: dict[tuple[int, int], list[str]] = defaultdict(list)
@@ -206,8 +206,8 @@ def to_drop(history: History, most: int | None) -> tuple[list[Dropped], str]:
     if over <= 0:
         return dropped, ""
     return dropped, (
-        f"checkpoint.max_disk: {in_words(over + most)} of checkpoints and logs are needed to "
-        f"continue, {in_words(most)} are allowed; `sweep resume --max-disk` continues with more"
+        f"checkpoint.max_disk: {in_words(over + limit)} of checkpoints and logs are needed to "
+        f"continue, {in_words(limit)} are allowed; `sweep resume --max-disk` continues with more"
     )
 
 

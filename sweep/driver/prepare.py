@@ -82,7 +82,7 @@ def checked(
     paths: Sequence[str],
     overrides: Sequence[Override] = (),
     trainable: type[Trainable] | None = None,
-    where: str = "on the command line",
+    source: str = "on the command line",
     parsed: Callable[[SweepSpec], None] | None = None,
     name: str = "",
     remark: str = "",
@@ -95,7 +95,7 @@ def checked(
         paths: folders in which modules are searched after all installed packages.
         overrides: settings that replace those of the text.
         trainable: the trainable that the spec names, if already loaded.
-        where: place in which the overrides were given, for the comments.
+        source: place in which the overrides were given, for the comments.
         parsed: called with the spec before its plugins are searched.
         name: name of the sweep if the text has none.
         remark: a remark about that name for the user.
@@ -111,7 +111,7 @@ def checked(
     if waits and not found.refused:
         begins(spec)
     resolved = resolving.resolve(spec, paths, True, trainable, gathering=found)
-    changed = "".join(f"# given {where}: {printable(override.said)}\n" for override in overrides)
+    changed = "".join(f"# given {source}: {printable(override.said)}\n" for override in overrides)
     changed += "".join(f"# {printable(f'{o.path}: {o.value}, {o.said}')}\n" for o in added)
     return resolved, changed + text
 

@@ -19,26 +19,26 @@ _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _FRAME = re.compile(r'  File "(.+)", line (\d+), in ')
 
 
-def failure_reason(history: History, most: int | None) -> str:
+def failure_reason(history: History, limit: int | None) -> str:
     """Return the reason for which the sweep ends; empty to continue.
 
     Args:
         history: history so far.
-        most: number of first trials that must fail with one error; None disables the check.
+        limit: number of first trials that must fail with one error; None disables the check.
     """
-    if most is None or history.count(Status.FAILED) < most:
+    if limit is None or history.count(Status.FAILED) < limit:
         return ""
     if not (history.to_create or history.of(Status.WAITING, Status.RUNNING, Status.PAUSED)):
         return ""
     until = history.failing_until
     counted = (t for t in history.trials if t.status is not Status.FAILED or _failed_at(t) > until)
-    first = list(itertools.islice(counted, most))
-    if len(first) < most or not all(map(_has_raised, first)):
+    first = list(itertools.islice(counted, limit))
+    if len(first) < limit or not all(map(_has_raised, first)):
         return ""
     errors = [_error_key(trial) for trial in first]
     if len({kind for kind, _ in errors}) > 1 or _has_further_trial(history, first):
         return ""
-    what = f"first {most} trials failed with one error" if most > 1 else "first trial failed"
+    what = f"first {limit} trials failed with one error" if limit > 1 else "first trial failed"
     return f"{FAIL_FAST}: the {what}, so the sweep stops: {errors[0][1]}"
 
 

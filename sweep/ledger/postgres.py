@@ -355,7 +355,7 @@ class Database:
         found: tuple[str, str] | None = connection.execute(_STRANGE).fetchone()
         return found
 
-    def damages(self, connection: Connection, most: int) -> list[str]:
+    def damages(self, connection: Connection, limit: int) -> list[str]:
         """Return no damages: a server reports damaged pages when they are read."""
         return []
 

@@ -236,9 +236,9 @@ class Database:
         found: tuple[str, str] | None = connection.execute(_STRANGE).fetchone()
         return found
 
-    def damages(self, connection: Connection, most: int) -> list[str]:
-        """Return up to `most` damages that SQLite's integrity check finds."""
-        found = [text for (text,) in connection.execute(f"PRAGMA integrity_check({most})")]
+    def damages(self, connection: Connection, limit: int) -> list[str]:
+        """Return up to `limit` damages that SQLite's integrity check finds."""
+        found = [text for (text,) in connection.execute(f"PRAGMA integrity_check({limit})")]
         return [] if found == ["ok"] else found
 
     @contextmanager

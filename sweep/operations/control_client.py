@@ -61,11 +61,11 @@ def ask(
 
 
 def suggest(
-    folder: Folder, settings: Mapping[str, Any], why: str, author: str | None, patience_s: float
+    folder: Folder, settings: Mapping[str, Any], reason: str, author: str | None, patience_s: float
 ) -> tuple[Answer | None, bool]:
     """Suggest settings to a sweep, see `ask`; `author` is None for the user of this process."""
     by = user() if author is None else author
-    return ask(folder, Verb.SUGGEST, {"settings": settings, "by": by, "why": why}, patience_s)
+    return ask(folder, Verb.SUGGEST, {"settings": settings, "by": by, "why": reason}, patience_s)
 
 
 def user() -> str:

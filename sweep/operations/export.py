@@ -34,27 +34,27 @@ def export_model(
     folder: Folder,
     choice: Choice,
     formats: Sequence[str],
-    out: Path,
+    target: Path,
     episodes: int = networks.EPISODES,
     say: networks.Say = lambda _: None,
 ) -> dict[str, Any]:
-    """Write the model and its card into `out`. Returns the card.
+    """Write the model and its card into `target`. Returns the card.
 
     Args:
         folder: folder of the sweep.
         choice: trial and checkpoint; `networks.COMPARED` takes the best network of its seeds.
         formats: members of `FORMATS`; empty for the trainable's own files, or else onnx.
-        out: a folder that is empty or does not exist yet.
+        target: a folder that is empty or does not exist yet.
         episodes: fresh episodes that each network plays; 0 to choose by the metric alone.
         say: called with the progress of the comparison.
 
     Raises:
-        UsageError: no such trial or checkpoint, `out` is in use, or the trainable cannot export.
+        UsageError: no such trial or checkpoint, `target` is in use, or the trainable cannot export.
         TrainableError: the checkpoint is unusable, or the model differs from the trained one.
     """
-    _check_free(out)
+    _check_free(target)
     with (
-        create_atomically(out) as draft,
+        create_atomically(target) as draft,
         networks.restore_chosen(folder, choice, episodes, say) as (found, played),
     ):
         describe = getattr(found.trainable, "describe_model", None)

@@ -396,10 +396,10 @@ class _Tryout:
             self.findings = replace(self.findings, seconds=slower)
 
     def _look_later(
-        self, trainable: Trainable, missing: Iterable[str], last: Mapping[str, Any]
+        self, trainable: Trainable, missing: Iterable[str], latest: Mapping[str, Any]
     ) -> None:
         """Train until the results have all `missing` names; not every result has an evaluation."""
-        lacking, done = set(missing), last.get("done") is True
+        lacking, done = set(missing), latest.get("done") is True
         end_at = time.monotonic() + LATER_S
         while lacking and not done and trainable.iteration < MOST_ITERATIONS:
             if time.monotonic() >= end_at:

@@ -142,14 +142,14 @@ def _check_files(stored: SweepStore, history: History) -> Iterator[Damage]:
         yield Damage("files", place, "no row names it", Remedy.SWEEP_UP, *whose)
 
 
-def _check_copies(where: TrackerContext) -> tuple[list[Damage], tuple[str, ...]]:
+def _check_copies(context: TrackerContext) -> tuple[list[Damage], tuple[str, ...]]:
     """Compare each tracker's copy that is complete and reachable. Returns damages and notes."""
     damages: list[Damage] = []
     notes: list[str] = []
-    behind = sync.count_missing_events(where)
-    for name, why in sync.left_out(where).items():
+    behind = sync.count_missing_events(context)
+    for name, why in sync.left_out(context).items():
         notes.append(printable(f"{name} was not compared: {why}"))
-    for name, tracker in sync.load_trackers(where, only_installed=True).items():
+    for name, tracker in sync.load_trackers(context, only_installed=True).items():
         try:
             found = _compare_copy(tracker, *behind[name])
         except Exception as error:  # noqa: BLE001 a store may fail in any way; the rest counts

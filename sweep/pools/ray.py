@@ -380,13 +380,13 @@ class _Gateway:
         else:
             self._say(number, True, answer)
 
-    async def _join(self, address: str, most: int) -> tuple[str, list[str]]:
+    async def _join(self, address: str, limit: int) -> tuple[str, list[str]]:
         """Join the cluster and start actors.
 
         Returns:
             The protection of the cluster as a text, and the addresses of its actors.
         """
-        self._address, self._most = address, most
+        self._address, self._most = address, limit
         certificates = os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
         mode = os.environ.setdefault(_MODE, "disabled" if certificates else "token")
         wants_token, _ = await asyncio.gather(
@@ -420,9 +420,9 @@ class _Gateway:
         if self._has_joined:
             self._say(-1, "came", address)
 
-    async def _use(self, most: int) -> None:
+    async def _use(self, limit: int) -> None:
         """Change the maximum number of actors."""
-        self._most = most
+        self._most = limit
 
     async def _greet(self) -> None:
         """Wait for a response of the head; an accepted connection is not enough."""

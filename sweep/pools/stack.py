@@ -207,7 +207,7 @@ class Pool(pools.Pool):
             running.set_exception(StorageError(why))
 
 
-def _serve(requests: Any, replies: Any, variables: Mapping[str, str], most: int | None) -> None:
+def _serve(requests: Any, replies: Any, variables: Mapping[str, str], limit: int | None) -> None:
     """Run slices until the pool closes; the main function of the process."""
     os.environ.update(variables)
-    stacked.serve(requests, replies, most)
+    stacked.serve(requests, replies, limit)

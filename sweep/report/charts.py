@@ -98,11 +98,11 @@ def search(sweep: Sweep, clock: timeline.Clock) -> Data | None:
     }
 
 
-def _select_evenly(rows: Sequence[Any], most: int) -> list[Any]:
-    """Return at most `most` rows, evenly selected."""
-    if len(rows) <= most:
+def _select_evenly(rows: Sequence[Any], limit: int) -> list[Any]:
+    """Return at most `limit` rows, evenly selected."""
+    if len(rows) <= limit:
         return list(rows)
-    return [rows[place * len(rows) // most] for place in range(most)]
+    return [rows[place * len(rows) // limit] for place in range(limit)]
 
 
 def points(sweep: Sweep, names: Sequence[str]) -> Data | None:

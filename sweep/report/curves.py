@@ -75,16 +75,16 @@ def own_times(replica: Replica) -> Sequence[float]:
     return [point.time for point in replica.curve]
 
 
-def curve_of(trial: Trial, most: int, place: int | None = None, times: Times = own_times) -> Curve:
-    """Return the curve of a trial with about `most` points; `place` is its rank among the best."""
+def curve_of(trial: Trial, count: int, place: int | None = None, times: Times = own_times) -> Curve:
+    """Return the curve of a trial with about `count` points; `place` is its rank among the best."""
     early = trial.status in (FINISHED | {Status.PAUSED}) - {Status.COMPLETED}
     seeds = [_timed(replica, times) for replica in trial.counted if _values(replica)]
     if len(seeds) < 2:
-        points = thinned(_values(seeds[0]) if seeds else [], most)
+        points = thinned(_values(seeds[0]) if seeds else [], count)
         return Curve(trial.number, points, place=place, ended_early=early)
     joint = joint_curve(seeds)
     means = [(row.time, stats.mean(row.values)) for row in joint]
-    kept = thinned_indices(means, most)
+    kept = thinned_indices(means, count)
     intervals = [stats.mean_interval(joint[row].values) for row in kept]
     low, high = [i.low for i in intervals], [i.high for i in intervals]
     return Curve(trial.number, [means[row] for row in kept], low, high, len(seeds), place, early)
@@ -106,16 +106,16 @@ def is_finite(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
 
 
-def thinned(points: Sequence[Point], most: int) -> list[Point]:
-    """Return about `most` points: minimum and maximum of each stretch, and both ends."""
-    return [points[place] for place in thinned_indices(points, most)]
+def thinned(points: Sequence[Point], count: int) -> list[Point]:
+    """Return about `count` points: minimum and maximum of each stretch, and both ends."""
+    return [points[place] for place in thinned_indices(points, count)]
 
 
-def thinned_indices(points: Sequence[Point], most: int) -> list[int]:
+def thinned_indices(points: Sequence[Point], count: int) -> list[int]:
     """Return the indices of the points that `thinned` keeps."""
-    if len(points) <= most:
+    if len(points) <= count:
         return list(range(len(points)))
-    stretches = max(1, (most - 2) // 2)
+    stretches = max(1, (count - 2) // 2)
     inner = len(points) - 2
     kept = {0, len(points) - 1}
     for stretch in range(stretches):

@@ -331,9 +331,9 @@ def _list_some(names: Sequence[str]) -> str:
     return ", ".join(found[:12]) + (f" and {len(found) - 12} more" if len(found) > 12 else "")
 
 
-def _shown(count: int, most: int) -> str:
+def _shown(count: int, limit: int) -> str:
     """Return a text about how many are shown; empty if all are."""
-    return f", {most} are shown" if count > most else ""
+    return f", {limit} are shown" if count > limit else ""
 
 
 def decisions(sweep: Sweep) -> Section | None:

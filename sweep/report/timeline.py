@@ -170,15 +170,15 @@ def lanes(bars: Iterable[Bar]) -> int:
     return 1 + max((bar.lane for bar in bars), default=-1)
 
 
-def joined(bars: Sequence[Bar], most: int = MOST_BARS) -> list[Bar]:
+def joined(bars: Sequence[Bar], limit: int = MOST_BARS) -> list[Bar]:
     """Return bars with neighbours in a lane merged: those of one trial and goal, then short ones.
 
     A merged bar of several trials has the first one's name with an ellipsis.
     """
     merged = _merge(bars, 0.0)
     span = max((bar.end for bar in bars), default=0.0)
-    grain = span / (4 * most)
-    while len(merged) > most:
+    grain = span / (4 * limit)
+    while len(merged) > limit:
         grain *= 2
         merged = _merge(merged, grain)
     return merged
@@ -198,12 +198,12 @@ def _merge(bars: Sequence[Bar], grain: float) -> list[Bar]:
     return [bar for row in lanes.values() for bar in row]
 
 
-def _is_mergeable(last: Bar, bar: Bar, grain: float) -> bool:
+def _is_mergeable(previous: Bar, bar: Bar, grain: float) -> bool:
     """Return whether two neighbouring bars are merged."""
-    if bar.end - last.start < grain:
+    if bar.end - previous.start < grain:
         return True
-    same = last.who == bar.who and last.rung == bar.rung
-    return same and bar.start - last.end < max(0.5, grain)
+    same = previous.who == bar.who and previous.rung == bar.rung
+    return same and bar.start - previous.end < max(0.5, grain)
 
 
 def rungs(sweep: Sweep) -> list[Data]:

@@ -77,7 +77,7 @@ class _Fitting:
         torch.set_num_threads(1)
 
     def suggest(
-        self, request: Request, options: Mapping[str, Any], known: Sequence[FrozenTrial]
+        self, request: Request, options: Mapping[str, Any], trials: Sequence[FrozenTrial]
     ) -> Settings | str:
         """Return the settings, or a text that says why the proposal is no point of the space."""
         with study.without_warnings():
@@ -85,7 +85,7 @@ class _Fitting:
                 seed=request.seed % 2**30, warn_independent_sampling=False, **options
             )
         try:
-            return study.suggest(request, sampler, known)
+            return study.suggest(request, sampler, trials)
         except BadSpace as error:
             return str(error)
 

@@ -22,38 +22,38 @@ _PIECE = 2**20
 
 
 @contextlib.contextmanager
-def open_log(folder: Path, most: int | None) -> Iterator[int]:
-    """Open a trial's log and yield its descriptor; rotate the log whenever it exceeds `most` bytes.
+def open_log(folder: Path, limit: int | None) -> Iterator[int]:
+    """Open a trial's log and yield its descriptor; rotate the log when it exceeds `limit` bytes.
 
     Args:
         folder: folder of the trial.
-        most: maximum size of the newest part in bytes; None never rotates.
+        limit: maximum size of the newest part in bytes; None never rotates.
     """
     appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     log = disk.open_file(folder / LOG, appending, mode=0o600)
     over = threading.Event()
     watching = threading.Thread(
-        target=_watch, args=(folder, log, most, over), name="log", daemon=True
+        target=_watch, args=(folder, log, limit, over), name="log", daemon=True
     )
-    if most is not None:
-        _rotate(folder, log, most)
+    if limit is not None:
+        _rotate(folder, log, limit)
         watching.start()
     try:
         yield log
     finally:
         over.set()
-        if most is not None:
+        if limit is not None:
             watching.join()
-            _rotate(folder, log, most)
+            _rotate(folder, log, limit)
         os.close(log)
 
 
 @contextlib.contextmanager
-def led_into(folder: Path, most: int | None) -> Iterator[None]:
+def led_into(folder: Path, limit: int | None) -> Iterator[None]:
     """Redirect the output of this process and its children into a trial's log; see `open_log`."""
     sys.stdout.flush()
     sys.stderr.flush()
-    with open_log(folder, most) as log:
+    with open_log(folder, limit) as log:
         kept = [os.dup(1), os.dup(2)]
         try:
             os.dup2(log, 1)
@@ -67,19 +67,19 @@ def led_into(folder: Path, most: int | None) -> Iterator[None]:
                 os.close(descriptor)
 
 
-def _watch(folder: Path, log: int, most: int, over: threading.Event) -> None:
+def _watch(folder: Path, log: int, limit: int, over: threading.Event) -> None:
     """Rotate the log every `LOOK_S` if needed, until `over` is set."""
     while not over.wait(LOOK_S):
-        _rotate(folder, log, most)
+        _rotate(folder, log, limit)
 
 
-def _rotate(folder: Path, log: int, most: int) -> None:
-    """Rotate a log larger than `most` bytes: keep its newest `most` bytes as the older part."""
+def _rotate(folder: Path, log: int, limit: int) -> None:
+    """Rotate a log larger than `limit` bytes: keep its newest `limit` bytes as the older part."""
     with contextlib.suppress(OSError, disk.NotRegular):  # the disk refuses; the next try may work
-        if (size := os.fstat(log).st_size) <= most:
+        if (size := os.fstat(log).st_size) <= limit:
             return
         with contextlib.suppress(OSError, disk.NotRegular):  # the disk is full: truncate anyway
-            _copy(folder, size - most, size)
+            _copy(folder, size - limit, size)
         os.ftruncate(log, 0)
 
 

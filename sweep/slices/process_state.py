@@ -188,28 +188,28 @@ class ProcessState:
         self._restore_libraries(now)
         self._restore_switches(now)
 
-    def _restore_libraries(self, now: "ProcessState") -> None:
+    def _restore_libraries(self, present: "ProcessState") -> None:
         """Restore signals, warnings, logging, multiprocessing, sockets and the recursion limit."""
-        for number, before, handler in zip(_SIGNALS, self.handlers, now.handlers, strict=False):
+        for number, before, handler in zip(_SIGNALS, self.handlers, present.handlers, strict=False):
             if handler is not before:
                 signal.signal(number, before)
-        if self.filters != now.filters:
+        if self.filters != present.filters:
             warnings.resetwarnings()
             warnings.filters[:] = self.filters  # type: ignore[index]
         root = logging.getLogger()
-        if self.log != now.log:
+        if self.log != present.log:
             root.setLevel(self.log[0])
             root.handlers[:] = self.log[1]
             logging.disable(self.log[2])
-        if self.context != now.context:
+        if self.context != present.context:
             multiprocessing.set_start_method(self.context, force=True)
         socket.setdefaulttimeout(self.timeout)
-        if self.depth != now.depth:
+        if self.depth != present.depth:
             sys.setrecursionlimit(self.depth)
 
-    def _restore_switches(self, now: "ProcessState") -> None:
+    def _restore_switches(self, present: "ProcessState") -> None:
         """Restore the settings of imported libraries; those imported since get their defaults."""
-        for name, values in now.switches.items():
+        for name, values in present.switches.items():
             before = self.switches.get(name)
             for index, (switch, value) in enumerate(zip(_SWITCHES[name], values, strict=True)):
                 if before is not None:

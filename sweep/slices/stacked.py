@@ -100,13 +100,13 @@ def _raise_if_of_device(error: BaseException) -> None:
         raise found from error
 
 
-def _narrowed(spec: SliceSpec, most: int | None) -> SliceSpec:
-    """Return the slice with at most `most` lanes in the settings of its trial."""
+def _narrowed(spec: SliceSpec, limit: int | None) -> SliceSpec:
+    """Return the slice with at most `limit` lanes in the settings of its trial."""
     lanes = _lanes_of(spec)
-    if most is None or lanes is None or lanes <= most:
+    if limit is None or lanes is None or lanes <= limit:
         return spec
     cls = plugins.find_trainable(spec.trainable, spec.paths, spec.kept)
-    return replace(spec, config=cls.as_lane(spec.config, most))
+    return replace(spec, config=cls.as_lane(spec.config, limit))
 
 
 def _lanes_of(spec: SliceSpec) -> int | None:
@@ -115,11 +115,11 @@ def _lanes_of(spec: SliceSpec) -> int | None:
     return lanes if isinstance(lanes, int) else None
 
 
-def _start_lane(number: int, spec: SliceSpec, most: int | None) -> _Lane | SliceOutcome:
+def _start_lane(number: int, spec: SliceSpec, limit: int | None) -> _Lane | SliceOutcome:
     """Start a slice; return its lane, or the outcome if starting fails."""
     slice_ = RealSlice(spec)
     try:
-        slice_.spec = _narrowed(spec, most)
+        slice_.spec = _narrowed(spec, limit)
         trainable = slice_.restored()
     except BaseException as error:
         if is_ctrl_c(error):
@@ -138,7 +138,7 @@ def _start_lane(number: int, spec: SliceSpec, most: int | None) -> _Lane | Slice
 
 
 def serve(
-    requests: "Connection[Any, Any]", replies: "Connection[Any, Any]", most: int | None = None
+    requests: "Connection[Any, Any]", replies: "Connection[Any, Any]", limit: int | None = None
 ) -> None:
     """Run slices until the sender closes `requests`, or the device fails.
 
@@ -147,10 +147,10 @@ def serve(
     Args:
         requests: connection that requests are read from.
         replies: connection that replies are written to.
-        most: maximum number of lanes of a stack, whatever the settings of trials say, or None.
+        limit: maximum number of lanes of a stack, whatever the settings of trials say, or None.
     """
     with contextlib.ExitStack() as entered:
-        server = _Server(requests, replies, entered, most)
+        server = _Server(requests, replies, entered, limit)
         try:
             while server.take():
                 server.iterate()
@@ -166,10 +166,10 @@ class _Server:
         requests: "Connection[Any, Any]",
         replies: "Connection[Any, Any]",
         entered: contextlib.ExitStack,
-        most: int | None,
+        limit: int | None,
     ) -> None:
         self._requests, self._replies = requests, replies
-        self._most = most
+        self._most = limit
         self._widest = 1
         """The most lanes of a stack that any trial was given."""
         self._entered, self._is_logged = entered, False

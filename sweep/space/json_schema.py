@@ -65,19 +65,21 @@ def definitions() -> dict[str, Schema]:
 
 
 def space(
-    known: Mapping[str, Schema] | None = None, patterns: Sequence[str] = (), open_: bool = True
+    definitions: Mapping[str, Schema] | None = None,
+    patterns: Sequence[str] = (),
+    open_: bool = True,
 ) -> Schema:
     """Return the schema of the key ``space``.
 
     Args:
-        known: name of a setting that the trainable is known to have → schema of its parameter.
+        definitions: name of a setting that the trainable has → schema of its parameter.
         patterns: regular expressions of further names.
         open_: True if any other name is allowed as well.
     """
     below = [NAME.pattern] if open_ else ["_.*", *patterns]
     return {
         "type": "object",
-        "properties": dict(known or {}),
+        "properties": dict(definitions or {}),
         "patternProperties": {f"^({pattern})$": ref(PARAMETER) for pattern in below},
         "additionalProperties": False,
     }

@@ -125,15 +125,15 @@ def _read(raw: Any, info: ValidationInfo) -> Stop:
     return Stop(reached, fallen, plateau, minimized)
 
 
-def _minimized(known: Mapping[str, Any]) -> set[str]:
+def _minimized(entry: Mapping[str, Any]) -> set[str]:
     """Return the compared results of which less is better."""
-    modes = {**known.get("objectives", {}), known.get("metric"): known.get("mode")}
+    modes = {**entry.get("objectives", {}), entry.get("metric"): entry.get("mode")}
     return {name for name, mode in modes.items() if mode == "min"}
 
 
-def _plateau(raw: Any, known: Mapping[str, Any], source: Source) -> Plateau:
+def _plateau(raw: Any, entry: Mapping[str, Any], source: Source) -> Plateau:
     """Return the plateau criterion, with metric and mode of the spec as defaults."""
-    defaults = {key: known[key] for key in ("metric", "mode") if key in known}
+    defaults = {key: entry[key] for key in ("metric", "mode") if key in entry}
     given = {**defaults, **raw} if isinstance(raw, Mapping) else raw
     return validate(Plateau, given, source.sub_source("stop", PLATEAU))
 

@@ -124,12 +124,12 @@ def _meant_path(mistake: Mistake) -> KeyPath | None:
     return (*mistake.path[:-1], *close) if close else None
 
 
-def _unknown_key(path: KeyPath, known: Sequence[str], source: Source) -> BadConfig:
+def _unknown_key(path: KeyPath, known_keys: Sequence[str], source: Source) -> BadConfig:
     """Return the error for an unknown key."""
     key = str(path[-1])
     ours = _OTHER_NAMES.get(key)
-    hint = f"sweep calls it '{ours}'" if ours in known else nearest(key, known)
-    allowed = f"one of {', '.join(known)}"
+    hint = f"sweep calls it '{ours}'" if ours in known_keys else nearest(key, known_keys)
+    allowed = f"one of {', '.join(known_keys)}"
     return source.refuse(path, key, allowed, hint, problem=f"{shorten(key)} is not a known key")
 
 

@@ -154,7 +154,7 @@ class Simulation:
         trainable = "Played" if saves else "PlayedWithoutSaving"
         raw = {**DEFAULTS, "trainable": f"sweep.testing.curves:{trainable}", **spec}
         source = json.dumps({key: value for key, value in raw.items() if value is not None})
-        resolved = resolving.resolve(specs.parse(source, "simulated"), (), new=True)
+        resolved = resolving.resolve(specs.parse(source, "simulated"), (), is_new=True)
         self._root = _root()
         self.folder = Folder(Path(self._root.name), resolved.spec.name)
         creating.create(self.folder, resolved, source)

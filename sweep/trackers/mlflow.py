@@ -326,10 +326,10 @@ class _Copy:
         # repr, as NaN equals nothing
         return new, [row for row in there if repr(known[row.key, row.time]) != repr(row.value)]
 
-    def _set_status(self, run: _Run, status: str, ended: float | None, title: str) -> None:
+    def _set_status(self, run: _Run, status: str, end_time: float | None, title: str) -> None:
         """Set status and title of a run, if they differ."""
         stored = run.stored
-        at = None if ended is None else milliseconds(ended)
+        at = None if end_time is None else milliseconds(end_time)
         is_so = (stored.status, stored.title) == (status, title)
         if stored.deleted or (is_so and at in (None, stored.ended)):
             return

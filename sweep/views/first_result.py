@@ -23,17 +23,17 @@ _SHOWN = 12
 LATER = "; right if it comes later, as an evaluation does"
 
 
-def missing(key: str, name: str, known: Collection[str], clause: str, has: str) -> str:
-    """Return a line about the result `name` that is not among the `known` ones.
+def missing(key: str, name: str, results: Collection[str], clause: str, has: str) -> str:
+    """Return a line about the result `name` that is not among the `results` ones.
 
     Args:
         key: key of the spec that names it.
         name: name of the result.
-        known: names of the existing results.
+        results: names of the existing results.
         clause: subject and verb of the first clause, such as ``the first result has``.
         has: subject and verb of the clause that lists existing results.
     """
-    names = sorted(known)
+    names = sorted(results)
     shown = ", ".join(map(printable, names[:_SHOWN])) + (", …" if len(names) > _SHOWN else "")
     near = nearest_results(name, names)
     hint = f"; did you mean {' or '.join(map(shorten, near))}?" if near else ""

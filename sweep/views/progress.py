@@ -270,13 +270,13 @@ class _Lengths:
     """
 
     def __init__(
-        self, ended: Sequence[float], running: Sequence[float], prior: tuple[float, int]
+        self, finished: Sequence[float], running: Sequence[float], prior: tuple[float, int]
     ) -> None:
-        lengths = sorted([*ended, *running])
-        self._ended = sorted(ended)
+        lengths = sorted([*finished, *running])
+        self._ended = sorted(finished)
         self._prior, self._weight = prior
         steps, survival = [(0.0, 1.0)], 1.0
-        for length, count in sorted(Counter(ended).items()):
+        for length, count in sorted(Counter(finished).items()):
             survival *= 1 - count / (len(lengths) - bisect_left(lengths, length))
             steps.append((length, survival))
         self._steps = steps

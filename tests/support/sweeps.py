@@ -57,7 +57,7 @@ def make(root: Path, **changes: Any) -> Folder:
     source = "\n".join(f"{key}: {_flow(value)}" for key, value in raw.items() if value is not None)
     spec = specs.parse(source, "test.yaml")
     folder = Folder(root, spec.name)
-    resolved = resolving.resolve(spec, (), new=True)
+    resolved = resolving.resolve(spec, (), is_new=True)
     creating.create(folder, resolved, source, storage=storage, checkpoints=checkpoints)
     return folder
 

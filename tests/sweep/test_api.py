@@ -94,7 +94,9 @@ def test_suggested_settings_are_tried_when_the_sweep_goes_on(root: Path) -> None
         found.suggest(0.25)  # type: ignore[arg-type]
     with contextlib.closing(Requests(Folder(root, "demo").ledger)) as requests:
         requests.ask(Verb.SET, {"trials": 3})
-    assert found.suggest({"lr": 0.25}, why="as before", author="ada") == "", "no driver answers yet"
+    assert found.suggest({"lr": 0.25}, reason="as before", author="ada") == "", (
+        "no driver answers yet"
+    )
     again = sweep.resume("demo", root=root, **HERE)
     assert again.trial(2).settings == {"lr": 0.25}
 

@@ -134,26 +134,26 @@ class IMPALA(PolicyGradientTrainer):
 
 
 def traced(
-    fragment: Fragment, asked: Judged, now: Sequence[NDArray[np.floating]], settings: Config
+    fragment: Fragment, asked: Judged, current: Sequence[NDArray[np.floating]], settings: Config
 ) -> tuple[TrainBatch, NDArray[np.float64]]:
     """Return all T·N rows of a fragment with targets of V-trace, and the ratios of the valid rows.
 
     Args:
         fragment: fragment (T, N).
         asked: its valid rows and their successors.
-        now: log-probabilities and values of `asked`, each (B,), by the policy that learns.
+        current: log-probabilities and values of `asked`, each (B,), by the policy that learns.
         settings: settings of the trainer.
     """
     is_current, row = ~asked.follows, asked.row
     judged = rows(np.stack([fragment.logp, fragment.values], axis=2)).astype(np.float64)
-    judged[row[is_current]] = np.stack(now, axis=1)[
+    judged[row[is_current]] = np.stack(current, axis=1)[
         is_current
     ]  # invalid rows keep their old values
     logp, values = judged.T.reshape(2, *fragment.valid.shape)
     following = next_values(
         values, fragment.last_values[0], fragment.final_values, fragment.truncated
     )
-    np.put(following, row[asked.follows], now[1][asked.follows])
+    np.put(following, row[asked.follows], current[1][asked.follows])
     ratios = np.exp(logp - fragment.logp)
     advantages, targets = v_trace(
         fragment.rewards,

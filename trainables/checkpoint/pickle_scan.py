@@ -60,21 +60,21 @@ class TooMuch(Refused):
     """The bytes are plain data, but would take more memory than allowed."""
 
 
-def scan(pickled: bytes, arrays: int, most: int = MAX_MEMORY) -> int:
+def scan(pickled: bytes, arrays: int, limit: int = MAX_MEMORY) -> int:
     """Check that `pickled` is plain data; return an upper bound of the memory to load it, bytes.
 
     Args:
         pickled: the pickle; nothing in it is executed.
         arrays: number of arrays beside it, which it must mention in order.
-        most: largest memory that loading may take, without the arrays, bytes.
+        limit: largest memory that loading may take, without the arrays, bytes.
 
     Raises:
-        TooMuch: it would take more than `most`.
+        TooMuch: it would take more than `limit`.
         Refused: it is not plain data, or mentions other arrays.
     """
     if len(pickled) > MAX_BYTES:
         raise TooMuch(f"the pickle has {len(pickled)} bytes; at most {MAX_BYTES} are allowed")
-    machine = _Machine(pickled, most)
+    machine = _Machine(pickled, limit)
     try:
         machine.run()
     except Refused as refusal:
@@ -95,9 +95,9 @@ def _kind(value: int) -> str:
 class _Machine:
     """The stack machine of pickle, run on kinds and depths in place of values."""
 
-    def __init__(self, pickled: bytes, most: int) -> None:
+    def __init__(self, pickled: bytes, limit: int) -> None:
         self.pickled = pickled
-        self.most = most
+        self.most = limit
         #: Memory that loading the opcodes executed so far takes, bytes.
         self.memory = 0
         self.position = 0  # of the opcode that is executed

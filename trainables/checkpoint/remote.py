@@ -47,8 +47,8 @@ class RemoteError(OSError):
         why: reason in one line.
     """
 
-    def __init__(self, url: str, why: str) -> None:
-        super().__init__(errno.EIO, printable(f"{url}: {why}"))
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(errno.EIO, printable(f"{url}: {reason}"))
 
     def __str__(self) -> str:
         return str(self.strerror)

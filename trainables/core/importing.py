@@ -123,7 +123,7 @@ def import_object(path: str) -> object:
             if _is_defined_in(module, v) and not n.startswith("_")
         ]
         problem = f"{module.__name__} has no '{printable(name)}'"
-        raise NotImportable(problem, known=own)
+        raise NotImportable(problem, known_names=own)
     found: object = getattr(module, name)
     return found
 

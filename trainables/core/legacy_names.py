@@ -236,12 +236,12 @@ RESULTS: Mapping[str, str] = {
 """Result names of other trainers → the same result's name here."""
 
 
-def nearest_results(name: str, known: Collection[str], most: int = 3) -> list[str]:
-    """Return up to `most` of the `known` result names similar to `name`, the most likely first."""
-    same = [RESULTS[name]] if RESULTS.get(name) in known else []
-    close = difflib.get_close_matches(name, sorted(known), n=most, cutoff=0.6)
-    last = [one for one in sorted(known) if one.rpartition("/")[2] == name.rpartition("/")[2]]
-    return list(dict.fromkeys([*same, *last, *close]))[:most]
+def nearest_results(name: str, results: Collection[str], limit: int = 3) -> list[str]:
+    """Return up to `limit` of the names `results` that resemble `name`, the most likely first."""
+    same = [RESULTS[name]] if RESULTS.get(name) in results else []
+    close = difflib.get_close_matches(name, sorted(results), n=limit, cutoff=0.6)
+    last = [one for one in sorted(results) if one.rpartition("/")[2] == name.rpartition("/")[2]]
+    return list(dict.fromkeys([*same, *last, *close]))[:limit]
 
 
 VALUES: Mapping[tuple[str, str], str] = {
@@ -255,33 +255,33 @@ def value_answer(place: str, value: object) -> str:
     return VALUES.get((place, value), "") if isinstance(value, str) else ""
 
 
-def entry(place: str, known: Collection[str]) -> Entry | None:
+def entry(place: str, keys: Collection[str]) -> Entry | None:
     """Return the table entry for the dotted key `place`.
 
     Args:
         place: the unknown key.
-        known: the keys that the trainer has; entries that lead to other keys are skipped.
+        keys: the keys that the trainer has; entries that lead to other keys are skipped.
 
     Returns None if no table has the key.
     """
     found = (table[place] for table in TABLES if place in table)
-    return next((one for one in found if isinstance(one, str) or _fits(one, place, known)), None)
+    return next((one for one in found if isinstance(one, str) or _fits(one, place, keys)), None)
 
 
-def _fits(entry: Renamed, place: str, known: Collection[str]) -> bool:
-    """Return whether the renamed key is among `known` keys; always True for dotted keys."""
-    return "." in place or entry.today.partition(".")[0] in known
+def _fits(entry: Renamed, place: str, keys: Collection[str]) -> bool:
+    """Return whether the renamed key is among `keys` keys; always True for dotted keys."""
+    return "." in place or entry.today.partition(".")[0] in keys
 
 
-def answer(place: str, known: list[str]) -> str:
+def answer(place: str, keys: list[str]) -> str:
     """Return the advice for the unknown dotted key `place`.
 
-    This is its table entry, else the most similar of the `known` keys, else a list of all of them.
-    A key of other trainers that has no counterpart among the `known` ones is said to have none.
+    This is its table entry, else the most similar of the `keys` keys, else a list of all of them.
+    A key of other trainers that has no counterpart among the `keys` ones is said to have none.
     """
-    if found := entry(place, known):
+    if found := entry(place, keys):
         return str(found)
     if any(place in table for table in TABLES):
         return "this algorithm has no such setting; remove the key"
-    near = nearest(place.rpartition(".")[2], known).removeprefix("; ")
-    return near or ("it knows " + ", ".join(known) if known else "")
+    near = nearest(place.rpartition(".")[2], keys).removeprefix("; ")
+    return near or ("it knows " + ", ".join(keys) if keys else "")

@@ -265,13 +265,13 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         self._require_known(observations, f"{method}() observations")
         return self._observe(dict(observations))
 
-    def _require_known(self, agents: Iterable[str], where: str) -> None:
+    def _require_known(self, agents: Iterable[str], place: str) -> None:
         """Raise EnvContractError for an agent that has no spaces."""
         known = self.observation_space.of
         for agent in agents:
             if agent not in known:
                 raise EnvContractError(
-                    f"{where}: the agent {agent!r} is none of possible_agents: "
+                    f"{place}: the agent {agent!r} is none of possible_agents: "
                     f"{', '.join(map(repr, known))}; name there every agent that may take part"
                 )
 

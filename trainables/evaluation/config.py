@@ -168,10 +168,10 @@ def _require_always(key: str, value: object) -> None:
         raise ConfigError(f"{PLACE}.{key}", value, f"{allowed}, as in every evaluation", why)
 
 
-def _not_read(key: str, value: object, known: list[str]) -> ConfigError:
+def _not_read(key: str, value: object, keys: list[str]) -> ConfigError:
     """Return the error for a key that evaluation does not read."""
     place = f"{PLACE}.{key}"
-    if key in known:
+    if key in keys:
         hint = WHY_NOT.get(key, _OF_TRAINING)
     else:
         hint = legacy_names.answer(place, [*READ, *READ_BY_CHILDREN])

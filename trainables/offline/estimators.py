@@ -216,14 +216,14 @@ def _features(observations: Array) -> Reals:
 # Episodes, out of the batches of files.
 
 
-def read_episodes(reader: InputReader, most: int, policy: str | None = None) -> Episodes | None:
+def read_episodes(reader: InputReader, limit: int, policy: str | None = None) -> Episodes | None:
     """Return the first whole episodes of a reader.
 
     Returns None if there are none, or no probabilities of their actions; a warning is logged.
 
     Args:
         reader: reader of batches.
-        most: maximum number of episodes.
+        limit: maximum number of episodes.
         policy: policy whose agents' episodes are read, if there are several.
     """
     found: list[Columns] = []
@@ -237,9 +237,9 @@ def read_episodes(reader: InputReader, most: int, policy: str | None = None) -> 
             logger.warning("input_evaluation: there is no column new_obs; %s", REMEDY)
             return None
         found += joining.add(batch)
-        if len(found) >= most:
+        if len(found) >= limit:
             break
-    return _pad_episodes(found[:most])
+    return _pad_episodes(found[:limit])
 
 
 class _EpisodeJoiner:

@@ -67,20 +67,20 @@ def _in_order(columns: Mapping[str, Array]) -> bool:
     return any(name in columns for name in IN_ORDER)
 
 
-def _same_rows(one: Array, other: Array) -> NDArray[np.bool_]:
+def _same_rows(rows: Array, other: Array) -> NDArray[np.bool_]:
     """Return flags (R,), True where rows are equal."""
-    same: NDArray[np.bool_] = (one == other).all(axis=tuple(range(1, one.ndim)))
+    same: NDArray[np.bool_] = (rows == other).all(axis=tuple(range(1, rows.ndim)))
     return same
 
 
-def leads_to(one: Columns, other: Columns) -> bool:
-    """Return whether the first row of `other` may follow the last row of `one`.
+def leads_to(columns: Columns, other: Columns) -> bool:
+    """Return whether the first row of `other` may follow the last row of `columns`.
 
     Both are pieces of one agent's episode, by their ``eps_id`` and ``agent_index``.
     """
-    if "t" in one and "t" in other and one["t"][-1] + 1 != other["t"][0]:
+    if "t" in columns and "t" in other and columns["t"][-1] + 1 != other["t"][0]:
         return False
-    return np.array_equal(one["new_obs"][-1], other["obs"][0])
+    return np.array_equal(columns["new_obs"][-1], other["obs"][0])
 
 
 def pieces(batch: Columns) -> Iterator[Columns]:

@@ -206,15 +206,15 @@ class RowsByPolicy:
         return {"policy_batches": batches, "count": count}
 
 
-def _check_policy_columns(known: Mapping[str, Rows], pid: str, columns: Any) -> Columns:
+def _check_policy_columns(readers: Mapping[str, Rows], pid: str, columns: Any) -> Columns:
     """Return the checked columns of one policy; raises NotABatch, which names the policy."""
-    if pid not in known:
+    if pid not in readers:
         called = f"policy {str(pid)[:40]!r}"
-        raise NotABatch(f"a batch of {called}; the policies are {', '.join(known)}")
+        raise NotABatch(f"a batch of {called}; the policies are {', '.join(readers)}")
     if not isinstance(columns, Mapping):
         raise NotABatch(f"policy {pid}: a {type(columns).__name__}, which is no columns")
     try:
-        return known[pid].checked(columns)
+        return readers[pid].checked(columns)
     except NotABatch as error:
         raise NotABatch(f"policy {pid}: {error}") from None
 

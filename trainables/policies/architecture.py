@@ -164,11 +164,11 @@ class ModelConfig(Settings):
                 raise ValueError("no log_std_init with free_log_std: false, which has no weights")
         return self
 
-    def _require_default(self, key: str, why: str) -> None:
-        """Raise ValueError if `key` differs from its default; `why` says why it has no effect."""
+    def _require_default(self, key: str, reason: str) -> None:
+        """Raise ValueError, with the `reason`, if `key` has no effect and is not its default."""
         field = type(self).model_fields[key]
         if (value := getattr(self, key)) != field.get_default(call_default_factory=True):
-            raise ValueError(f"no {key} {why} (it is {value})")
+            raise ValueError(f"no {key} {reason} (it is {value})")
 
 
 #: Keys of ``model`` that have no effect with ``custom_model``.

@@ -320,36 +320,36 @@ class RewardScaler:
         """Discounted return so far of each running episode, (N,); part of the sampler's state."""
 
     def __call__(
-        self, rewards: Array, ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None = None
+        self, rewards: Array, has_ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None = None
     ) -> Array:
         """Count rewards (N,) as `count` does, and return them scaled."""
-        self.count(rewards, ended, skipped)
+        self.count(rewards, has_ended, skipped)
         return self.stat.scale(rewards)
 
     def count(
-        self, rewards: Array, ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None = None
+        self, rewards: Array, has_ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None = None
     ) -> None:
         """Update the discounted returns with rewards (N,), and count them.
 
         Args:
             rewards: rewards of the last step.
-            ended: flags (N,) of episodes that ended; their discounted returns restart at 0.
+            has_ended: flags (N,) of episodes that ended; their discounted returns restart at 0.
             skipped: flags (N,) of rewards that belong to no transition and are ignored, or None.
         """
         moved = self.returns * self.gamma + rewards
         self.returns = moved if skipped is None else np.where(skipped, self.returns, moved)
         self.stat.count(self.returns if skipped is None else self.returns[~skipped])
-        self.returns[ended] = 0.0
+        self.returns[has_ended] = 0.0
 
 
-def is_filtering(one: object) -> bool:
+def is_filtering(filter_: object) -> bool:
     """Return True unless the filter is a plain `NoFilter`; a class derived from it may filter."""
-    return type(one) is not NoFilter
+    return type(filter_) is not NoFilter
 
 
-def feature_filter(one: Any) -> Any:
+def feature_filter(filter_: Any) -> Any:
     """Return the filter of the features: the inner one of `BeforeMasks`, else the filter itself."""
-    return one.features if isinstance(one, BeforeMasks) else one
+    return filter_.features if isinstance(filter_, BeforeMasks) else filter_
 
 
 def get_state(filters: Mapping[str, Filter]) -> dict[str, Any]:

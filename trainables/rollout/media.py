@@ -46,51 +46,51 @@ def checked(media: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _check_item(name, one) for name, one in media.items()}
 
 
-def _check_item(name: str, one: Any) -> Any:
+def _check_item(name: str, item: Any) -> Any:
     """Return an item as an array or a table; raises CallbackError if it is not allowed."""
     where = f"media[{name!r}]"
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise CallbackError(f"{where}: a name has letters, digits, - and _ alone, at most 60")
-    if isinstance(one, Mapping):
-        return _table(where, one)
+    if isinstance(item, Mapping):
+        return _table(where, item)
     try:
-        pictures = np.asarray(one)
+        pictures = np.asarray(item)
     except ValueError:  # of several shapes
         pictures = np.zeros(0)
     if pictures.dtype != np.uint8 or pictures.ndim not in (3, 4) or pictures.shape[-1] != 3:
         raise CallbackError(
-            f"{where}: {shorten(one)} is no picture (H, W, 3) of uint8, no list of such pictures "
+            f"{where}: {shorten(item)} is no picture (H, W, 3) of uint8, no list of such pictures "
             "of one size, and no table as a dict of columns"
         )
     _require_small(where, pictures.nbytes)
     return np.array(pictures)
 
 
-def _table(where: str, table: Mapping[Any, Any]) -> dict[str, list[Any]]:
+def _table(place: str, table: Mapping[Any, Any]) -> dict[str, list[Any]]:
     """Return column → cells as plain data.
 
     Raises CallbackError unless all columns have one length.
     """
     columns = {str(name): list(cells) for name, cells in table.items()}
     if len({len(cells) for cells in columns.values()}) != 1:
-        raise CallbackError(f"{where}: a table needs columns, all of one length")
-    plain = {name: [_cell(where, one) for one in cells] for name, cells in columns.items()}
-    _require_small(where, len(json.dumps(plain)))
+        raise CallbackError(f"{place}: a table needs columns, all of one length")
+    plain = {name: [_cell(place, one) for one in cells] for name, cells in columns.items()}
+    _require_small(place, len(json.dumps(plain)))
     return plain
 
 
-def _cell(where: str, value: Any) -> Any:
+def _cell(place: str, value: Any) -> Any:
     """Return a cell as plain data; raises CallbackError unless it is a number, text or None."""
     value = value.item() if isinstance(value, np.generic) else value
     if value is not None and not isinstance(value, str | bool | int | float):
-        raise CallbackError(f"{where}: {shorten(value)} is no number and no text")
+        raise CallbackError(f"{place}: {shorten(value)} is no number and no text")
     return value
 
 
-def _require_small(where: str, size: int) -> None:
+def _require_small(place: str, size: int) -> None:
     """Raise CallbackError if `size` is more than `MOST_BYTES`."""
     if size > MOST_BYTES:
-        raise CallbackError(f"{where}: {size} bytes; at most {MOST_BYTES} are kept")
+        raise CallbackError(f"{place}: {size} bytes; at most {MOST_BYTES} are kept")
 
 
 def write(media: Mapping[str, Any], folder: Path, iteration: int, part: str = "") -> dict[str, str]:
@@ -116,24 +116,24 @@ def write(media: Mapping[str, Any], folder: Path, iteration: int, part: str = ""
     return {name: _write(folder / f"{iteration:06d}-{part}{name}", m) for name, m in media.items()}
 
 
-def _write(path: Path, one: dict[str, list[Any]] | NDArray[np.uint8]) -> str:
+def _write(path: Path, item: dict[str, list[Any]] | NDArray[np.uint8]) -> str:
     """Write one item to `path` with a suffix for its kind, and return the file's name."""
     draft = path.with_name(f"{path.name}.part")
-    if isinstance(one, Mapping):
+    if isinstance(item, Mapping):
         path = path.with_name(f"{path.name}.json")
-        table = {"columns": list(one), "data": list(zip(*one.values(), strict=True))}
+        table = {"columns": list(item), "data": list(zip(*item.values(), strict=True))}
         draft.write_text(json.dumps(table), encoding="utf-8")
-    elif one.ndim == 3:
+    elif item.ndim == 3:
         from matplotlib import image
 
         path = path.with_name(f"{path.name}.png")
-        image.imsave(draft, one, format="png")
+        image.imsave(draft, item, format="png")
     else:
         if not is_installed():
             raise CallbackError("media: a video needs pip install 'sweep-rl[video]'")
         path = path.with_name(f"{path.name}{SUFFIX}")
         video = VideoFile(path, FRAMES_PER_SECOND)
-        for picture in one:
+        for picture in item:
             video.add(picture)
         video.close()
         return path.name

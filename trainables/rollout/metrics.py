@@ -89,7 +89,7 @@ class EpisodesInFlight:
     def step(
         self,
         rewards: NDArray[Any],
-        ended: NDArray[np.bool_],
+        has_ended: NDArray[np.bool_],
         faulty: Container[int] = (),
         idle: NDArray[np.bool_] | None = None,
         written: Mapping[int, Written] | None = None,
@@ -98,7 +98,7 @@ class EpisodesInFlight:
 
         Args:
             rewards: (N,) rewards.
-            ended: (N,) True where the episode ended.
+            has_ended: (N,) True where the episode ended.
             faulty: environments whose episode is faulty and counts in no mean.
             idle: (N,) True where an environment made no step; None if every one made one.
             written: environment → what callbacks wrote into the episode that ended there.
@@ -106,7 +106,7 @@ class EpisodesInFlight:
         self.count(rewards)
         if idle is not None:
             self.lengths[idle] -= 1
-        which = ended.nonzero()[0]
+        which = has_ended.nonzero()[0]
         if not len(which):
             return []
         every = self.lengths
@@ -255,9 +255,9 @@ def checked_numbers(written: Written) -> None:
         written.hist_data[name] = [_number(where, value) for value in values]
 
 
-def _number(where: str, value: Any) -> float:
-    """Return `value` as a float; raises CallbackError, which names `where`, if it is no number."""
+def _number(place: str, value: Any) -> float:
+    """Return `value` as a float; raises CallbackError, which names `place`, if it is no number."""
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise CallbackError(f"{where}: {shorten(value)} is no number") from None
+        raise CallbackError(f"{place}: {shorten(value)} is no number") from None

@@ -117,14 +117,14 @@ class Stack:
             return self._compiled
 
 
-def _with_place(every: Any, place: int, one: Any) -> Any:
-    """Return a tree of arrays (L, …) with entry `place` replaced by `one`."""
-    return jax.tree.map(lambda many, own: many.at[place].set(own), every, one)
+def _with_place(every: Any, place: int, entry: Any) -> Any:
+    """Return a tree of arrays (L, …) with entry `place` replaced by `entry`."""
+    return jax.tree.map(lambda many, own: many.at[place].set(own), every, entry)
 
 
-def _repeated(one: Any, count: int) -> Any:
+def _repeated(tree: Any, count: int) -> Any:
     """Return a tree of arrays repeated `count` times along a new axis 0."""
-    return jax.tree.map(lambda own: np.repeat(np.asarray(own)[None], count, axis=0), one)
+    return jax.tree.map(lambda own: np.repeat(np.asarray(own)[None], count, axis=0), tree)
 
 
 def _keep_programs() -> None:

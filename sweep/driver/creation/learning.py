@@ -119,8 +119,8 @@ def _find(spec: SweepSpec, name: str, root: Path) -> Folder:
     )
 
 
-def _learn(spec: SweepSpec, folder: Folder, most: int) -> EarlierSweep:
-    """Return settings and ranks of up to `most` trials of one sweep.
+def _learn(spec: SweepSpec, folder: Folder, limit: int) -> EarlierSweep:
+    """Return settings and ranks of up to `limit` trials of one sweep.
 
     Raises:
         _Unfit: nothing can be learnt from it.
@@ -149,7 +149,7 @@ def _learn(spec: SweepSpec, folder: Folder, most: int) -> EarlierSweep:
             f"a sweep with one of the settings {', '.join(spec.space.searched)}",
             "its trials have none of them",
         )
-    return _thin_out(EarlierSweep(name, len(ranked), tuple(rows)), most)
+    return _thin_out(EarlierSweep(name, len(ranked), tuple(rows)), limit)
 
 
 def _check(spec: SweepSpec, other: SweepSpec) -> None:
@@ -163,12 +163,12 @@ def _check(spec: SweepSpec, other: SweepSpec) -> None:
             raise _UnsuitableSweep(f"a sweep that {verb} {here}", f"it {verb} {there}")
 
 
-def _thin_out(sweep: EarlierSweep, most: int) -> EarlierSweep:
-    """Keep at most `most` trials, evenly spaced from the best to the worst."""
+def _thin_out(sweep: EarlierSweep, limit: int) -> EarlierSweep:
+    """Keep at most `limit` trials, evenly spaced from the best to the worst."""
     count = len(sweep.trials)
-    if count <= most:
+    if count <= limit:
         return sweep
-    kept = (sweep.trials[index * count // most] for index in range(most))
+    kept = (sweep.trials[index * count // limit] for index in range(limit))
     return EarlierSweep(sweep.name, sweep.ranked, tuple(kept))
 
 

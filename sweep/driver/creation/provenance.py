@@ -44,7 +44,7 @@ def recorded(ledger: Ledger) -> dict[str, Any]:
 
 
 def changes(
-    before: Mapping[str, Any], now: Mapping[str, Any], subject: str = "source file"
+    before: Mapping[str, Any], present: Mapping[str, Any], subject: str = "source file"
 ) -> list[str]:
     """Return the differences of two results of `current` as texts.
 
@@ -52,13 +52,15 @@ def changes(
     """
     changed = [
         f"{name} was {before['versions'].get(name)}, is {version}"
-        for name, version in now["versions"].items()
+        for name, version in present["versions"].items()
         if before["versions"].get(name) != version
     ]
-    if before["source"] != now["source"]:
+    if before["source"] != present["source"]:
         changed.append(f"the trainable's {subject} has changed")
-    if before["processor"] not in ("", now["processor"]):
-        changed.append(f"the processor was {printable(before['processor'])}, is {now['processor']}")
+    if before["processor"] not in ("", present["processor"]):
+        changed.append(
+            f"the processor was {printable(before['processor'])}, is {present['processor']}"
+        )
     return changed
 
 

@@ -44,7 +44,7 @@ class Resolved:
 def resolve(
     spec: SweepSpec,
     paths: Sequence[str],
-    new: bool = False,
+    is_new: bool = False,
     trainable: type[Trainable] | None = None,
     pickled: Kept | None = None,
     gathering: Gathering | None = None,
@@ -54,7 +54,7 @@ def resolve(
     Args:
         spec: a spec from a file or a ledger.
         paths: folders in which modules are searched after all installed packages.
-        new: True if a sweep is being created: the spec then gets defaults that its ledger must
+        is_new: True if a sweep is being created: the spec then gets defaults that its ledger must
             store.
         trainable: the trainable that the spec names, if already loaded.
         pickled: file of a script's pickled trainable, if it is one.
@@ -67,7 +67,7 @@ def resolve(
     if trainable is None:
         trainable = gathering.run(lambda: _find_trainable(spec, paths, pickled), "trainable")
     gathering.run(lambda: _check_scheduler(spec, paths), "scheduler")
-    built = gathering.run(lambda: _build_scheduler(spec, paths, trainable, new), *_OF_SCHEDULER)
+    built = gathering.run(lambda: _build_scheduler(spec, paths, trainable, is_new), *_OF_SCHEDULER)
     searcher = gathering.run(lambda: _build_searcher(spec, paths), "searcher")
     _find_others(spec, paths, gathering)
     if searcher is not None:
@@ -124,14 +124,14 @@ def _check_scheduler(spec: SweepSpec, paths: Sequence[str]) -> None:
 
 
 def _build_scheduler(
-    spec: SweepSpec, paths: Sequence[str], trainable: type[Trainable] | None, new: bool
+    spec: SweepSpec, paths: Sequence[str], trainable: type[Trainable] | None, is_new: bool
 ) -> tuple[SweepSpec, Scheduler]:
-    """Return the spec and its scheduler; with `new`, the spec gets the scheduler's defaults."""
+    """Return the spec and its scheduler; with `is_new`, the spec gets the scheduler's defaults."""
     fixed = () if trainable is None else trainable.fixed_keys
     depends_on_seed = trainable is not None and trainable.depends_on_seed
     with _written_at(spec, "scheduler"):
         scheduler = building.build(spec, paths, fixed)
-        if new:
+        if is_new:
             spec = building.settle_spec(spec, scheduler, depends_on_seed)
             scheduler = building.build(spec, paths, fixed)
     return spec, scheduler

@@ -170,9 +170,9 @@ def _limit(value: Floats, error: Floats, scores: Scores) -> Floats:
     return np.where(room < FARTHEST, np.minimum(limited, value), value)
 
 
-def _at_last_level(of_levels: Floats, last: Whole) -> Floats:
+def _at_last_level(of_levels: Floats, last_levels: Whole) -> Floats:
     """Return the entry of each row at the last level of its trial."""
-    found: Floats = of_levels[np.arange(len(last)), last]
+    found: Floats = of_levels[np.arange(len(last_levels)), last_levels]
     return found
 
 
@@ -184,11 +184,11 @@ class _Squares(NamedTuple):
     """Degrees of freedom."""
 
     @classmethod
-    def of(cls, squares: Floats, freedom: Floats, last: Whole, levels: int) -> "_Squares":
+    def of(cls, squares: Floats, freedom: Floats, last_levels: Whole, levels: int) -> "_Squares":
         """Return the sums over all trials."""
         sums, counts = np.zeros(levels), np.zeros(levels)
-        np.add.at(sums, last, squares)
-        np.add.at(counts, last, freedom)
+        np.add.at(sums, last_levels, squares)
+        np.add.at(counts, last_levels, freedom)
         return cls(sums, counts)
 
     def by(self, variance: Floats, share: float) -> float:
@@ -369,7 +369,7 @@ class _Shrunk(NamedTuple):
 
 
 def _shrink(
-    levels: _Levels, share: float, scores: Floats, last: Whole, seeds: Floats, noise: Floats
+    levels: _Levels, share: float, scores: Floats, last_levels: Whole, seeds: Floats, noise: Floats
 ) -> _Shrunk:
     """Shrink scores towards the mean, each at its trial's own level."""
     mean, between = levels.mean.copy(), (1 - share) * levels.variance
@@ -377,7 +377,7 @@ def _shrink(
     several = np.flatnonzero(seeds > 1)
     fresh = 1 - 1 / seeds[several]  # the first seed's luck was selected
     for _ in range(ROUNDS if len(several) else 0):
-        at = last[several]
+        at = last_levels[several]
         kept = _shrinkage_factor(between[at], noise[several] / seeds[several])
         value = mean[at] + kept * (scores[several] - mean[at])
         spread = (1 - kept) * between[at]
@@ -391,9 +391,9 @@ def _shrink(
             doubt[level] = levels.variance[level] / weight
     # Trials with one seed use the mean of all: the others were chosen by their first seed's luck.
     one = seeds == 1
-    centre = np.where(one, levels.mean[last], mean[last])
-    prior = np.where(one, (1 - share) * levels.variance[last], between[last])
-    unsure = np.where(one, levels.doubt[last], doubt[last])
+    centre = np.where(one, levels.mean[last_levels], mean[last_levels])
+    prior = np.where(one, (1 - share) * levels.variance[last_levels], between[last_levels])
+    unsure = np.where(one, levels.doubt[last_levels], doubt[last_levels])
     kept = _shrinkage_factor(prior, noise / seeds)
     return _Shrunk(centre + kept * (scores - centre), (1 - kept) * prior, unsure, kept)
 
@@ -405,11 +405,11 @@ def _shrinkage_factor(between: Floats, noise: Floats) -> Floats:
 
 
 def _transfer_to_end(
-    levels: _Levels, share: float, value: Floats, spread: Floats, last: Whole
+    levels: _Levels, share: float, value: Floats, spread: Floats, last_levels: Whole
 ) -> tuple[Floats, Floats]:
     """Transfer expectations and variances from the trials' own levels to the last one."""
     for level in range(1, len(levels.mean)):
-        rises, slope, new = last < level, levels.slope[level], levels.new[level]
+        rises, slope, new = last_levels < level, levels.slope[level], levels.new[level]
         width = max(float(levels.variance[level - 1]), _TINY)
         off = np.minimum((value - levels.middle[level]) ** 2 / width, FURTHEST)
         line = new / (levels.pairs[level] + 1) * (1 + off) + levels.gap[level]

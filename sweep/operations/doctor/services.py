@@ -73,16 +73,16 @@ def cluster(chosen: str, root: Path, patience_s: float) -> Check:
     return Check(name, check, "check that its scheduler and workers run and are reachable")
 
 
-def _workers(part: str, where: str, clocks: Mapping[str, float]) -> Iterator[Finding]:
+def _workers(part: str, place: str, clocks: Mapping[str, float]) -> Iterator[Finding]:
     """Yield findings about the usable workers: one for their number and one for each clock.
 
     Args:
         part: name of the pool.
-        where: address of the cluster, for messages.
+        place: address of the cluster, for messages.
         clocks: name of each worker → seconds by which its clock is ahead of ours.
     """
     if clocks:
-        seen = f"{where}: {plural(len(clocks), 'worker')} with our versions and folder"
+        seen = f"{place}: {plural(len(clocks), 'worker')} with our versions and folder"
         yield Finding(part, "ok", seen)
     for name, ahead_s in clocks.items():
         yield clock(part, f"worker {name}", ahead_s)

@@ -32,11 +32,11 @@ NICENESS = 10
 background_processes: "list[subprocess.Popen[bytes]]" = []
 
 
-def attach(ended: RunResult, folder: Folder, when: str | None = None) -> bool:
+def attach(result: RunResult, folder: Folder, when: str | None = None) -> bool:
     """Start sending a sweep's attachments after its driver has ended.
 
     Args:
-        ended: the result of the driver.
+        result: the result of the driver.
         folder: folder of the sweep.
         when: ``wait`` for the process; ``later``, not now; ``beside``, in the background. None for
             the value of `VARIABLE`, or ``beside``.
@@ -45,8 +45,8 @@ def attach(ended: RunResult, folder: Folder, when: str | None = None) -> bool:
         True if Ctrl-C interrupted the wait.
     """
     when = when or os.environ.get(VARIABLE)
-    may_be_due = ended.how == "finished" and folder.attachments.is_file()
-    if when == "later" or not may_be_due or "mlflow" in ended.unsent:
+    may_be_due = result.how == "finished" and folder.attachments.is_file()
+    if when == "later" or not may_be_due or "mlflow" in result.unsent:
         return False
     if when == "wait":
         return complete([folder], PATIENCE_S)
@@ -64,9 +64,11 @@ def attach(ended: RunResult, folder: Folder, when: str | None = None) -> bool:
     return False
 
 
-def _is_ready(where: TrackerContext) -> bool:
+def _is_ready(context: TrackerContext) -> bool:
     """Return true if attachments are due and MLflow has all rows of the sweep."""
-    return bool(sync.attachments_due(where)) and not sync.count_missing_events(where)["mlflow"][1]
+    return (
+        bool(sync.attachments_due(context)) and not sync.count_missing_events(context)["mlflow"][1]
+    )
 
 
 def complete(due: Sequence[Folder], patience_s: float) -> bool:

@@ -74,10 +74,10 @@ def attach(folder: Folder, say: Say, patience_s: float) -> None:
         say(_describe_failure(folder, "Ctrl-C"))
 
 
-def _describe_failure(folder: Folder, why: str) -> str:
+def _describe_failure(folder: Folder, reason: str) -> str:
     """Return the message that attachments are missing in MLflow."""
     what = "MLflow lacks the report, a model or media"
-    return printable(f"{what}: {why}; `sweep sync {folder.in_commands}` sends it")
+    return printable(f"{what}: {reason}; `sweep sync {folder.in_commands}` sends it")
 
 
 def _say_twice(say: Say, log: TextIO, text: str) -> None:
@@ -103,22 +103,22 @@ def _locked_log(folder: Folder, deadline: float) -> Iterator[TextIO]:
         yield log
 
 
-def _send_once(where: TrackerContext, k: int, say: Say) -> None:
+def _send_once(context: TrackerContext, k: int, say: Say) -> None:
     """Send all attachments as of event `k`, and record that."""
-    folder = where.folder
-    if sync.count_missing_events(where)["mlflow"][1]:
+    folder = context.folder
+    if sync.count_missing_events(context)["mlflow"][1]:
         raise StorageError("MLflow also lacks results of this sweep")
-    store = look(where, only_read=False)
+    store = look(context, only_read=False)
     if store is not None:  # None if the experiment was deleted
         with contextlib.closing(store), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # MLflow and matplotlib warn about their own code
             runs = {run.name: run for run in store.runs() if not run.deleted}
-            if where.tracking_uri is None or _keeps_files(where, runs.values()):
+            if context.tracking_uri is None or _keeps_files(context, runs.values()):
                 with tempfile.TemporaryDirectory(prefix="sweep-attached-") as draft:
                     said = _send_report_and_models(
-                        where, lookup.read(folder), store, runs, Path(draft), say
+                        context, lookup.read(folder), store, runs, Path(draft), say
                     )
-                    said += _send_media(where, k, runs) if where.tracking_uri else ""
+                    said += _send_media(context, k, runs) if context.tracking_uri else ""
                 say(f"MLflow has {folder.name}'s {said}")
             else:
                 say("MLflow's server keeps no files, so it has neither report nor model")
@@ -128,7 +128,7 @@ def _send_once(where: TrackerContext, k: int, say: Say) -> None:
 
 
 def _send_report_and_models(
-    where: TrackerContext,
+    context: TrackerContext,
     sweep: Sweep,
     store: Store,
     runs: Mapping[str, StoredRun],
@@ -144,13 +144,13 @@ def _send_report_and_models(
     if parent is not None:
         report = draft / "report.html"
         page.write(report, page.build(sweep, time.time()))
-        _add_files(where, store, parent, [report, *pictures.write(sweep, draft, say, ["curves"])])
+        _add_files(context, store, parent, [report, *pictures.write(sweep, draft, say, ["curves"])])
         failpoints.reach("report attached")
     made = []
-    for trial in _find_trials_with_models(where, sweep, say):
+    for trial in _find_trials_with_models(context, sweep, say):
         above = parent if trial is sweep.history.best else None
         if (run := runs.get(run_name(trial.number, WHOLE))) is not None and _send_model(
-            where, store, run, above, trial, draft / f"trial-{trial.number}", say
+            context, store, run, above, trial, draft / f"trial-{trial.number}", say
         ):
             made.append(str(trial.number))
     several = "s" if len(made) > 1 else ""
@@ -159,11 +159,11 @@ def _send_report_and_models(
     )
 
 
-def _send_media(where: TrackerContext, k: int, runs: Mapping[str, StoredRun]) -> str:
+def _send_media(context: TrackerContext, k: int, runs: Mapping[str, StoredRun]) -> str:
     """Send episode media that the server lacks. Returns their number in words."""
-    client, content, sent = open_client(where), Content(where), 0
+    client, content, sent = open_client(context), Content(context), 0
     there: dict[str, set[str]] = {}
-    for event in (record.event for records in where.earlier_events(k) for record in records):
+    for event in (record.event for records in context.earlier_events(k) for record in records):
         if not isinstance(event, Reported | Closed) or not (files := [*content.media(event)]):
             continue
         if (run := runs.get(run_name(*content.run_of(event)))) is None:
@@ -178,29 +178,29 @@ def _send_media(where: TrackerContext, k: int, runs: Mapping[str, StoredRun]) ->
     return f", and {sent} media file{'s' if sent > 1 else ''} that it had not taken" if sent else ""
 
 
-def _keeps_files(where: TrackerContext, runs: Iterable[StoredRun]) -> bool:
+def _keeps_files(context: TrackerContext, runs: Iterable[StoredRun]) -> bool:
     """Return true if the server stores artifacts; else MLflow's client would write them here."""
-    client = open_client(where)
+    client = open_client(context)
     places = (client.get_run(run.id).info.artifact_uri for run in runs)
     return urlsplit(next(places, "")).scheme not in ("", "file")
 
 
-def _find_trials_with_models(where: TrackerContext, sweep: Sweep, say: Say) -> list[Trial]:
+def _find_trials_with_models(context: TrackerContext, sweep: Sweep, say: Say) -> list[Trial]:
     """Return the trials whose models MLflow should get, if their code may run here."""
     best = sweep.history.best
-    everyone = sync.wants_all_models(where.folder, where.sweep_id)
+    everyone = sync.wants_all_models(context.folder, context.sweep_id)
     trials = sweep.history.trials if everyone else [best] if best else []
     wanted = [trial for trial in trials if trial.leader.best_checkpoint is not None]
     if not wanted:
         return []
-    if not sync.may_make_models(where.folder, sweep.history):
+    if not sync.may_make_models(context.folder, sweep.history):
         say(
             f"no model is sent, because your drivers have not run the sweep's current code; "
-            f"`sweep resume {where.folder.in_commands}` does"
+            f"`sweep resume {context.folder.in_commands}` does"
         )
         return []
     try:
-        trainable = launch.trainable_of(where.folder)
+        trainable = launch.trainable_of(context.folder)
     except Exception as error:  # noqa: BLE001 a person's module may raise anything
         say(f"no model is sent: {first_line(error)}")
         return []
@@ -210,17 +210,19 @@ def _find_trials_with_models(where: TrackerContext, sweep: Sweep, say: Say) -> l
     return wanted
 
 
-def _add_files(where: TrackerContext, store: Store, run: StoredRun, files: Iterable[Path]) -> None:
+def _add_files(
+    context: TrackerContext, store: Store, run: StoredRun, files: Iterable[Path]
+) -> None:
     """Add files to a run."""
     for file in files:
         if isinstance(store, FileStore):
             store.attach(run, file)
         else:
-            open_client(where).log_artifact(run.id, str(file))
+            open_client(context).log_artifact(run.id, str(file))
 
 
 def _send_model(
-    where: TrackerContext,
+    context: TrackerContext,
     store: Store,
     run: StoredRun,
     parent: StoredRun | None,
@@ -240,7 +242,7 @@ def _send_model(
     choice = Choice(str(trial.number), "best" if parent is None else networks.COMPARED)
     episodes = 0 if parent is None else networks.EPISODES
     try:
-        card = export.export_model(where.folder, choice, ("onnx",), folder, episodes)
+        card = export.export_model(context.folder, choice, ("onnx",), folder, episodes)
     except (OSError, StorageError):
         raise  # retried, since a full disk may get free space
     except Exception as error:  # noqa: BLE001 a person's code may raise anything
@@ -248,9 +250,9 @@ def _send_model(
         return False
     for its in lacking:
         if its is run:
-            register.log(where, card, folder, run.id)
+            register.log(context, card, folder, run.id)
         else:
-            _add_files(where, store, its, [folder / "card.md"])
+            _add_files(context, store, its, [folder / "card.md"])
         with store.writing():
             store.log(its, (), {register.MODEL: choices}, {})
         failpoints.reach("model attached")

@@ -290,15 +290,15 @@ class Brackets(schedulers.Scheduler):
 
 
 def _promote(
-    trial: Trial, step: Step, next_step: Step, goal: Goal, why: str, compared: Evidence
+    trial: Trial, step: Step, next_step: Step, goal: Goal, reason: str, compared: Evidence
 ) -> Iterator[Resume | AddSeed]:
     """Yield the decisions that bring a waiting trial to the next step."""
     if next_step.seeds > step.seeds:
         if seeding.gets_more(trial, step):
-            why = f"promoted to {next_step.seeds} seeds: {why}"
-            yield from seeding.more_seeds(trial, next_step.seeds, goal, why, compared)
+            reason = f"promoted to {next_step.seeds} seeds: {reason}"
+            yield from seeding.more_seeds(trial, next_step.seeds, goal, reason, compared)
     elif is_waiting(trial) and not trial.reached(next_step.level):
-        yield Resume(trial.number, goal, f"promoted: {why}", compared)
+        yield Resume(trial.number, goal, f"promoted: {reason}", compared)
 
 
 def _was_stopped_before(trial: Trial, next_step: Step) -> bool:

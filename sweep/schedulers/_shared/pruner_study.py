@@ -69,12 +69,12 @@ class Study:
                 self._remind(number)
             return bool(self._pruner.prune(self._study, self._frozen(number)))
 
-    def completed_at(self, level: int, most: int) -> tuple[int, list[tuple[int, float]]]:
-        """Return how many completed trials have a value at a level, and the last `most` of them.
+    def completed_at(self, level: int, limit: int) -> tuple[int, list[tuple[int, float]]]:
+        """Return how many completed trials have a value at a level, and the last `limit` of them.
 
         The latter are pairs of number and value.
         """
-        return self._study_trials.completed_at(level, most)
+        return self._study_trials.completed_at(level, limit)
 
     def value_at(self, number: int, level: int) -> float:
         """Return the value of a trial at one of its looks."""
@@ -175,7 +175,7 @@ class _StudyTrials(Kept):
                 self.trials[number].intermediate_values = dict(sorted({**own, **found}.items()))
                 self._lent_at.update(found.keys())
 
-    def completed_at(self, level: int, most: int) -> tuple[int, list[tuple[int, float]]]:
+    def completed_at(self, level: int, limit: int) -> tuple[int, list[tuple[int, float]]]:
         """Return the same as `Study.completed_at`."""
         count = self._valued[level] + self._lent_at[level]
         found = (
@@ -183,7 +183,7 @@ class _StudyTrials(Kept):
             for number in reversed(self._completed)
             if level in self.trials[number].intermediate_values
         )
-        return count, [*itertools.islice(found, min(count, most))][::-1]
+        return count, [*itertools.islice(found, min(count, limit))][::-1]
 
     def _show(self, trial: Trial) -> None:
         """Make the study's entry of a trial."""
@@ -237,9 +237,9 @@ def _new_study(history: History, storage: InMemoryStorage | None = None) -> optu
     return optuna.create_study(storage=storage, study_name=_NAME, direction=mode)
 
 
-def _as_running(one: FrozenTrial) -> FrozenTrial:
+def _as_running(trial: FrozenTrial) -> FrozenTrial:
     """Return a copy of a trial's entry that has not ended."""
-    running = copy.copy(one)
+    running = copy.copy(trial)
     running.state, running.value, running.datetime_complete = TrialState.RUNNING, None, None
     return running
 

@@ -145,26 +145,26 @@ def without_warnings() -> Iterator[None]:
         yield
 
 
-def suggest(request: Request, sampler: BaseSampler, known: Sequence[FrozenTrial]) -> Settings:
-    """Return the settings that `sampler` proposes for the trial after `known`."""
+def suggest(request: Request, sampler: BaseSampler, trials: Sequence[FrozenTrial]) -> Settings:
+    """Return the settings that `sampler` proposes for the trial after `trials`."""
     with without_warnings():
-        study = study_of(request, known, sampler)
+        study = study_of(request, trials, sampler)
         trial = study.ask()
         return request.space.resolve(lambda name, domain: ask(trial, name, domain))
 
 
 def study_of(
-    request: Request, known: Sequence[FrozenTrial], sampler: BaseSampler | None = None
+    request: Request, trials: Sequence[FrozenTrial], sampler: BaseSampler | None = None
 ) -> optuna.Study:
-    """Return a study of the trials `known`, which are renumbered but not copied."""
+    """Return a study of the trials `trials`, which are renumbered but not copied."""
     storage = InMemoryStorage()
     study = optuna.create_study(
         storage=storage, sampler=sampler, directions=directions(request.objective)
     )
-    for place, trial in enumerate(known):  # the trials may be a subset
+    for place, trial in enumerate(trials):  # the trials may be a subset
         trial.number = trial._trial_id = place
-    storage._studies[study._study_id].trials.extend(known)
-    storage._max_trial_id = len(known) - 1
+    storage._studies[study._study_id].trials.extend(trials)
+    storage._max_trial_id = len(trials) - 1
     return study
 
 

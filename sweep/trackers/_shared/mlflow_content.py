@@ -238,13 +238,13 @@ class Content:
             step = max(self._standing.get(event.trial, 0), _step(event.rows[-1]))
             self._standing[event.trial] = step
 
-    def _rows(self, run: RunKey, event: Reported | Closed, ended: float) -> Iterator[Value]:
+    def _rows(self, run: RunKey, event: Reported | Closed, end_time: float) -> Iterator[Value]:
         """Yield the rows of a slice's results."""
         replica = self.history.replica(event.trial, event.replica)
         earliest = replica.started_at or self._context.created_at
-        began = max(self._began.get((event.trial, event.replica), ended), earliest)
+        began = max(self._began.get((event.trial, event.replica), end_time), earliest)
         for row in event.rows:
-            made = milliseconds(made_at(row, began, ended))
+            made = milliseconds(made_at(row, began, end_time))
             yield from values(row, self._results[run].add(row.iteration, made), self._compared)
 
     def status_of(self, status: Status) -> str:
@@ -479,7 +479,7 @@ def _curve(name: str, is_compared: bool) -> str:
     return f"results/{name}" if name in (SCORE, EXPECTED) else key(name)
 
 
-def made_at(row: Row, began: float, ended: float) -> float:
+def made_at(row: Row, began: float, end_time: float) -> float:
     """Return when a result was made, in seconds since 1970.
 
     It is the result's ``timestamp``, limited to its slice, since a trainable may report any;
@@ -487,7 +487,7 @@ def made_at(row: Row, began: float, ended: float) -> float:
     """
     said = row.metrics.get("timestamp")
     made = math.nan if said is None or isinstance(said, str) else finite(said)
-    return max(began, ended if math.isnan(made) else min(made, ended))
+    return max(began, end_time if math.isnan(made) else min(made, end_time))
 
 
 def milliseconds(seconds: float) -> int:

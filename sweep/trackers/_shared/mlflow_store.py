@@ -141,8 +141,8 @@ class Store(Protocol):
         """Change the values of existing rows, if the store can."""
         ...
 
-    def set_status(self, run: StoredRun, status: str, ended: int | None, title: str) -> None:
-        """Set status and title of a run; `ended` (ms) is None while it runs."""
+    def set_status(self, run: StoredRun, status: str, end_ms: int | None, title: str) -> None:
+        """Set status and title of a run; `end_ms` (ms) is None while it runs."""
         ...
 
     def delete(self, run: StoredRun) -> None:
@@ -409,15 +409,15 @@ class FileStore:
                     ],
                 )
 
-    def set_status(self, run: StoredRun, status: str, ended: int | None, title: str) -> None:
-        """Set status and title of a run; `ended` (ms) is None while it runs."""
+    def set_status(self, run: StoredRun, status: str, end_ms: int | None, title: str) -> None:
+        """Set status and title of a run; `end_ms` (ms) is None while it runs."""
         with self.writing() as database:
             database.execute(
                 "UPDATE runs SET status = ?, end_time = ?, name = ? WHERE run_uuid = ?",
-                (status, ended, title, run.id),
+                (status, end_ms, title, run.id),
             )
             self.log(run, (), {"mlflow.runName": title}, {})
-        run.status, run.title, run.ended = status, title, ended
+        run.status, run.title, run.ended = status, title, end_ms
 
     def delete(self, run: StoredRun) -> None:
         """Delete a run."""
@@ -599,16 +599,16 @@ class ServerStore:
     def replace(self, run: StoredRun, rows: Sequence[Value]) -> None:
         """Do nothing: a server cannot change rows."""
 
-    def set_status(self, run: StoredRun, status: str, ended: int | None, title: str) -> None:
-        """Set status and title of a run; `ended` (ms) is None while it runs.
+    def set_status(self, run: StoredRun, status: str, end_ms: int | None, title: str) -> None:
+        """Set status and title of a run; `end_ms` (ms) is None while it runs.
 
         A server keeps the old end time of a run that continues until the run ends again.
         """
-        if ended is None or title != run.title:
+        if end_ms is None or title != run.title:
             self._client.update_run(run.id, status, title)
-        if ended is not None:
-            self._client.set_terminated(run.id, status, ended)
-        run.status, run.title, run.ended = status, title, ended or run.ended
+        if end_ms is not None:
+            self._client.set_terminated(run.id, status, end_ms)
+        run.status, run.title, run.ended = status, title, end_ms or run.ended
 
     def delete(self, run: StoredRun) -> None:
         """Delete a run."""

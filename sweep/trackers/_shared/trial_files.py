@@ -255,7 +255,7 @@ class FileTracker(trackers.Tracker):
         folder: Path,
         seed: Seed,
         due: Mapping[int, tuple[Row, float]],
-        last: Reported | Closed | None,
+        newest: Reported | Closed | None,
     ) -> Iterator[str]:
         """Yield the differences of one seed's folder."""
         if not folder.is_dir():
@@ -265,21 +265,21 @@ class FileTracker(trackers.Tracker):
             if _content(parent, PARAMETERS) != parameters(self._created[seed[0]][0]):
                 yield f"{PARAMETERS} differs"
             content = _content(parent, self.file)
-        for problem in self._compare_rows(content, due, last):
+        for problem in self._compare_rows(content, due, newest):
             yield f"{self.file} {problem}"
 
     def _compare_rows(
         self,
         content: bytes,
         due: Mapping[int, tuple[Row, float]],
-        last: Reported | Closed | None,
+        newest: Reported | Closed | None,
     ) -> Iterator[str]:
         """Yield the differences between a file's content and the rows `due` in it, as phrases."""
         standing = self.read(content)
         starts = dict(zip(standing.iterations, [standing.start, *standing.ends], strict=False))
         ends = dict(zip(standing.iterations, standing.ends, strict=True))
         seen = {iteration: content[start : ends[iteration]] for iteration, start in starts.items()}
-        tail = self.tail(last, standing.end) if content and last else b""
+        tail = self.tail(newest, standing.end) if content and newest else b""
         if content[standing.end :] != tail:
             yield f"has {len(content) - standing.end} other bytes at its end than it should"
         if missing := due.keys() - seen.keys():

@@ -93,7 +93,7 @@ def test_neighbours_of_one_trial_become_one_bar_and_short_ones_if_there_are_too_
     same = [Bar(0.0, 1.0, "0", 1, ""), Bar(1.1, 2.0, "0", 1, ""), Bar(2.0, 3.0, "1", 1, "")]
     assert [(b.start, b.end, b.who) for b in timeline.joined(same)] == [(0, 2, "0"), (2, 3, "1")]
     many = [Bar(i / 10, (i + 1) / 10, str(i), 0, "") for i in range(1000)]
-    found = timeline.joined(many, most=50)
+    found = timeline.joined(many, limit=50)
     assert len(found) <= 50
     assert (found[0].start, found[-1].end) == (0.0, 100.0)
     assert found[0].who == "0 …"

@@ -275,7 +275,7 @@ def test_a_new_sweep_gets_further_seeds_where_results_depend_on_them_and_rungs_a
     changes: dict[str, Any], expected: Any
 ) -> None:
     spec = specs.parse(json.dumps({**TRAINER, **changes}), "file")
-    made = resolving.resolve(spec, (), new=True)
+    made = resolving.resolve(spec, (), is_new=True)
     assert made.spec.seeds == expected
     assert ("seeds: auto" in made.scheduler.remark) == (expected == "auto")
     again = specs.from_json(specs.canonical_json(made.spec))

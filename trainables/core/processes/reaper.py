@@ -210,7 +210,7 @@ def _run_command(
     env: dict[bytes, bytes],
     cwd: int,
     files: dict[int, int],
-    most: tuple[int, int],
+    limits: tuple[int, int],
 ) -> "NoReturn":
     """Run a command in place of this forked process.
 
@@ -220,7 +220,7 @@ def _run_command(
         env: all its environment variables.
         cwd: file descriptor of the working folder.
         files: number in the command → file descriptor here.
-        most: soft and hard limit of open files.
+        limits: soft and hard limit of open files.
     """
     try:
         prctl(SET_DEATH_SIGNAL, _SIGKILL)
@@ -230,7 +230,7 @@ def _run_command(
         os.fchdir(cwd)
         for to, file in aside.items():
             os.dup2(file, to)
-        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         if os.getppid() == reaper:
             os.execve(command[0], command, env)  # noqa: S606 the parent's command
     finally:

@@ -135,9 +135,9 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
                 "environment depends on more than its seed and actions"
             )
 
-    def _mark_lost(self, why: str) -> None:
+    def _mark_lost(self, reason: str) -> None:
         """Mark the running episode as one that cannot be replayed, with the reason."""
-        self._lost = why
+        self._lost = reason
         self._actions, self._lives = [], []
 
     def _next_life(self, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:

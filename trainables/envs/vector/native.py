@@ -265,18 +265,18 @@ class DisabledVectorEnv(NativeVectorEnv):
         return Step(self._restart_ended(ended, which, observations, final), *rest, final, each)
 
     def _restart_ended(
-        self, ended: Flags, indices: NDArray[np.int64], observations: Array, final: Array
+        self, has_ended: Flags, indices: NDArray[np.int64], observations: Array, final: Array
     ) -> Array:
         """Start the next episode of ended environments; return all observations (N, *O).
 
         Args:
-            ended: flags of environments that ended, (N,).
+            has_ended: flags of environments that ended, (N,).
             indices: their indices.
             observations: the environment's observations, which may be overwritten.
             final: a copy of these that nothing overwrites.
         """
-        fresh = self._reset(options={"reset_mask": ended})
-        return np.where(ended.reshape(-1, *[1] * (fresh.ndim - 1)), fresh, final)
+        fresh = self._reset(options={"reset_mask": has_ended})
+        return np.where(has_ended.reshape(-1, *[1] * (fresh.ndim - 1)), fresh, final)
 
 
 class CartPoleNative(DisabledVectorEnv):
@@ -287,7 +287,7 @@ class CartPoleNative(DisabledVectorEnv):
     """
 
     def _restart_ended(
-        self, ended: Flags, indices: NDArray[np.int64], observations: Array, final: Array
+        self, has_ended: Flags, indices: NDArray[np.int64], observations: Array, final: Array
     ) -> Array:
         """Write new starts into the states of ended environments.
 

@@ -345,8 +345,8 @@ class RemoteEnvSlot:
         """Record that the process has died; return the error."""
         return self._end_at_once(f"lost its process (pid {self.pid}), which {self._child.failure}")
 
-    def _end_at_once(self, why: str) -> Gone:
+    def _end_at_once(self, reason: str) -> Gone:
         """Kill the process; return the error that every later request raises."""
         self._child.kill()
-        self._gone = Gone(why)
+        self._gone = Gone(reason)
         return self._gone

@@ -174,17 +174,17 @@ class FollowingSampling(StochasticSampling):
         return super().likelihood(head[:, :-reals], head[:, -reals:], actions)
 
 
-def require_stateless(exploration: StochasticSampling, where: str) -> None:
-    """Raise ConfigError if noise has a state from step to step, which `where` does not support.
+def require_stateless(exploration: StochasticSampling, place: str) -> None:
+    """Raise ConfigError if noise has a state from step to step, which `place` does not support.
 
     Args:
         exploration: way to explore.
-        where: name of the unsupported situation, for the message.
+        place: name of the unsupported situation, for the message.
     """
     exploration.begin(0)
     if exploration.get_state():
         hint = "they come and go, so its noise has no step to follow"
-        allowed = f"one whose noise does not continue from step to step, with {where}"
+        allowed = f"one whose noise does not continue from step to step, with {place}"
         raise ConfigError("exploration_config", type(exploration).__name__, allowed, hint)
 
 

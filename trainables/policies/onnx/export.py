@@ -331,11 +331,11 @@ def _compare_actions(
             )
 
 
-def _require_finite(policy: Policy, one: Filtering) -> None:
+def _require_finite(policy: Policy, filtering: Filtering) -> None:
     """Raise NotFiniteError if the weights or the filter have NaN or infinity."""
-    arrays, one = policy.weights(), feature_filter(one)
-    if isinstance(one, MeanStdFilter):
-        arrays |= {"filter mean": one.mean, "filter deviation": one.std}
+    arrays, filtering = policy.weights(), feature_filter(filtering)
+    if isinstance(filtering, MeanStdFilter):
+        arrays |= {"filter mean": filtering.mean, "filter deviation": filtering.std}
     for name, values in arrays.items():
         if not np.isfinite(values).all():
             raise NotFiniteError(
@@ -363,15 +363,15 @@ def _describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
     return described
 
 
-def _describe_filter(one: Filtering) -> dict[str, Any]:
+def _describe_filter(filtering: Filtering) -> dict[str, Any]:
     """Return the kind of a filter and, of a `MeanStdFilter`, its statistics as plain data."""
-    one = feature_filter(one)
-    if not isinstance(one, MeanStdFilter):
-        return {"kind": type(one).__name__}
+    filtering = feature_filter(filtering)
+    if not isinstance(filtering, MeanStdFilter):
+        return {"kind": type(filtering).__name__}
     return {
         "kind": "MeanStdFilter",
-        "clip": one.clip,
-        "count": one.counted,
-        "mean": one.mean.tolist(),
-        "std": one.std.tolist(),
+        "clip": filtering.clip,
+        "count": filtering.counted,
+        "mean": filtering.mean.tolist(),
+        "std": filtering.std.tolist(),
     }

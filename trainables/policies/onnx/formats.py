@@ -83,13 +83,13 @@ def write(graph: bytes, path: Path) -> None:
 
 
 def _describe_graph(
-    graph: bytes, known: Mapping[str, Callable[..., Any]], name: str
+    graph: bytes, operations: Mapping[str, Callable[..., Any]], name: str
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return an ONNX graph as plain data, as `plain.run` takes it, and its constants.
 
     Args:
         graph: serialised ONNX model.
-        known: supported operations.
+        operations: supported operations.
         name: name of the format, for errors.
 
     Raises:
@@ -116,7 +116,7 @@ def _describe_graph(
         ports = {"inputs": given, "outputs": list(node.output)}
         nodes.append({"kind": node.op_type, **ports, "attributes": attributes})
     unknown = sorted(
-        {one for node in nodes for one in _unsupported_parts(node, known.get(node["kind"]))}
+        {one for node in nodes for one in _unsupported_parts(node, operations.get(node["kind"]))}
     )
     if unknown:
         raise ExportError(

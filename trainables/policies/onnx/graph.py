@@ -332,14 +332,14 @@ def _connect_observations(graph: GraphBuilder, spaces_: EnvSpaces, connectors: C
     return x
 
 
-def _stack_frames(graph: GraphBuilder, x: str, number: int, one: Connector) -> str:
+def _stack_frames(graph: GraphBuilder, x: str, number: int, connector: Connector) -> str:
     """Add a frame stack; its memory is ``frames_in_<number>`` and ``frames_out_<number>``.
 
     Args:
         graph: graph so far.
         x: name of the observations (N, D).
         number: index of the stack.
-        one: the connector.
+        connector: the connector.
 
     Returns:
         The name of the stacked observations.
@@ -347,13 +347,17 @@ def _stack_frames(graph: GraphBuilder, x: str, number: int, one: Connector) -> s
     Raises:
         ExportError: the connector is no frame stack of vectors.
     """
-    input_name, output, size = f"frames_in_{number}", f"frames_out_{number}", one.memory_size
-    shape = one.observation_space.shape
-    if type(one) is not FrameStack or is_image(one.observation_space):
-        what = "images are stacked" if type(one) is FrameStack else f"{type(one).__name__} does"
+    input_name, output, size = f"frames_in_{number}", f"frames_out_{number}", connector.memory_size
+    shape = connector.observation_space.shape
+    if type(connector) is not FrameStack or is_image(connector.observation_space):
+        what = (
+            "images are stacked"
+            if type(connector) is FrameStack
+            else f"{type(connector).__name__} does"
+        )
         raise ExportError(f"what {what} (connectors) stands in no file of these formats")
     before, width = input_name, int(np.prod(shape))
-    kept = size // 2 if one.is_wide else size
+    kept = size // 2 if connector.is_wide else size
     if graph.is_exact:  # high and low parts of each number
         parts = [np.arange(kept), np.arange(kept, size)]
         parts_ = [
@@ -361,11 +365,11 @@ def _stack_frames(graph: GraphBuilder, x: str, number: int, one: Connector) -> s
         ]
         wide = [graph.node("Cast", [n], f"{n}:wide", to=TensorProto.DOUBLE) for n in parts_]
         before = graph.node("Add", wide, f"{input_name}:wide")
-    elif one.is_wide:
+    elif connector.is_wide:
         before = graph.columns(input_name, np.arange(kept), f"{input_name}:high")
     stacked = graph.node("Concat", [before, x], f"stacked_{number}", axis=1)
     following = np.arange(width - kept, width)
-    if not one.is_wide:
+    if not connector.is_wide:
         graph.columns(stacked, following, output)
     else:
         later = graph.columns(stacked, following, f"{output}:whole")
@@ -453,7 +457,7 @@ def _leaf_features(
     return graph.unit_pixels(rows, part_divisor(leaf), kind)
 
 
-def _filter(graph: GraphBuilder, rows: str, one: Filtering) -> str:
+def _filter(graph: GraphBuilder, rows: str, filtering: Filtering) -> str:
     """Add the frozen filter: (x - mean) / (std + ε), clipped; return the name of its output.
 
     It computes in float64, since a mean may be large compared with its deviation.
@@ -461,22 +465,22 @@ def _filter(graph: GraphBuilder, rows: str, one: Filtering) -> str:
     Raises:
         ConfigError: the filter is a user's own.
     """
-    one = feature_filter(one)
-    if type(one) is NoFilter:  # derived classes may change rows
+    filtering = feature_filter(filtering)
+    if type(filtering) is NoFilter:  # derived classes may change rows
         return rows
-    if not isinstance(one, MeanStdFilter) or type(one) not in MEAN_STD:
+    if not isinstance(filtering, MeanStdFilter) or type(filtering) not in MEAN_STD:
         raise ConfigError(
             "observation_filter",
-            type(one).__name__,
+            type(filtering).__name__,
             "NoFilter, MeanStdFilter or ConcurrentMeanStdFilter in a model that is exported",
             "the operations of other filters are not known",
         )
     x = graph.node("Cast", [rows], "wide", to=TensorProto.DOUBLE)
-    x = graph.node("Sub", [x, graph.constant("mean", one.mean)], "centered")
-    x = graph.node("Div", [x, graph.constant("deviation", one.std + EPSILON)], "scaled")
-    if one.clip is not None:
-        low = graph.constant("clip_low", np.array(-one.clip))
-        high = graph.constant("clip_high", np.array(one.clip))
+    x = graph.node("Sub", [x, graph.constant("mean", filtering.mean)], "centered")
+    x = graph.node("Div", [x, graph.constant("deviation", filtering.std + EPSILON)], "scaled")
+    if filtering.clip is not None:
+        low = graph.constant("clip_low", np.array(-filtering.clip))
+        high = graph.constant("clip_high", np.array(filtering.clip))
         x = graph.node("Clip", [x, low, high], "clipped")
     return graph.node("Cast", [x], "filtered", to=TensorProto.FLOAT)
 

@@ -509,11 +509,11 @@ class AgentsSampler:
         env_index: Any,
         episode: RunningEpisode,
         rewards: Mapping[str, float],
-        ended: Container[str],
+        ended_agents: Container[str],
     ) -> None:
         """Add the rewards of a step to episode, open rows and connectors' memory.
 
-        An agent that appears with its reward is bound to a policy, unless it has `ended`.
+        An agent that appears with its reward is bound to a policy, unless it has `ended_agents`.
 
         Raises:
             NotFiniteError: a reward is not finite.
@@ -523,7 +523,7 @@ class AgentsSampler:
                 where = f"{self.name}, environment {env_index}, episode {episode.number}"
                 raise NotFiniteError(f"{where}: agent {agent!r} has the reward {reward}")
             if agent not in episode.policies:
-                if agent in ended:
+                if agent in ended_agents:
                     continue
                 self._bind(env_index, episode, agent)
             episode.rewards[agent] += reward

@@ -272,27 +272,27 @@ class Transitions:
                 rewards[~skipped] = scaler(given, ended, skipped)[~skipped]
 
     def _write_requested(
-        self, fragment: Fragment, where: tuple[Array, Array], rows: list[Row]
+        self, fragment: Fragment, cells: tuple[Array, Array], rows: list[Row]
     ) -> None:
         """Write the requested columns into a fragment.
 
-        `where` are the ticks and lanes of the rows.
+        `cells` are the ticks and lanes of the rows.
         """
-        size, begins = self._actor.memory_size, _begin_flags(fragment, where, rows)
+        size, begins = self._actor.memory_size, _begin_flags(fragment, cells, rows)
         made: dict[str, Callable[[], Any]] = {
             "new_obs": lambda: self._stored_after(rows),
             "t": lambda: [row.t for row in rows],
             "eps_id": lambda: [row.episode for row in rows],
             "agent_index": lambda: [row.agent for row in rows],
             "infos": lambda: _object_array([dict(row.info or {}) for row in rows]),
-            "unroll_id": lambda: self._unroll_ids(fragment, begins)[where],
-            "prev_actions": lambda: self._previous_rows("actions", fragment, begins)[where],
-            "prev_rewards": lambda: self._previous_rows("rewards", fragment, begins)[where],
+            "unroll_id": lambda: self._unroll_ids(fragment, begins)[cells],
+            "prev_actions": lambda: self._previous_rows("actions", fragment, begins)[cells],
+            "prev_rewards": lambda: self._previous_rows("rewards", fragment, begins)[cells],
             "state_out": lambda: self._memories(rows)[:, :size],
         }
         columns = fragment.columns
         for name in self._requested:
-            columns[name][where] = made[name]()
+            columns[name][cells] = made[name]()
 
     def _previous_rows(self, name: str, fragment: Fragment, begins: NDArray[np.bool_]) -> Array:
         """Return each row's predecessor in a column, (T, lanes, …); 0 where a trajectory begins.
@@ -393,11 +393,11 @@ class Transitions:
 
 
 def _begin_flags(
-    fragment: Fragment, where: tuple[Array, Array], rows: list[Row]
+    fragment: Fragment, cells: tuple[Array, Array], rows: list[Row]
 ) -> NDArray[np.bool_]:
     """Return (T, lanes) flags, True where a trajectory begins."""
     begins = np.zeros(fragment.valid.shape, dtype=np.bool_)
-    begins[where] = [row.t == 0 for row in rows]
+    begins[cells] = [row.t == 0 for row in rows]
     return begins
 
 

@@ -236,18 +236,18 @@ class AgentsWorker(RolloutWorker):
             worker=(spec.index, max(1, spec.num_workers)),
         )
 
-    def respecify(self, changes: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    def respecify(self, changes: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
         """Continue with other policies.
 
-        Policies in `known` are created again, the others keep their state. Running episodes in
+        Policies in `fields` are created again, the others keep their state. Running episodes in
         which an agent has a policy that is removed or replaced are dropped.
 
         Args:
             changes: new fields of the spec.
-            known: policy → state of its filters.
+            fields: policy → state of its filters.
         """
         spec = self.spec = replace(self.spec, **changes)
-        for pid, seen in known.items():
+        for pid, seen in fields.items():
             self._actors[pid] = spec.policies[pid].make_actor()
             self._actors[pid].explore = spec.sampling.explore
             made = _filters(spec, pid)
@@ -256,7 +256,7 @@ class AgentsWorker(RolloutWorker):
         in_order(self._actors, spec.policies)
         in_order(self._filters, [one for pid in spec.policies for one in _filters(spec, pid)])
         self._weights = {pid: one for pid, one in self._weights.items() if pid in self._actors}
-        lost = self._sampler.set_policies(spec.policies, _mapper(spec), frozenset(known))
+        lost = self._sampler.set_policies(spec.policies, _mapper(spec), frozenset(fields))
         self._begin_next_episodes(lost)
         if self._sampler.film and 0 in lost:
             self._sampler.film.resume(int(self._sampler.episodes.counts[0]) + 1, 0)

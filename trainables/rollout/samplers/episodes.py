@@ -131,9 +131,9 @@ class EpisodeSampler(Sampler):
         own, all_ = self._numbers
         return np.asarray(self.episodes.counts * all_ + own)
 
-    def _drop_rows(self, rows: Fragment, env_index: int, last: int) -> None:
-        """Mark the rows of a faulty episode, which ended in row `last`, as invalid."""
-        rows.valid[self._first_rows[env_index] : last + 1, env_index] = False
+    def _drop_rows(self, rows: Fragment, env_index: int, last_row: int) -> None:
+        """Mark the rows of a faulty episode, which ended in row `last_row`, as invalid."""
+        rows.valid[self._first_rows[env_index] : last_row + 1, env_index] = False
 
     def _fill_missing_columns(self) -> None:
         """Fill the columns that the restored checkpoint lacks for rows in flight.

@@ -226,7 +226,7 @@ class RolloutWorker:
 
             self.envs.before_restart = before_restart
 
-    def respecify(self, changes: Mapping[str, Any], known: Mapping[str, Any]) -> Any:
+    def respecify(self, changes: Mapping[str, Any], fields: Mapping[str, Any]) -> Any:
         """Raise NotImplementedError: only workers of several policies can change them."""
         raise NotImplementedError
 

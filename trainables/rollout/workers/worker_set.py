@@ -59,12 +59,12 @@ class WorkerSet:
         """Send variables, such as ``timestep``, to each worker and its policy."""
         self._ask("set_global_vars", same(global_vars))
 
-    def respecify(self, changes: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    def respecify(self, changes: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
         """Continue with these new fields of the spec in each worker.
 
         See `AgentsWorker.respecify`.
         """
-        self._ask("respecify", same(changes, known))
+        self._ask("respecify", same(changes, fields))
 
     def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
         """Return ``function(worker)`` of each worker, called in the worker's process.

@@ -76,9 +76,9 @@ class WorkerServer:
         ended, self._unsent_episodes = self._unsent_episodes, []
         return ended
 
-    def respecify(self, changes: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    def respecify(self, changes: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
         """Continue with these new fields of the worker's spec, and return the state after it."""
-        self.worker.respecify(changes, known)
+        self.worker.respecify(changes, fields)
         return self.get_state()
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:

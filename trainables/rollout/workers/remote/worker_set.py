@@ -77,9 +77,9 @@ class ChildWorkers(WorkerSet):
         self._start(back)
         super().set_state(states)
 
-    def respecify(self, changes: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    def respecify(self, changes: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
         """Continue with these new fields of the spec in all workers, including later ones."""
-        super().respecify(changes, known)
+        super().respecify(changes, fields)
         self._specs = [replace(one, **changes) for one in self._specs]
 
     def _start(self, specs: Iterable[WorkerSpec]) -> None:
