@@ -29,7 +29,7 @@ import psutil
 from benchmarks import lanes
 from sweep import load
 from sweep.ledger.folder import Folder
-from sweep.operations import ledger_check
+from sweep.operations.upkeep import ledger_check
 from trainables.algorithms.ppo import PPO
 from trainables.core.devices import device_name
 from trainables.trainable import TrialContext

@@ -15,7 +15,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from sweep import plugins, schedulers, searchers, trackers
+from sweep import schedulers, searchers, trackers
+from sweep.core import plugins
 from sweep.operations import schema
 from sweep.spec import SweepSpec
 from trainables.algorithms.ppo import Config

@@ -5,17 +5,10 @@
     found = sweep.run(train, space={"lr": {"loguniform": [1e-4, 1e-1]}}, metric="loss", mode="min")
     found.best().settings
 
-
-errors      every error of a sweep; the place of a setting in its file
-plugins     finds a class by name, dotted path or entry point
-stats       statistics of few noisy scores
-version     the version number and the supported systems
-pickled     saves the trainable of a script or a notebook as a signed file
 __main__    entry point of the program `sweep`
 api         the Python interface: run, resume, load
 cli         the commands: parses arguments and prints; the only package that prints
-operations  operations on a sweep other than driving it: validate, verify, repair, export
-report      the HTML report of a sweep
+operations  operations on a sweep other than driving it: validate, repair, export, report
 testing     a simulated pool and clock, for authors of schedulers
 driver      history → plan → slices → history
 views       the state of a sweep as plain data
@@ -26,8 +19,8 @@ schedulers  decide which trials run, and how far; one file each
 searchers   propose settings; one file each
 ledger      the history on disk: its tables, lock and folder
 history     the history in memory: events, trials, replicas
-spec        the YAML file as typed data
-space       the language of search spaces
+spec        the YAML file as typed data, and the language of search spaces
+core        errors, plugins, statistics, functions of scripts as files
 """
 
 import contextlib
@@ -36,7 +29,7 @@ import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sweep.version import __version__
+from sweep.core.version import __version__
 
 if TYPE_CHECKING:
     from sweep.api import Sweep, Trial, load, resume, run

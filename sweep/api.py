@@ -21,14 +21,16 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack, overload
 
-from sweep import pickled
 from sweep import spec as specs
 from sweep.cli import live, options, tables, train
 from sweep.cli.terminal import Terminal
+from sweep.core import pickled
+from sweep.core.errors import BadConfig, Gathering, NameTaken, Source, UsageError, without_password
+from sweep.core.pickled import Given
+from sweep.core.version import unsupported
 from sweep.driver import prepare, session, sync
 from sweep.driver.creation.resolving import Resolved
 from sweep.driver.launch import Launch
-from sweep.errors import BadConfig, Gathering, NameTaken, Source, UsageError, without_password
 from sweep.history.events import UNSAVED, Saved
 from sweep.history.replica import Replica
 from sweep.history.trial import Trial as HistoryTrial
@@ -36,17 +38,16 @@ from sweep.ledger import folder as folders
 from sweep.ledger import storage as ledgers
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from sweep.operations import control_client, export, networks, trained
+from sweep.operations import control_client
 from sweep.operations.comparison import Comparison
 from sweep.operations.mlflow import attaching
-from sweep.pickled import Given
+from sweep.operations.models import export, networks, trained
 from sweep.slices import store
 from sweep.slices.store import Store
 from sweep.spec import Budget, CheckpointPolicy, Mode, Override, SweepSpec
 from sweep.spec.from_python import plain
 from sweep.spec.sections import LONGEST_NAME, name_from
 from sweep.spec.validation import validate
-from sweep.version import unsupported
 from sweep.views import formatting, lookup, overview
 from trainables.checkpoint.opaque import write_files
 from trainables.function import saved_by_function
@@ -540,7 +541,7 @@ class Sweep:
         Raises:
             StorageError: the file cannot be written.
         """
-        from sweep.report import page
+        from sweep.operations.report import page
 
         written = Path(f"{self.name}.html" if path is None else path)
         page.write(written, page.build(self._read(), time.time()))

@@ -7,12 +7,13 @@ from typing import Any
 import optuna
 import pytest
 
-from sweep import plugins, schedulers
-from sweep.errors import BadConfig
+from sweep import schedulers
+from sweep.core import plugins
+from sweep.core.errors import BadConfig
 from sweep.schedulers import SchedulerContext, hyperband
 from sweep.schedulers._shared.rungs import RungOptions
-from sweep.space import Space
 from sweep.spec import yaml_source
+from sweep.spec.space import Space
 from trainables.algorithms.ppo import PPO
 
 PAGE = (Path(__file__).parents[1] / "docs/schedulers.md").read_text()

@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from sweep import plugins, searchers
+from sweep import searchers
+from sweep.core import plugins
 
 PAGE = (Path(__file__).parents[1] / "docs" / "searchers.md").read_text()
 

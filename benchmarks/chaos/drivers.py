@@ -28,7 +28,7 @@ from sweep.driver.creation import creating, resolving
 from sweep.history.events import Status, TermBegan
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from sweep.operations import ledger_check
+from sweep.operations.upkeep import ledger_check
 from sweep.views import reading
 from tests.support.other_machine import become
 from trainables import Trainable

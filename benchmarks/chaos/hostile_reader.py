@@ -8,13 +8,14 @@ import contextlib
 from pathlib import Path
 
 from benchmarks.chaos.jail import Reader, serve
-from sweep import plugins, schedulers, searchers
+from sweep import schedulers, searchers
 from sweep import spec as specs
+from sweep.core import plugins
+from sweep.core.errors import LedgerError, StorageError, UsageError
 from sweep.driver import prepare
 from sweep.driver.creation import resolving
-from sweep.errors import LedgerError, StorageError, UsageError
 from sweep.ledger.ledger import Ledger
-from sweep.operations import ledger_check
+from sweep.operations.upkeep import ledger_check
 from sweep.views import reading
 from trainables.errors import printable
 

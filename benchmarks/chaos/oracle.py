@@ -13,7 +13,7 @@ from sweep.history.events import FINISHED, Closed, End, Recorded, Status, TermBe
 from sweep.history.seeds import replica_name
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from sweep.operations import verify
+from sweep.operations.upkeep import verify
 from tests.support import sweeps
 
 #: Finds the process that a reason names.

@@ -42,8 +42,8 @@ from benchmarks.chaos.victims import PATIENCE_S, Sweep, started_by, starter_of
 from benchmarks.chaos.workload import JOBS, LONG
 from sweep.history.events import Closed, End
 from sweep.ledger import lease
-from sweep.operations import repair, verify
-from sweep.operations.ledger_check import Damage
+from sweep.operations.upkeep import repair, verify
+from sweep.operations.upkeep.ledger_check import Damage
 from sweep.slices import store
 from tests.support.postgres import Server
 from trainables.checkpoint import file

@@ -11,7 +11,7 @@ from benchmarks.chaos.scheduling_world import require
 from sweep.cli import trial_tables
 from sweep.history.events import FINISHED, Changed, HoldChanged, Status, UserHold
 from sweep.ledger.requests import Verb
-from sweep.operations.verify import inspect_sweep
+from sweep.operations.upkeep.verify import inspect_sweep
 from sweep.testing.simulation import decisions
 from sweep.views import explanation, lookup
 

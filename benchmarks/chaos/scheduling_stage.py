@@ -12,11 +12,11 @@ from benchmarks.chaos.scheduling_oracle import Oracle
 from benchmarks.chaos.scheduling_way import Died, Failure
 from benchmarks.chaos.scheduling_world import Killed, Pool, Slice, World, require
 from sweep import spec as specs
+from sweep.core.errors import StorageError, SweepLocked
 from sweep.driver import launch
 from sweep.driver.creation import creating, resolving
 from sweep.driver.driver import Driver
 from sweep.driver.launch import Launch
-from sweep.errors import StorageError, SweepLocked
 from sweep.history.events import Changed, Closed, Created, Status
 from sweep.ledger import lease
 from sweep.ledger.folder import Folder

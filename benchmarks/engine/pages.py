@@ -25,7 +25,7 @@ import psutil
 from benchmarks.engine import large
 from sweep.driver import sync
 from sweep.ledger.folder import Folder
-from sweep.report import page
+from sweep.operations.report import page
 from sweep.trackers._shared.mlflow_view import AT_FIRST
 from sweep.views import lookup
 from tests.support import browser

@@ -110,7 +110,7 @@ def actor_critic_rows(trainer: Any, stream: np.random.Generator) -> Arrays:
 
 def run_updates(name: str) -> Arrays:
     """Make all updates of an algorithm; return weights before and after, batches and noise."""
-    from sweep import plugins
+    from sweep.core import plugins
     from trainables.rollout.batch import TrainBatch
 
     trainer: Any = plugins.find_trainable(name, [])({**CONFIGS[name], "seed": 3})

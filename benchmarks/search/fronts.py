@@ -19,7 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sweep import stats
+from sweep.core import stats
 from sweep.history import fronts
 from sweep.history.events import Closed, Recorded
 from sweep.history.results import number

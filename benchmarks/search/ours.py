@@ -149,7 +149,7 @@ def spec(keys: Keys, game: Game, seed: int, trainings: int) -> dict[str, Any]:
 def refusal(keys: Keys, game: Game) -> str:
     """Return the reason why this version refuses the keys; empty if it accepts them."""
     try:
-        from sweep.errors import UsageError
+        from sweep.core.errors import UsageError
     except ImportError as error:
         return f"the project cannot be imported here ({error})"
     try:

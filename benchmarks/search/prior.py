@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from sweep.searchers._shared.prior import games
 from sweep.searchers._shared.prior.games import COLUMNS, FILE
-from sweep.space.expressions import Expression
+from sweep.spec.space.expressions import Expression
 
 #: Our setting → name in a table of the same setting → expression of our value.
 READ_AS: Mapping[str, Mapping[str, str]] = {

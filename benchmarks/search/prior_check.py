@@ -21,7 +21,7 @@ from benchmarks.search import prior
 from benchmarks.search.game import Array, Game
 from sweep.searchers._shared.prior import games
 from sweep.searchers._shared.prior.model import Model
-from sweep.space.expressions import Expression
+from sweep.spec.space.expressions import Expression
 
 #: Number of random settings of which the prior chooses one, and number of such choices.
 DRAWN, CHOICES = 24, 1000

@@ -133,8 +133,8 @@ def train(run: Run, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Train with the `chosen` settings; return the line with the curve and the final score."""
     import torch
 
-    from sweep.plugins import find_trainable
-    from sweep.space import Space
+    from sweep.core.plugins import find_trainable
+    from sweep.spec.space import Space
     from trainables.core import rng
     from trainables.trainable import TrialContext
 

@@ -45,7 +45,7 @@ def validate(space: str, **given: Any) -> None:
     from sweep import pools
     from sweep.cli import check_tables
     from sweep.driver import prepare
-    from sweep.operations import validate as preview
+    from sweep.operations.rehearsal import validate as preview
 
     with options.open_answer(given["as_json"]) as answer:
         with options.announcing_imports() as parsed:
@@ -97,8 +97,8 @@ def check_env(env: str, **given: Any) -> None:
 
     The level of exactness describes how much of its state a checkpoint contains.
     """
-    from sweep import plugins
     from sweep.cli import check_tables
+    from sweep.core import plugins
     from trainables.envs import check
 
     with options.open_answer(given["as_json"]) as answer:
@@ -109,7 +109,7 @@ def check_env(env: str, **given: Any) -> None:
 
 def _read_env_config(text: str | None) -> dict[str, Any]:
     """Return the value of the option ``--env-config``; BadConfig if it is not a mapping."""
-    from sweep.errors import BadConfig, Place
+    from sweep.core.errors import BadConfig, Place
     from sweep.spec import yaml_source
 
     said = f"--env-config {text}"
@@ -165,8 +165,8 @@ def verify(name: str, repair: bool, **given: Any) -> int:
     Exit code 6: something is damaged.
     """
     from sweep.cli import check_tables
-    from sweep.operations import repair as repairing
-    from sweep.operations import verify as verifying
+    from sweep.operations.upkeep import repair as repairing
+    from sweep.operations.upkeep import verify as verifying
 
     with options.open_answer(given["as_json"]) as answer:
         folder = options.find_sweep(given["root"], name)

@@ -184,7 +184,7 @@ def mcp_(
     model starts. The model can start sweeps of the SPACEs, narrow their search spaces, read
     results, suggest settings, and stop its own sweeps.
     """
-    from sweep.errors import UsageError
+    from sweep.core.errors import UsageError
     from sweep.operations.agent.permission import Permission
 
     if find_spec("mcp") is None:

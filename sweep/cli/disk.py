@@ -10,7 +10,7 @@ from sweep.cli import completion, options
 
 if TYPE_CHECKING:
     from sweep.ledger.folder import Folder
-    from sweep.operations import cleaning
+    from sweep.operations.upkeep import cleaning
 
 
 @click.command()
@@ -41,9 +41,9 @@ def gc(names: tuple[str, ...], keep: int, root: Path, as_json: bool, **given: bo
         raise click.UsageError("--mlflow applies to all sweeps of the root; leave the names out")
     if mlflow and not (dry_run or given["yes"] or sys.stdin.isatty()):
         raise click.UsageError("no terminal to ask at; --yes deletes without asking")
-    from sweep.errors import SweepError
+    from sweep.core.errors import SweepError
     from sweep.ledger import folder as folders
-    from sweep.operations import cleaning
+    from sweep.operations.upkeep import cleaning
     from trainables.errors import printable
 
     with options.open_answer(as_json) as answer:
@@ -65,7 +65,7 @@ def gc(names: tuple[str, ...], keep: int, root: Path, as_json: bool, **given: bo
 
 def _delete_orphaned(root: Path, dry_run: bool, yes: bool) -> "list[cleaning.Freed]":
     """Mark runs in MLflow that belong to no sweep as deleted, if the user agrees."""
-    from sweep.operations import cleaning
+    from sweep.operations.upkeep import cleaning
     from sweep.views.formatting import plural
     from trainables.errors import printable
 
@@ -94,7 +94,7 @@ def rm(names: tuple[str, ...], mlflow: bool, yes: bool, root: Path, as_json: boo
     Their runs stay on the MLflow page unless --mlflow is given. Deleted runs can be restored there
     until `mlflow gc` deletes them for good.
     """
-    from sweep.operations import cleaning
+    from sweep.operations.upkeep import cleaning
 
     with options.open_answer(as_json) as answer:
         found = [options.find_sweep(root, name) for name in dict.fromkeys(names)]
@@ -115,7 +115,7 @@ def rm(names: tuple[str, ...], mlflow: bool, yes: bool, root: Path, as_json: boo
 
 def _is_in_mlflow(folder: "Folder") -> bool:
     """Return true if MLflow may have runs of the sweep."""
-    from sweep.errors import SweepError
+    from sweep.core.errors import SweepError
     from sweep.views import lookup
 
     if not (folder.mlflow.is_file() or folder.tracking_uri.exists()):

@@ -20,7 +20,7 @@ checkpoint_option = click.option(
 
 if TYPE_CHECKING:
     from sweep.ledger.folder import Folder
-    from sweep.operations.trained import Choice
+    from sweep.operations.models.trained import Choice
 
 
 @click.command("export-model")
@@ -74,11 +74,11 @@ def _export(
     **_: Any,
 ) -> dict[str, Any]:
     """Export the model, and register it if requested. Returns the card for the answer."""
+    from sweep.core.errors import SweepError
     from sweep.driver import sync
-    from sweep.errors import SweepError
-    from sweep.operations import export
-    from sweep.operations.mlflow import register as registering
-    from sweep.operations.trained import Choice
+    from sweep.operations.models import export
+    from sweep.operations.models import register as registering
+    from sweep.operations.models.trained import Choice
 
     if out is None and register is None:
         raise click.UsageError("Missing option '--out' or '--register'.")
@@ -138,7 +138,7 @@ def play(name: str, root: Path, **given: Any) -> None:
     """Play episodes of a trial's policy, or of an exported one."""
     from sweep.cli import trial_tables
     from sweep.ledger import folder as folders
-    from sweep.operations import export, trained
+    from sweep.operations.models import export, trained
 
     with options.open_answer(given["as_json"]) as answer:
         choice = trained.Choice(given["trial"], given["checkpoint"])
@@ -173,8 +173,8 @@ def _refuse_choice(choice: "Choice") -> None:
 @options.root_option
 def ui(name: str | None, port: int, host: str, show: bool | None, root: Path) -> int:
     """Serve the MLflow page of all sweeps, or of one."""
+    from sweep.core.errors import without_password
     from sweep.driver import sync
-    from sweep.errors import without_password
     from sweep.operations.mlflow import attaching
     from sweep.operations.mlflow.page import Page, may_show
     from sweep.trackers._shared.mlflow_view import AT_FIRST, MORE
@@ -204,7 +204,7 @@ def trust(files: tuple[Path, ...], as_json: bool) -> None:
     """
     from sweep.ledger import signed
     from sweep.ledger.folder import CHECKPOINTS
-    from sweep.operations import export
+    from sweep.operations.models import export
     from trainables.checkpoint import file as checkpoint_file
     from trainables.checkpoint import signing
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import click
 
 from sweep.cli import check, completion, control, disk, export, results, train
-from sweep.version import __version__, unsupported
+from sweep.core.version import __version__, unsupported
 
 MISTAKE, STORAGE_FAILED, OWN_ERROR, INTERRUPTED = 2, 4, 5, 130
 #: New objects between two garbage collections. Imported code and the history stay until the end,
@@ -220,7 +220,7 @@ def _silence_if_lost() -> None:
 
 def _report_error(error: Exception) -> int:
     """Print one line for an expected error, a traceback for others. Returns the exit code."""
-    from sweep.errors import Mistakes, SweepError
+    from sweep.core.errors import Mistakes, SweepError
     from trainables.errors import ConfigError, TrainableError
 
     if isinstance(error, Mistakes):
@@ -267,7 +267,7 @@ def _describe_permission(path: str) -> str:
 
 def _print_error(message: str, code: int) -> int:
     """Print a message as one line on standard error. Returns `code`."""
-    from sweep.errors import brief
+    from sweep.core.errors import brief
     from trainables.errors import printable
 
     with contextlib.suppress(OSError):

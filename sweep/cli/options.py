@@ -122,7 +122,7 @@ def pool(options_given: dict[str, Any]) -> str | None:
     Raises:
         BadConfig: one of them is empty, for example because of an unset shell variable.
     """
-    from sweep.errors import BadConfig
+    from sweep.core.errors import BadConfig
 
     for key, allowed in (("pool", "the name of a pool"), ("address", "an address")):
         if options_given[key] is not None and not options_given[key].strip():
@@ -219,7 +219,7 @@ def overrides(options_given: dict[str, Any]) -> "list[Override]":
 
 def read_budget(options_given: dict[str, Any]) -> dict[str, Any]:
     """Return the values of the options ``--budget`` and ``--max-disk``."""
-    from sweep.errors import Place, Source
+    from sweep.core.errors import Place, Source
     from sweep.spec import Budget, CheckpointPolicy, Override
     from sweep.spec.validation import validate
 
@@ -254,7 +254,7 @@ def open_answer(
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other; give one of them")
     from sweep.cli.terminal import Terminal, unwrapped
-    from sweep.errors import StorageError
+    from sweep.core.errors import StorageError
     from trainables.errors import printable
 
     out, until_answered = sys.stdout, contextlib.ExitStack()

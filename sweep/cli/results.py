@@ -167,7 +167,7 @@ def best(name: str, **given: Any) -> int:
 
 def _refuse_test_options(options_given: dict[str, Any]) -> None:
     """Raise BadConfig for options that are only allowed with ``--test-seeds``."""
-    from sweep.errors import BadConfig
+    from sweep.core.errors import BadConfig
 
     for option in ("top", "jobs", "pool", "address", "timeout"):
         if options_given[option] is not None:
@@ -276,7 +276,7 @@ def report(
     """
     import contextlib
 
-    from sweep.report import page
+    from sweep.operations.report import page
 
     if len(names) > 1:
         if watch or png is not None:
@@ -310,7 +310,7 @@ def _write_comparison(names: tuple[str, ...], root: Path, path: Path) -> None:
     """Write the page of several sweeps."""
     import time
 
-    from sweep.report import comparison, page
+    from sweep.operations.report import comparison, page
     from sweep.views import lookup
 
     folders = [options.find_sweep(root, name) for name in names]
@@ -320,7 +320,7 @@ def _write_comparison(names: tuple[str, ...], root: Path, path: Path) -> None:
 
 def _write_pictures(folder: "Folder", target: Path) -> None:
     """Write the report's pictures as PNG files, and print their paths."""
-    from sweep.report import pictures
+    from sweep.operations.report import pictures
     from sweep.views import lookup
 
     left_out: list[str] = []
@@ -356,7 +356,7 @@ def curves(name: str, top: int, root: Path, as_json: bool) -> None:
 
     from sweep.cli import tables
     from sweep.cli.terminal import terminal
-    from sweep.report.curves import curves as curves_of
+    from sweep.operations.report.curves import curves as curves_of
     from sweep.views import lookup
 
     with options.open_answer(as_json) as answer:
@@ -372,7 +372,7 @@ def _write_page(folder: "Folder", path: Path, watch: bool) -> "tuple[Sweep, floa
     """Write the report once. Returns the sweep and the duration in seconds."""
     import time
 
-    from sweep.report import page
+    from sweep.operations.report import page
     from sweep.views import lookup
 
     began = time.monotonic()

@@ -16,8 +16,8 @@ from rich.text import Text
 from sweep.cli.terminal import unwrapped
 from sweep.history.events import Status
 from sweep.ledger.folder import root_option
-from sweep.report import braille
-from sweep.report.curves import Curves
+from sweep.operations.report import braille
+from sweep.operations.report.curves import Curves
 from sweep.views import comparison as comparisons
 from sweep.views import formatting
 from trainables.errors import printable

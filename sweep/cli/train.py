@@ -100,9 +100,10 @@ def _write_schema(folder: Path) -> None:
 def _convert(source: Path, folder: Path, env: str | None, algorithm: str | None) -> None:
     """Write the spec for a file of another tool, and print what is left to do."""
     from sweep import spec as specs
+    from sweep.core.errors import UsageError
     from sweep.driver import prepare
-    from sweep.errors import UsageError
-    from sweep.operations import conversion, schema
+    from sweep.operations import schema
+    from sweep.operations.foreign import conversion
     from sweep.spec.sections import name_from
 
     path = folder / "space.yaml"
@@ -162,7 +163,7 @@ def run(space: str, **given: Any) -> int:
         if given["dry_run"]:
             from sweep import pools
             from sweep.cli import check_tables
-            from sweep.operations import validate
+            from sweep.operations.rehearsal import validate
 
             pool = pools.choose_pool(options.pool(given))
             data = validate.preview(resolved, given["jobs"], pool)
@@ -209,7 +210,7 @@ def _early_workers(
     asked, cores = options_given["jobs"] or 1, joblib.cpu_count()
 
     def begin(spec: "SweepSpec") -> None:
-        from sweep import plugins
+        from sweep.core import plugins
         from sweep.driver import capacity
 
         count = min(asked, cores, spec.trials, capacity.most_at_once(spec))

@@ -10,9 +10,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from sweep.cli.tables import Column, Data, Table, front_line, section, status_text, table
+from sweep.core.stats import LEVEL
 from sweep.history.fronts import front_text
 from sweep.ledger.folder import root_option
-from sweep.stats import LEVEL
 from sweep.views import formatting
 from trainables.errors import printable
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import joblib
 
 from sweep import pools
-from sweep.errors import BadConfig, StorageError
+from sweep.core.errors import BadConfig, StorageError
 from sweep.pools import Pool
 from sweep.spec import SweepSpec
 from sweep.views.formatting import plural

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from sweep.core.pickled import Kept
 from sweep.history.events import Goal, Opened
 from sweep.history.history import History
 from sweep.history.replica import Replica
@@ -13,7 +14,6 @@ from sweep.history.results import number
 from sweep.history.seeds import seed_of
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from sweep.pickled import Kept
 from sweep.pools import Pool
 from sweep.schedulers import Scheduler
 from sweep.searchers import Searcher

@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from sweep.core.errors import Place, Source, UsageError
 from sweep.driver.decisions import topped_up
 from sweep.driver.limits import check_changed
 from sweep.driver.proposals import Proposer
-from sweep.errors import Place, Source, UsageError
 from sweep.history import order
 from sweep.history.events import (
     FINISHED,
@@ -30,9 +30,9 @@ from sweep.history.history import History
 from sweep.history.trial import Trial
 from sweep.ledger.requests import Answer, Request, Verb
 from sweep.searchers import SearcherOptions
-from sweep.space import Space, initial
-from sweep.space.domains import written
 from sweep.spec.sections import in_words
+from sweep.spec.space import Space, initial
+from sweep.spec.space.domains import written
 from sweep.views import formatting, overview
 
 STOPPED = "stopped by a person"

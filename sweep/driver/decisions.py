@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
+from sweep.core.errors import LimitPassed, StorageError, UnknownMetric, UsageError
 from sweep.driver.context import DriverContext
 from sweep.driver.proposals import Proposer
-from sweep.errors import LimitPassed, StorageError, UnknownMetric, UsageError
 from sweep.history import order
 from sweep.history.events import (
     FINISHED,

@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sweep import pickled, plugins, pools
+from sweep import pools
 from sweep import spec as space_file
 from sweep import spec as specs
+from sweep.core import pickled, plugins
+from sweep.core.errors import Source, UsageError
+from sweep.core.pickled import Kept
 from sweep.driver import capacity, control, decisions, limits
 from sweep.driver.context import DriverContext
 from sweep.driver.creation import provenance, resolving, samples
 from sweep.driver.creation.resolving import Resolved
 from sweep.driver.final_evaluation import FinalEvaluation
-from sweep.errors import Source, UsageError
 from sweep.history.events import (
     FAIL_FAST,
     Changed,
@@ -38,12 +40,11 @@ from sweep.ledger.ledger import Ledger
 from sweep.ledger.requests import Answer, Requests, answer_writer
 from sweep.ledger.signed import REMOTE
 from sweep.ledger.tables import Connection
-from sweep.pickled import Kept
 from sweep.pools import Pool
 from sweep.slices import reports, retention, store
 from sweep.slices.store import SweepStore
-from sweep.space import Space, widening
 from sweep.spec import Override, SweepSpec
+from sweep.spec.space import Space, widening
 from sweep.views import reading
 from trainables.checkpoint.remote import RemoteError
 from trainables.errors import ConfigError

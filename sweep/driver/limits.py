@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from sweep import stats
+from sweep.core import stats
+from sweep.core.errors import BadConfig, LimitPassed, SweepError, UsageError, WorkerLost
 from sweep.driver.context import DriverContext
-from sweep.errors import BadConfig, LimitPassed, SweepError, UsageError, WorkerLost
 from sweep.history import results
 from sweep.history.events import FINISHED, Dropped, Opened, Saved, Status
 from sweep.history.history import History

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
-from sweep.errors import SweepLocked, without_password
+from sweep.core.errors import SweepLocked, without_password
 from sweep.ledger.ledger import Ledger
 from sweep.trackers import Tracker
 from trainables.core import failpoints, rng

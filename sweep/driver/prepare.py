@@ -10,13 +10,14 @@ from typing import Any
 
 import joblib
 
-from sweep import plugins, pools
+from sweep import pools
 from sweep import spec as specs
+from sweep.core import plugins
+from sweep.core.errors import KeyPath, NameTaken, SweepError, SweepLocked, UsageError
 from sweep.driver import capacity, launch, sync
 from sweep.driver.creation import creating, learning, resolving, samples, suggested
 from sweep.driver.creation.resolving import Resolved
 from sweep.driver.launch import Launch
-from sweep.errors import KeyPath, NameTaken, SweepError, SweepLocked, UsageError
 from sweep.history.events import Status
 from sweep.history.history import History
 from sweep.ledger import folder as folders
@@ -25,9 +26,9 @@ from sweep.ledger import storage as ledgers
 from sweep.ledger.folder import Folder
 from sweep.schedulers._shared import building
 from sweep.slices import store
-from sweep.space import Fixed
 from sweep.spec import Override, SweepSpec
 from sweep.spec.sections import name_from
+from sweep.spec.space import Fixed
 from sweep.views import lookup
 from sweep.views.formatting import plural
 from trainables import forms

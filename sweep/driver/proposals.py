@@ -11,15 +11,15 @@ from functools import cached_property
 from typing import Any, overload
 
 from sweep import searchers
-from sweep.errors import BadConfig, BadSpace, SweepError, UnknownName, UsageError
+from sweep.core.errors import BadConfig, BadSpace, SweepError, UnknownName, UsageError
 from sweep.history.events import Created, Goal, ParentCheckpoint, SpaceExhausted, Suggested
 from sweep.history.history import History
 from sweep.history.trial import Trial
 from sweep.schedulers import Exploit, NewTrial
 from sweep.searchers import Exhausted, Request, Searcher
 from sweep.searchers._shared import points as _points
-from sweep.space import Domain, Settings, Space, canonical, initial
 from sweep.spec import SweepSpec
+from sweep.spec.space import Domain, Settings, Space, canonical, initial
 from trainables.core import rng
 from trainables.errors import shorten
 
@@ -282,7 +282,7 @@ class Proposer:
             UsageError: it is not Settings, or lacks a value.
         """
         if not isinstance(proposal, Settings):
-            allowed = "a sweep.space.Settings, as request.space.resolve and request.space.draw give"
+            allowed = "settings from request.space.resolve or request.space.draw"
             raise self._refusal(proposal, allowed)
         if self._is_shipped:
             return proposal

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Protocol
 
-from sweep import plugins
+from sweep.core import plugins
+from sweep.core.errors import SweepError, UnknownMetric, UsageError
 from sweep.driver import launch as launching
 from sweep.driver import sync
 from sweep.driver.context import DriverContext
@@ -24,7 +25,6 @@ from sweep.driver.driver import Driver
 from sweep.driver.final_evaluation import FinalEvaluator
 from sweep.driver.launch import Launch
 from sweep.driver.outbox import Outbox
-from sweep.errors import SweepError, UnknownMetric, UsageError
 from sweep.history.events import Recorded
 from sweep.history.history import History
 from sweep.ledger.folder import Folder

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sweep import trackers
+from sweep.core.errors import BadConfig, StorageError, UsageError, without_password
 from sweep.driver.outbox import Outbox
-from sweep.errors import BadConfig, StorageError, UsageError, without_password
 from sweep.history.history import History
 from sweep.ledger import hold, signed
 from sweep.ledger.folder import Folder

@@ -12,8 +12,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from sweep import stats
-from sweep.errors import DamagedLedger
+from sweep.core import stats
+from sweep.core.errors import DamagedLedger
 from sweep.history import fronts, order, ranking
 from sweep.history.curve import Point
 from sweep.history.events import (
@@ -53,7 +53,7 @@ from sweep.history.replica import Replica
 from sweep.history.results import numbers
 from sweep.history.seeds import FIRST_TEST, is_test
 from sweep.history.trial import Milestone, Trial, rank_key
-from sweep.space.domains import equality_key
+from sweep.spec.space.domains import equality_key
 
 __all__ = ["History", "Milestone", "Objective", "Point", "Replica", "Trial", "rank_key"]
 

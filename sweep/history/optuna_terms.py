@@ -30,7 +30,7 @@ from optuna.trial import TrialState
 
 from sweep.history.events import Status
 from sweep.history.objective import Objective
-from sweep.space import Choice, Domain, Float, Int, Normal, Ordinal, choice_key
+from sweep.spec.space import Choice, Domain, Float, Int, Normal, Ordinal, choice_key
 
 #: Studies are an implementation detail: do not print Optuna's messages about them.
 optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from sweep import stats
+from sweep.core import stats
 from sweep.history.curve import Divergence, Followed, Point, Reading, readings
 from sweep.history.events import (
     FINISHED,

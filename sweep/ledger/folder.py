@@ -10,7 +10,7 @@ ROOT/NAME/sweep.yaml                the original spec
           attachments.log           log of sending these attachments
           by-a-model                present if a language model started the sweep (`sweep mcp`)
           run.lock                  locked by the one driver
-          trainable/ckpt-*          the trainable of a script or notebook (`sweep.pickled`)
+          trainable/ckpt-*          the trainable of a script or notebook (`sweep.core.pickled`)
           pool.json                 last remark of its pool, for `sweep status`
           shared/                   measurements shared by concurrent trials; not needed again
           trials/N/{ckpt-*, log.txt, log.1.txt, progress.json, slice-*.jsonl}
@@ -34,7 +34,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sweep.errors import (
+from sweep.core.errors import (
     NameTaken,
     StorageError,
     SweepError,

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from sweep.errors import LedgerError, StorageError, SweepLocked
+from sweep.core.errors import LedgerError, StorageError, SweepLocked
 from sweep.ledger import lease, ledger, storage
 from sweep.ledger import upgrade as schema
 from sweep.ledger.folder import Folder

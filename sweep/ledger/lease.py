@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from sweep.errors import DamagedLedger, StorageError, SweepLocked
+from sweep.core.errors import DamagedLedger, StorageError, SweepLocked
 from sweep.ledger import codec, process, storage
 from sweep.ledger.codec import DecodeError
 from sweep.ledger.tables import Connection

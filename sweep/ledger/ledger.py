@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sweep.errors import IllegalMove
+from sweep.core.errors import IllegalMove
 from sweep.history.events import (
     MOVES,
     Closed,

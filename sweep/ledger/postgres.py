@@ -23,7 +23,7 @@ from urllib.parse import unquote
 import psycopg
 from psycopg import conninfo
 
-from sweep.errors import BadConfig, DamagedLedger, StorageError, UsageError, place_of
+from sweep.core.errors import BadConfig, DamagedLedger, StorageError, UsageError, place_of
 from sweep.ledger import signed, tables
 from sweep.ledger.codec import DecodeError
 from sweep.ledger.tables import Connection, Interrupted, Unreachable

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sweep.errors import UsageError
+from sweep.core.errors import UsageError
 from trainables.checkpoint import disk, signing
 from trainables.errors import SigningError, UntrustedCheckpoint
 

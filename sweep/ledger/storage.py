@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweep.errors import UsageError
+from sweep.core.errors import UsageError
 from sweep.ledger import tables
 from sweep.ledger.signed import REMOTE
 

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from sweep.errors import DamagedLedger, StorageError
+from sweep.core.errors import DamagedLedger, StorageError
 from sweep.ledger.codec import DecodeError
 from trainables.checkpoint import disk
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from sweep.errors import StorageError, UsageError
+from sweep.core.errors import StorageError, UsageError
 from sweep.ledger import lease, storage, tables
 from sweep.ledger.codec import DecodeError
 from sweep.ledger.folder import Folder

@@ -77,8 +77,8 @@ class Comparison:
         Raises:
             StorageError: the file cannot be written.
         """
-        from sweep.report import comparison as compared
-        from sweep.report import page
+        from sweep.operations.report import comparison as compared
+        from sweep.operations.report import page
 
         written = Path(path)
         page.write(written, compared.build(self._now(curves=True), time.time()))

@@ -20,11 +20,12 @@ from pydantic.json_schema import (
 )
 from pydantic_core import core_schema
 
-from sweep import plugins, schedulers, searchers, trackers
-from sweep.errors import SweepError
-from sweep.space import json_schema
-from sweep.space.json_schema import Schema, ref
+from sweep import schedulers, searchers, trackers
+from sweep.core import plugins
+from sweep.core.errors import SweepError
 from sweep.spec import SweepSpec
+from sweep.spec.space import json_schema
+from sweep.spec.space.json_schema import Schema, ref
 from trainables.core import importing
 from trainables.core.settings import Settings, defaults, sections_of
 from trainables.trainable import Trainable

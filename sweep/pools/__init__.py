@@ -5,8 +5,8 @@
     pool.close()                           # ends its processes
 
 A pool has a number of slots and never gets more slices than that at once. If the process of a slice
-dies, only the future of that slice fails, with `sweep.errors.WorkerLost`; if the process cannot be
-used any more, it fails with `sweep.slices.cache.StaleProcess`.
+dies, only the future of that slice fails, with `sweep.core.errors.WorkerLost`; if the process
+cannot be used any more, it fails with `sweep.slices.cache.StaleProcess`.
 
 The name of a pool on a cluster contains the cluster's address, as in ``dask@tls://node-1:8786`` or
 ``ray@node-1:6379``. The ledger stores the whole name, so `sweep resume` uses the same cluster.
@@ -23,8 +23,8 @@ from typing import ClassVar, Protocol
 
 import psutil
 
-from sweep import plugins
-from sweep.errors import BadConfig, SweepError
+from sweep.core import plugins
+from sweep.core.errors import BadConfig, SweepError
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from trainables.errors import printable
 

@@ -15,7 +15,7 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sweep.errors import BadConfig, StorageError, UsageError, WorkerLost
+from sweep.core.errors import BadConfig, StorageError, UsageError, WorkerLost
 from sweep.pools._shared import cluster
 from sweep.pools._shared import worker as there
 from sweep.slices.messages import SliceOutcome

@@ -4,7 +4,7 @@ from concurrent.futures import Future
 from typing import ClassVar
 
 from sweep import pools
-from sweep.errors import UsageError
+from sweep.core.errors import UsageError
 from sweep.slices import cache
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from sweep.slices.slice import run_slice

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from joblib.externals.loky.process_executor import BrokenProcessPool
 
 from sweep import pools
-from sweep.errors import SweepError, WorkerLost
+from sweep.core.errors import SweepError, WorkerLost
 from sweep.slices import isolated
 from sweep.slices.log import led_into
 from sweep.slices.messages import SliceOutcome, SliceSpec

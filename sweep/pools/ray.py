@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 
 import cloudpickle
 
-from sweep.errors import BadConfig, StorageError, SweepError, UsageError, without_password
+from sweep.core.errors import BadConfig, StorageError, SweepError, UsageError, without_password
 from sweep.pools._shared import cluster
 from sweep.pools._shared import worker as there
 from trainables.core.processes.program import leave_signals_to_parent

@@ -17,7 +17,7 @@ from multiprocessing import connection
 from typing import Any, ClassVar
 
 from sweep import pools
-from sweep.errors import StorageError, SweepError, WorkerLost
+from sweep.core.errors import StorageError, SweepError, WorkerLost
 from sweep.slices import stacked
 from sweep.slices.messages import DeviceFailed, Pace, SliceOutcome, SliceSpec
 from sweep.views import formatting

@@ -17,11 +17,11 @@ from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel
 
-from sweep import plugins
+from sweep.core import plugins
 from sweep.history.events import Evidence, Goal, Status
 from sweep.history.history import History
-from sweep.space import Space
 from sweep.spec.sections import Seeds
+from sweep.spec.space import Space
 
 PACKAGE = __name__
 #: Reason for which a scheduler has no option ``finish_best``.

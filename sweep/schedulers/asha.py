@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from sweep.errors import BadConfig
+from sweep.core.errors import BadConfig
 from sweep.history.events import FINISHED, Goal, Status
 from sweep.history.history import History
 from sweep.history.order import Key, at_level, of_status, unfinished

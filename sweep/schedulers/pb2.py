@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import BaseModel
 
-from sweep.errors import BadSpace
+from sweep.core.errors import BadSpace
 from sweep.history.history import History
 from sweep.history.trial import Trial
 from sweep.schedulers import SchedulerContext
 from sweep.schedulers._shared.bandit import Array, Bandit
 from sweep.schedulers._shared.mutation import ATTEMPTS, explore, is_in
 from sweep.schedulers._shared.population import Population, PopulationOptions, born_at
-from sweep.space import Float, Int
+from sweep.spec.space import Float, Int
 from trainables.core import rng
 
 Settings = Mapping[str, Any]

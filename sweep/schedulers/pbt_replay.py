@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from sweep import schedulers
-from sweep.errors import BadConfig, Source
+from sweep.core.errors import BadConfig, Source
 from sweep.history.events import Goal, Status
 from sweep.history.history import History
 from sweep.history.trial import Trial

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
-from sweep.errors import BadConfig
+from sweep.core.errors import BadConfig
 from sweep.schedulers import SchedulerContext
 from sweep.schedulers._shared.pruners import Pruned, PrunerOptions
 

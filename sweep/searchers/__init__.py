@@ -17,12 +17,12 @@ from typing import ClassVar, Protocol
 
 from pydantic import Field
 
-from sweep import plugins
+from sweep.core import plugins
 from sweep.history.events import EarlierSweep
 from sweep.history.objective import Objective
 from sweep.history.trial import Trial
-from sweep.space import Settings, Space
-from sweep.space.domains import written
+from sweep.spec.space import Settings, Space
+from sweep.spec.space.domains import written
 from trainables.core import settings
 
 PACKAGE = __name__

@@ -22,7 +22,7 @@ from sweep.history.trial import Trial, rank_key
 from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.searchers._shared.kernels import Density, Points
 from sweep.searchers._shared.prior import PriorOptions
-from sweep.space import Choice, Domain, Settings, choice_key
+from sweep.spec.space import Choice, Domain, Settings, choice_key
 from trainables.core import rng
 
 

@@ -18,7 +18,7 @@ from sweep import searchers
 from sweep.history.trial import Trial
 from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.searchers._shared import evolution
-from sweep.space import Choice, Domain, Ordered, Settings, Space
+from sweep.spec.space import Choice, Domain, Ordered, Settings, Space
 from trainables.core import rng
 
 

@@ -16,12 +16,12 @@ from optuna.trial import FrozenTrial
 from pydantic import Field
 
 from sweep import searchers
-from sweep.errors import BadSpace, SweepError
+from sweep.core.errors import BadSpace, SweepError
 from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.searchers._shared import study
 from sweep.searchers._shared.prior import PriorOptions
 from sweep.searchers._shared.study import AsComplete
-from sweep.space import Settings
+from sweep.spec.space import Settings
 from trainables.core.processes.child import ChildProcess, Patience
 from trainables.errors import WorkerDied
 

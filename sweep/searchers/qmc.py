@@ -14,7 +14,7 @@ from scipy.stats import qmc
 
 from sweep import searchers
 from sweep.searchers import Request, SearcherOptions, Supports
-from sweep.space import Settings
+from sweep.spec.space import Settings
 from trainables.core import rng
 
 #: Length of a stretch: more than the number of trials of any sweep.

@@ -5,7 +5,7 @@ from typing import ClassVar
 from sweep import searchers
 from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.searchers._shared.prior import PriorOptions
-from sweep.space import Settings
+from sweep.spec.space import Settings
 
 
 class Searcher(searchers.Searcher):

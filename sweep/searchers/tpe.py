@@ -15,12 +15,12 @@ from optuna.trial import FrozenTrial, TrialState
 from pydantic import Field
 
 from sweep import searchers
-from sweep.errors import BadConfig
+from sweep.core.errors import BadConfig
 from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.searchers._shared import study
 from sweep.searchers._shared.prior import PriorOptions
 from sweep.searchers._shared.study import AsComplete, WithRungs
-from sweep.space import Settings, Space
+from sweep.spec.space import Settings, Space
 from trainables.core import rng
 
 #: Options that Optuna's sampler does not have.

@@ -22,8 +22,8 @@ from multiprocessing import util as _util
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
 
-from sweep import plugins
-from sweep.errors import WorkerLost
+from sweep.core import plugins
+from sweep.core.errors import WorkerLost
 from sweep.slices import cache
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from sweep.slices.process_state import end_processes

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from sweep import stats
+from sweep.core import stats
+from sweep.core.pickled import Kept
 from sweep.history.curve import Divergence
 from sweep.history.events import End, Goal, ParentCheckpoint, Row, Saved
-from sweep.pickled import Kept
 from sweep.slices.retention import Retention
 from sweep.slices.stopping import Bounds, Criteria, Flatness
 from trainables.checkpoint.signing import Trust

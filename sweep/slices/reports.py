@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sweep.errors import UsageError
+from sweep.core.errors import UsageError
 from sweep.history.events import End, Opened, Reported, Row, Saved
 from sweep.history.replica import Replica
 from sweep.ledger import codec

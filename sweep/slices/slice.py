@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sweep import plugins
+from sweep.core import plugins
 from sweep.history.events import End, Metrics, Row, Saved
 from sweep.history.results import flatten, instead_of_number, number, numbers
 from sweep.ledger.folder import PROGRESS

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from sweep import plugins
+from sweep.core import plugins
 from sweep.history.events import End
 from sweep.history.results import number
 from sweep.slices.cache import stop_quietly

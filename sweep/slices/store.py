@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from sweep.errors import BadConfig, StorageError, UsageError
+from sweep.core.errors import BadConfig, StorageError, UsageError
 from sweep.history.events import Saved
 from sweep.ledger import signed
 from sweep.ledger.folder import Folder

@@ -6,6 +6,7 @@
 Paths into results use ``/``, paths into settings use dots. Times are in seconds. Unknown keys are
 refused, never ignored.
 
+space        the language of search spaces
 yaml_source  YAML text as plain data with the line of every key
 validation   plain data checked by models, each mistake with its key and line
 overrides    settings of the command line
@@ -34,8 +35,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from sweep.errors import BadConfig, Gathering, Place, Source, UnknownName, UsageError
-from sweep.space import Space, initial
+from sweep.core.errors import BadConfig, Gathering, Place, Source, UnknownName, UsageError
 from sweep.spec import sections
 from sweep.spec.objective import (
     Aggregate,
@@ -66,6 +66,7 @@ from sweep.spec.sections import (
     read_plugin,
     source_of,
 )
+from sweep.spec.space import Space, initial
 from sweep.spec.stopping import Stop, StopField
 from sweep.spec.validation import validate
 from trainables.core.settings import Settings

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from sweep.errors import BadConfig, UsageError
+from sweep.core.errors import BadConfig, UsageError
 from sweep.spec import yaml_source
 
 Kind = Literal["wandb", "zoo"]

@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from sweep.errors import BadConfig
+from sweep.core.errors import BadConfig
 
 #: Maximum nesting depth of mappings and lists.
 DEEPEST = 32

@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from sweep import stats
+from sweep.core import stats
 from trainables.core.settings import Settings
 
 Mode = Literal["min", "max"]

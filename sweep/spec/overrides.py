@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sweep.errors import BadConfig, KeyPath, Place, Source
+from sweep.core.errors import BadConfig, KeyPath, Place, Source
 
 #: Maximum number of an option's characters in messages.
 LONGEST_SAID = 80

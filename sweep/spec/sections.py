@@ -16,9 +16,9 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from sweep.errors import Source
-from sweep.space import Space
+from sweep.core.errors import Source
 from sweep.spec.objective import Aggregate
+from sweep.spec.space import Space
 from sweep.spec.validation import refusing, validate
 from trainables.core.settings import Settings
 

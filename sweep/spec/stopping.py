@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from sweep.errors import Gathering, Source
+from sweep.core.errors import Gathering, Source
 from sweep.spec.objective import Mode, mapping
 from sweep.spec.sections import RESULT_PATH, RESULT_PATH_ALLOWED, source_of
 from sweep.spec.validation import refusing, validate

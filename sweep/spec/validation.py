@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from sweep.errors import BadConfig, Gathering, KeyPath, Source
+from sweep.core.errors import BadConfig, Gathering, KeyPath, Source
 from trainables.core.settings import Mistake
 from trainables.errors import nearest, shorten
 

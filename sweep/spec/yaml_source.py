@@ -25,7 +25,7 @@ from ruamel.yaml.events import (
     StreamEndEvent,
 )
 
-from sweep.errors import BadConfig, Gathering, KeyPath, Place, Source
+from sweep.core.errors import BadConfig, Gathering, KeyPath, Place, Source
 from trainables.errors import shorten
 
 LARGEST_FILE = 500_000

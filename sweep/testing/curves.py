@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sweep.errors import UsageError
+from sweep.core.errors import UsageError
 from trainables import Trainable
 
 #: Key of a result with the simulated duration of its iteration, in seconds; 1 by default.
@@ -28,7 +28,7 @@ class CurvePoint:
 
 #: A function that returns the result of an iteration. It is called again for iterations that were
 #: lost by a crash or a kill, so it must keep no state. An exception simulates a crash of the trial,
-#: `sweep.errors.WorkerLost` the death of its worker. ``done: True`` ends the trial.
+#: `sweep.core.errors.WorkerLost` the death of its worker. ``done: True`` ends the trial.
 Curve = Callable[[CurvePoint], Mapping[str, Any]]
 #: Results by trial and iteration; a trial is done at the end of its row.
 Table = Sequence[Sequence[Mapping[str, Any]]]

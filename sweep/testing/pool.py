@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from sweep import pools
-from sweep.errors import UsageError, WorkerLost
+from sweep.core.errors import UsageError, WorkerLost
 from sweep.history.events import End, Goal, Row, Saved
 from sweep.history.results import flatten, instead_of_number, number
 from sweep.slices import retention

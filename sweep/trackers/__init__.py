@@ -18,7 +18,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from sweep import plugins
+from sweep.core import plugins
 from sweep.history.events import Recorded
 from sweep.history.history import History
 from sweep.history.objective import Objective

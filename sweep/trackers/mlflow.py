@@ -27,7 +27,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from sweep import trackers
-from sweep.errors import StorageError
+from sweep.core.errors import StorageError
 from sweep.history.events import Closed, Measured, Recorded, Reported, Status, TermEnded
 from sweep.history.replica import Replica
 from sweep.history.seeds import is_test

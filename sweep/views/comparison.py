@@ -9,9 +9,9 @@ best trial, or no trial has a score yet) or ``absent``.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sweep.errors import UsageError
+from sweep.core.errors import UsageError
 from sweep.history.trial import Trial
-from sweep.space import Derived
+from sweep.spec.space import Derived
 from sweep.views import formatting, overview
 from sweep.views.lookup import Sweep
 from trainables.errors import printable

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from sweep import stats
+from sweep.core import stats
 from trainables.errors import printable
 
 #: Characters of a sparkline, lowest first.

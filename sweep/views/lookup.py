@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from sweep.errors import SweepError
+from sweep.core.errors import SweepError
 from sweep.history.events import (
     Closed,
     FinalEvaluationBegan,

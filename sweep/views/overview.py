@@ -11,8 +11,8 @@ from dataclasses import asdict
 from itertools import takewhile
 from typing import Any
 
-from sweep import stats
-from sweep.errors import BadConfig, UsageError
+from sweep.core import stats
+from sweep.core.errors import BadConfig, UsageError
 from sweep.history.events import (
     FINISHED,
     Closed,
@@ -33,8 +33,8 @@ from sweep.history.results import number
 from sweep.history.seeds import FIRST_TEST, is_test, replica_name, seed_of
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder, noted_remark
-from sweep.space import initial
 from sweep.spec.objective import Aggregate
+from sweep.spec.space import initial
 from sweep.views import formatting, progress
 from sweep.views.formatting import finite
 from sweep.views.lookup import DRIVEN, State, Sweep

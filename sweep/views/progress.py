@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sweep.errors import UsageError
+from sweep.core.errors import UsageError
 from sweep.history.events import FINISHED, FinalEvaluationBegan, Metrics, Status
 from sweep.history.history import History
 from sweep.history.replica import Replica

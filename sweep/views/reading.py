@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 from sweep import schedulers
 from sweep import spec as specs
-from sweep.errors import DamagedLedger, UsageError
+from sweep.core.errors import DamagedLedger, UsageError
 from sweep.history.events import Measured, Widened
 from sweep.history.history import History
 from sweep.history.objective import Objective
 from sweep.ledger.ledger import Ledger, iterate
 from sweep.schedulers._shared import building
-from sweep.space import Space
 from sweep.spec import SweepSpec
 from sweep.spec.objective import read_constraints
+from sweep.spec.space import Space
 
 
 class Foreign(NamedTuple):

@@ -10,7 +10,7 @@ from benchmarks.chaos.hostile_ledgers import change_ledger, sample
 from benchmarks.chaos.hostile_specs import change_spec, shipped_specs
 from benchmarks.chaos.store_cases import Failed
 from sweep.cli.main import main
-from sweep.errors import place_of, without_password
+from sweep.core.errors import place_of, without_password
 from tests.support.command_line import Here, write_spec
 from tests.support.hostile_texts import NAMES, SPECS
 from tests.support.mishaps import Counter

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sweep.ledger.folder import Folder
-from sweep.operations.verify import verify
+from sweep.operations.upkeep.verify import verify
 from tests.support import processes, s3, sweeps
 from tests.support.command_line import REPOSITORY, write_spec
 from tests.support.faulty_proxy import Fault, FaultyProxy

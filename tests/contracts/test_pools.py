@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from sweep import plugins, pools
-from sweep.errors import UsageError, WorkerLost
+from sweep import pools
+from sweep.core import plugins
+from sweep.core.errors import UsageError, WorkerLost
 from sweep.history.events import End, Goal
 from sweep.pools import Pool, inline, loky
 from sweep.slices import cache

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from sweep import plugins, schedulers
+from sweep import schedulers
+from sweep.core import plugins
 from sweep.history.events import FINISHED, Closed, HoldChanged, Opened, Status
 from sweep.history.history import History
 from sweep.ledger.ledger import Ledger
 from sweep.ledger.requests import Requests, Verb
 from sweep.schedulers import Scheduler, SchedulerContext
-from sweep.space import Space
+from sweep.spec.space import Space
 from sweep.testing import CurvePoint, Simulation, SimulationResult, simulate
 from sweep.views import reading
 from tests.support.trials import history

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sweep import plugins, searchers
+from sweep import searchers
+from sweep.core import plugins
 from sweep.history.events import Created, Status
 from sweep.history.history import History
-from sweep.space import Space
+from sweep.spec.space import Space
 from sweep.testing import simulate
 from tests.support.searches import FINITE, FRESH, MIXED, Search
 from tests.support.trials import objective

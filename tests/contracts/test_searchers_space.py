@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from sweep import plugins, searchers
+from sweep import searchers
+from sweep.core import plugins
 from sweep.history.trial import Trial
-from sweep.space import Space
+from sweep.spec.space import Space
 from sweep.testing import CurvePoint, simulate
 
 NAMES = plugins.names(searchers.PACKAGE)

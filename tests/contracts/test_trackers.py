@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sweep import plugins, trackers
+from sweep import trackers
+from sweep.core import plugins
 from sweep.ledger.ledger import Ledger
 from tests.support.events import Story, tell_everything
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sweep import plugins
+from sweep.core import plugins
 from tests.support.sweeps import stable
 from trainables.errors import ConfigError
 from trainables.trainable import Trainable, TrialContext

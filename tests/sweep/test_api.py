@@ -21,13 +21,13 @@ from pydantic import BaseModel
 
 import sweep
 from sweep.api import SpecKeys
+from sweep.core.errors import BadConfig, NameTaken, SweepError, UnknownName, UsageError
 from sweep.driver import sync
-from sweep.errors import BadConfig, NameTaken, SweepError, UnknownName, UsageError
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.ledger.requests import Requests, Verb
 from sweep.operations.mlflow import attaching
-from sweep.operations.repair import repair
+from sweep.operations.upkeep.repair import repair
 from sweep.spec import SweepSpec
 from tests.support import scripts, sweeps
 from tests.support.command_line import Here, environment, write_spec

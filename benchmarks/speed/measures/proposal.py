@@ -17,8 +17,8 @@ from sweep.history.events import Status
 from sweep.history.objective import Objective
 from sweep.history.trial import Milestone, Trial
 from sweep.searchers import Request
-from sweep.space import Space
 from sweep.spec.objective import Score
+from sweep.spec.space import Space
 
 #: Number of measured proposals, after one that converts the history and is not counted.
 COUNTED = 20

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweep.errors import SweepError
+from sweep.core.errors import SweepError
 from sweep.history.events import EarlierSweep, Learnt, RankedSettings
 from sweep.history.trial import Trial
 from sweep.ledger import folder as folders

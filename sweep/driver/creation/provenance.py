@@ -8,9 +8,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from sweep.core.version import __version__
 from sweep.history.events import Recoded
 from sweep.ledger.ledger import Ledger
-from sweep.version import __version__
 from trainables.errors import printable
 from trainables.trainable import Trainable
 

@@ -4,12 +4,13 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sweep import plugins, searchers, trackers
+from sweep import searchers, trackers
 from sweep import spec as specs
+from sweep.core import plugins
+from sweep.core.errors import BadConfig, Gathering, UnknownName, UsageError
+from sweep.core.pickled import Kept
 from sweep.driver.creation import result_names, samples, suggested
-from sweep.errors import BadConfig, Gathering, UnknownName, UsageError
 from sweep.history.objective import Objective
-from sweep.pickled import Kept
 from sweep.schedulers import Scheduler
 from sweep.schedulers._shared import building
 from sweep.searchers import Searcher

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
+from sweep.core.errors import BadConfig, Gathering, KeyPath
 from sweep.driver.creation import samples
-from sweep.errors import BadConfig, Gathering, KeyPath
 from sweep.spec import SweepSpec
 from trainables.core.legacy_names import nearest_results
 from trainables.core.results import WHOSE, has_name

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sweep.errors import BadConfig, Gathering, Source
-from sweep.space import Settings, Space, initial
+from sweep.core.errors import BadConfig, Gathering, Source
 from sweep.spec import SweepSpec
+from sweep.spec.space import Settings, Space, initial
 from trainables.core import rng
 from trainables.errors import ConfigError
 from trainables.trainable import Trainable

@@ -14,10 +14,10 @@ from concurrent.futures import BrokenExecutor
 from dataclasses import replace
 from typing import Any
 
-from sweep import pickled, plugins
-from sweep.errors import UsageError
-from sweep.space import Fixed
+from sweep.core import pickled, plugins
+from sweep.core.errors import UsageError
 from sweep.spec import Override, SweepSpec
+from sweep.spec.space import Fixed
 from trainables import objectives
 from trainables.core.processes import worker
 from trainables.function import FunctionTrainable

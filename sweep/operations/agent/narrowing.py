@@ -14,10 +14,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from sweep import spec as specs
-from sweep.errors import BadConfig, KeyPath, Source, UnknownName, UsageError
-from sweep.space import Choice, Domain, Float, Int, Normal, Ordinal, Space, canonical, initial
-from sweep.space.domains import choice_key
+from sweep.core.errors import BadConfig, KeyPath, Source, UnknownName, UsageError
 from sweep.spec import Override, SweepSpec
+from sweep.spec.space import Choice, Domain, Float, Int, Normal, Ordinal, Space, canonical, initial
+from sweep.spec.space.domains import choice_key
 from trainables.core.settings import Settings
 
 Number = int | float

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sweep import spec as specs
+from sweep.core.errors import BadConfig, NameTaken, Place, Source, UnknownName, UsageError
 from sweep.driver import limits
-from sweep.errors import BadConfig, NameTaken, Place, Source, UnknownName, UsageError
 from sweep.ledger import folder as folders
 from sweep.ledger.folder import Folder
 from sweep.operations.agent.narrowing import Narrowing, narrowed

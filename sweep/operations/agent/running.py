@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sweep.core.errors import SweepError, UsageError
 from sweep.driver.creation.creating import BY_A_MODEL
-from sweep.errors import SweepError, UsageError
 from sweep.ledger.folder import Folder, plain
 from sweep.spec import Override
 from sweep.views import lookup

@@ -17,9 +17,9 @@ import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
-from sweep.errors import Mistakes, SweepError, brief, first_line, without_password
+from sweep.core.errors import Mistakes, SweepError, brief, first_line, without_password
+from sweep.core.version import __version__
 from sweep.operations.agent.tools import Tool, Toolbox
-from sweep.version import __version__
 from trainables.errors import TrainableError, printable
 
 _INSTRUCTIONS = """sweep searches hyperparameters of reinforcement-learning trainers. A person

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sweep.errors import BadConfig, Source, SweepError, UnknownName, brief, without_password
+from sweep.core.errors import BadConfig, Source, SweepError, UnknownName, brief, without_password
 from sweep.ledger.folder import Folder, free_name
 from sweep.ledger.requests import Answer, Verb
 from sweep.operations import control_client

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from sweep import pools
+from sweep.core.errors import UsageError
 from sweep.driver import sync
-from sweep.errors import UsageError
 from sweep.history.events import TermBegan
 from sweep.ledger import folder as folders
 from sweep.ledger.folder import Folder

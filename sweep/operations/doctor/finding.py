@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from sweep.errors import SweepError, without_password
+from sweep.core.errors import SweepError, without_password
 from trainables.errors import SigningError, printable
 
 Level = Literal["ok", "warning", "problem"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import joblib
 import psutil
 
-from sweep import pickled
+from sweep.core import pickled
 from sweep.operations.doctor.finding import Check, Finding
 from sweep.spec.sections import in_words
 from trainables.checkpoint import disk, signing

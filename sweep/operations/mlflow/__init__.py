@@ -2,7 +2,6 @@
 
 attaching    starts the process that sends a finished sweep's attachments
 attachments  creates and sends the attachments: report, curves, card and models
-register     saves an exported model in MLflow and registers it
 page         serves the page of all sweeps in a root
 page_server  the server process of the page, which ends with its parent
 """

@@ -20,16 +20,15 @@ from pathlib import Path
 from typing import TextIO
 from urllib.parse import urlsplit
 
+from sweep.core.errors import StorageError, first_line
 from sweep.driver import launch, outbox, sync
-from sweep.errors import StorageError, first_line
 from sweep.history.events import Closed, Reported
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from sweep.operations import export, networks
-from sweep.operations.mlflow import register
-from sweep.operations.trained import Choice
-from sweep.report import page, pictures
+from sweep.operations.models import export, networks, register
+from sweep.operations.models.trained import Choice
+from sweep.operations.report import page, pictures
 from sweep.trackers import TrackerContext
 from sweep.trackers._shared.mlflow_content import MEDIA, WHOLE, Content, run_name
 from sweep.trackers._shared.mlflow_store import FileStore, Store, StoredRun, look, open_client

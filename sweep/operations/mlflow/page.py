@@ -15,7 +15,7 @@ from types import FrameType
 from urllib.parse import quote, urlencode
 from urllib.request import urlopen
 
-from sweep.errors import BadConfig, UsageError
+from sweep.core.errors import BadConfig, UsageError
 from sweep.ledger import tables
 from sweep.ledger.folder import Folder
 from sweep.trackers._shared.mlflow_content import ORDER

@@ -22,8 +22,9 @@ from typing import Any, ClassVar
 
 import cloudpickle
 
-from sweep import pickled, pools
-from sweep.errors import StorageError, SweepError, UsageError, WorkerLost
+from sweep import pools
+from sweep.core import pickled
+from sweep.core.errors import StorageError, SweepError, UsageError, WorkerLost
 from sweep.pools._shared import worker as there
 from sweep.slices.cache import StaleProcess
 from sweep.slices.messages import SliceOutcome, SliceSpec

@@ -16,8 +16,9 @@ from typing import Any
 
 import cloudpickle
 
-from sweep import pickled, pools
-from sweep.errors import WorkerLost
+from sweep import pools
+from sweep.core import pickled
+from sweep.core.errors import WorkerLost
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from trainables.checkpoint import signing
 from trainables.errors import SigningError

@@ -29,7 +29,7 @@ from typing import ClassVar
 from pydantic import BaseModel
 
 from sweep import schedulers
-from sweep.errors import BadConfig
+from sweep.core.errors import BadConfig
 from sweep.history.events import FINISHED, Evidence, Goal, Status, UserHold
 from sweep.history.history import History
 from sweep.history.order import Kept

@@ -4,9 +4,10 @@ from collections.abc import Collection, Sequence
 
 from pydantic import BaseModel
 
-from sweep import plugins, schedulers
+from sweep import schedulers
 from sweep import spec as specs
-from sweep.errors import BadConfig, UsageError
+from sweep.core import plugins
+from sweep.core.errors import BadConfig, UsageError
 from sweep.spec import Plugin, SweepSpec
 from sweep.spec.sections import written_seeds
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from sweep.errors import BadConfig, BadSpace
+from sweep.core.errors import BadConfig, BadSpace
 from sweep.schedulers import SchedulerContext
-from sweep.space import Choice, Domain, Float, Int, Normal, Ordinal, Space, choice_key, sample
+from sweep.spec.space import Choice, Domain, Float, Int, Normal, Ordinal, Space, choice_key, sample
 from trainables.errors import nearest
 
 #: Maximum number of attempts to find a valid point.

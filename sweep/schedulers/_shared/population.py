@@ -23,7 +23,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from sweep import schedulers
-from sweep.errors import BadConfig
+from sweep.core.errors import BadConfig
 from sweep.history import order
 from sweep.history.events import FINISHED, Goal, Status
 from sweep.history.history import History

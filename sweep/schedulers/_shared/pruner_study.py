@@ -25,7 +25,7 @@ from optuna.pruners import BasePruner, HyperbandPruner, SuccessiveHalvingPruner
 from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from sweep.errors import BadConfig
+from sweep.core.errors import BadConfig
 from sweep.history.curve import Point, is_known
 from sweep.history.events import Status
 from sweep.history.history import History

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pydantic import Field
 
-from sweep.errors import BadConfig
+from sweep.core.errors import BadConfig
 from sweep.history.events import Evidence, Status
 from sweep.history.history import History
 from sweep.history.order import at_level

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
-from sweep.errors import BadConfig
+from sweep.core.errors import BadConfig
 from sweep.history.events import FINISHED, Evidence, Goal, Status
 from sweep.history.fronts import Compared, CompareKey, compare
 from sweep.history.history import History

@@ -20,7 +20,7 @@ from sweep.history.trial import Milestone, Trial
 from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.searchers._shared import study as _study
 from sweep.searchers._shared.study import AsComplete
-from sweep.space import Settings, Space
+from sweep.spec.space import Settings, Space
 from trainables.core import rng
 
 # -------------------------------------------------------------------------------------------------

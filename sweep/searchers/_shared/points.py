@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from sweep import searchers
-from sweep.errors import BadSpace
+from sweep.core.errors import BadSpace
 from sweep.history.trial import Trial
 from sweep.searchers import Exhausted, Request, SearcherOptions
-from sweep.space import Settings, Space, choice_key, enumeration
+from sweep.spec.space import Settings, Space, choice_key, enumeration
 from trainables.core import rng
 
 #: Maximum number of points to enumerate.

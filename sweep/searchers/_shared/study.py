@@ -19,8 +19,8 @@ from sweep.history.events import Status
 from sweep.history.optuna_terms import STATES, ask, directions, distribution, encode, finite
 from sweep.history.trial import Trial
 from sweep.searchers import Request
-from sweep.space import Domain, Settings
-from sweep.space.parameters import Parameter
+from sweep.spec.space import Domain, Settings
+from sweep.spec.space.parameters import Parameter
 
 # -------------------------------------------------------------------------------------------------
 # Conversion of a trial for a sampler: Optuna's state, values and intermediate values.

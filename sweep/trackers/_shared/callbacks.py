@@ -19,8 +19,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sweep import plugins, trackers
-from sweep.errors import StorageError, UsageError, brief, without_password
+from sweep import trackers
+from sweep.core import plugins
+from sweep.core.errors import StorageError, UsageError, brief, without_password
 from sweep.history.events import (
     FINISHED,
     Closed,

@@ -46,7 +46,7 @@ from sweep.history.results import number
 from sweep.history.seeds import FIRST_TEST, is_test, replica_name, seed_of
 from sweep.history.trial import Trial
 from sweep.ledger.folder import leads_elsewhere
-from sweep.space import choice_key
+from sweep.spec.space import choice_key
 from sweep.trackers import TrackerContext
 from sweep.trackers._shared.groups import Curve
 from trainables.core.results import VOLATILE_KEYS

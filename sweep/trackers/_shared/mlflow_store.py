@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from sweep.errors import StorageError
+from sweep.core.errors import StorageError
 from sweep.ledger import tables
 from sweep.ledger.folder import Folder, plain
 from sweep.trackers import TrackerContext

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from sweep import trackers
-from sweep.errors import StorageError
+from sweep.core.errors import StorageError
 from sweep.history.events import (
     UNSAVED,
     Closed,

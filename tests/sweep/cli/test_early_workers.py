@@ -239,7 +239,7 @@ import sys
 def train(config):
     from trainables import report
 
-    names = ("pydantic", "sweep.spec", "sweep.space", "sqlalchemy", "sweep.history.history")
+    names = ("pydantic", "sweep.spec", "sweep.spec.space", "sqlalchemy", "sweep.history.history")
     seen = " ".join(name for name in names if name in sys.modules)
     report({"loss": 1.0, "seen": seen or "nothing"})
 """

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweep import spec as specs
-from sweep import stats
+from sweep.core import stats
+from sweep.core.errors import UsageError
 from sweep.driver import limits
 from sweep.driver.limits import BudgetTracker
-from sweep.errors import UsageError
 from sweep.history.events import Status
 from sweep.history.history import History
 from sweep.ledger import hold

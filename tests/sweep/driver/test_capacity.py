@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sweep import spec as specs
+from sweep.core.errors import BadConfig
 from sweep.driver import capacity, prepare
-from sweep.errors import BadConfig
 from sweep.history.events import Goal
 from sweep.pools import loky
 from sweep.spec import SweepSpec

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sweep.errors import WorkerLost
+from sweep.core.errors import WorkerLost
 from sweep.history.events import Closed, End, Opened, Status
 from sweep.ledger.ledger import Ledger
 from sweep.ledger.requests import Requests, Verb

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from sweep.cli.trial_tables import final_evaluation_remarks
+from sweep.core.errors import DamagedLedger
 from sweep.driver import launch
 from sweep.driver.final_evaluation import FinalEvaluation, FinalEvaluator
 from sweep.driver.launch import Launch
-from sweep.errors import DamagedLedger
 from sweep.history.events import Status
 from sweep.history.seeds import FIRST_TEST, seed_of
 from sweep.ledger.folder import Folder

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from sweep import spec as specs
+from sweep.core.errors import BadConfig, UsageError
 from sweep.driver.creation import resolving
 from sweep.driver.proposals import Proposer
-from sweep.errors import BadConfig, UsageError
 from sweep.testing import Simulation, curves, simulate
 from tests.support.searches import build
 from tests.sweep.schedulers.test_pbt import SPEC, curve, with_scheduler

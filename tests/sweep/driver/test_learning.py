@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from sweep.core.errors import BadConfig
 from sweep.driver.creation import learning
-from sweep.errors import BadConfig
 from sweep.history.events import Created, EarlierSweep, Learnt, Recorded
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger, iterate

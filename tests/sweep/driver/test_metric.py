@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sweep.core.errors import UnknownMetric
 from sweep.driver import sync
-from sweep.errors import UnknownMetric
 from sweep.history.events import Closed, Measured, Status, TermEnded
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger

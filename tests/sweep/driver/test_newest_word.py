@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from sweep.core.errors import IllegalMove, UsageError
 from sweep.driver import launch
-from sweep.errors import IllegalMove, UsageError
 from sweep.history.events import Changed, Event, Moved, Status, TermBegan
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger

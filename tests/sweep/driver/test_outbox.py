@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sweep import plugins, trackers
+from sweep import trackers
+from sweep.core import plugins
+from sweep.core.errors import UnknownName
 from sweep.driver import outbox
 from sweep.driver.outbox import Outbox
-from sweep.errors import UnknownName
 from sweep.history.events import Recorded, Status
 from tests.support.events import Story, rows
 
@@ -260,7 +261,8 @@ def test_trackers_are_found_by_the_names_of_their_files() -> None:
 def test_a_tracker_imports_nothing_heavy_before_it_publishes() -> None:
     code = """
 import sys
-from sweep import plugins, trackers
+from sweep import trackers
+from sweep.core import plugins
 from sweep.driver import outbox
 for name in plugins.names(trackers.PACKAGE):
     trackers.find(name)(None).close()

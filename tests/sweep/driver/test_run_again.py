@@ -8,11 +8,11 @@ from typing import Any
 import joblib
 import pytest
 
+from sweep.core.errors import DamagedLedger
 from sweep.driver import launch, prepare
 from sweep.driver.driver import Driver
 from sweep.driver.final_evaluation import FinalEvaluation, FinalEvaluator
 from sweep.driver.launch import Launch
-from sweep.errors import DamagedLedger
 from sweep.history.events import FinalEvaluationBegan, Recorded, Status, TermBegan
 from sweep.history.history import History
 from sweep.ledger.folder import Folder

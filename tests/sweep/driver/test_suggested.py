@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import sweep
+from sweep.core.errors import UsageError
 from sweep.driver import prepare
 from sweep.driver.creation import suggested
-from sweep.errors import UsageError
 from tests.support import scripts
 from trainables.objectives import Exploration, Look, Suggestion
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sweep.errors import UsageError
+from sweep.core.errors import UsageError
 from sweep.history.events import Suggested
 from sweep.ledger.requests import Requests, Verb
 from sweep.operations import control_client

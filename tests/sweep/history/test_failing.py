@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sweep import spec as specs
-from sweep.errors import UsageError
+from sweep.core.errors import UsageError
 from sweep.history.events import Status
 from sweep.ledger.folder import Folder
 from sweep.testing import CurvePoint, SimulationResult

@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from sweep import plugins, searchers
+from sweep import searchers
 from sweep import spec as specs
 from sweep.cli import tables, trial_tables
+from sweep.core import plugins
+from sweep.core.errors import BadConfig, UsageError
 from sweep.driver.creation import resolving
-from sweep.errors import BadConfig, UsageError
 from sweep.history import ranking
 from sweep.history.curve import Point
 from sweep.history.events import Status
@@ -24,8 +25,8 @@ from sweep.history.history import History
 from sweep.history.objective import Objective
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
-from sweep.operations import export
-from sweep.operations.trained import Choice
+from sweep.operations.models import export
+from sweep.operations.models.trained import Choice
 from sweep.spec.objective import Constraint, Score, read_constraints
 from sweep.views import formatting, lookup, overview
 from tests.support import sweeps

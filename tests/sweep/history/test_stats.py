@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sweep import stats
+from sweep.core import stats
 from sweep.spec.objective import interquartile_mean
 from trainables.core import rng
 

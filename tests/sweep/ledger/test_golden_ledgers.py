@@ -12,7 +12,7 @@ import pytest
 from sweep.history.events import Status
 from sweep.ledger import hold, storage, upgrade
 from sweep.ledger.folder import Folder
-from sweep.operations import ledger_check
+from sweep.operations.upkeep import ledger_check
 from tests.support import sweeps
 
 DUMPS = sorted((Path(__file__).parents[2] / "golden").glob("ledger-*.sql"))

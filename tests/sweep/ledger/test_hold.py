@@ -13,18 +13,18 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from sweep.core.errors import SweepLocked
 from sweep.driver import launch
 from sweep.driver.driver import Driver
 from sweep.driver.launch import Launch
 from sweep.driver.outbox import Outbox
-from sweep.errors import SweepLocked
 from sweep.history.events import Closed, Created, Recorded, Status, TermBegan
 from sweep.ledger import hold, lease, storage, upgrade
 from sweep.ledger.folder import Folder
 from sweep.ledger.lease import Host, Lease
 from sweep.ledger.ledger import Ledger
 from sweep.ledger.tables import Connection
-from sweep.operations import ledger_check, repair
+from sweep.operations.upkeep import ledger_check, repair
 from sweep.trackers import Tracker
 from sweep.views import lookup
 from tests.support import sweeps

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep.errors import IllegalMove, StorageError, SweepLocked
+from sweep.core.errors import IllegalMove, StorageError, SweepLocked
 from sweep.history.events import (
     Closed,
     Created,

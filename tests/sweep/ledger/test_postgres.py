@@ -17,13 +17,13 @@ import psycopg
 import pytest
 
 from sweep.cli.main import main
-from sweep.errors import DamagedLedger, StorageError, SweepLocked
+from sweep.core.errors import DamagedLedger, StorageError, SweepLocked
 from sweep.history.events import Closed, Created, End, Goal, Opened, Row, Status, TermBegan
 from sweep.ledger import lease, postgres, storage, tables, upgrade
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.ledger.requests import Answer, Requests, Verb, answer_writer
-from sweep.operations import ledger_check
+from sweep.operations.upkeep import ledger_check
 from tests.support import sweeps
 from tests.support.command_line import Here, start, write_spec
 from tests.support.postgres import PASSWORD, Server

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from sweep.errors import StorageError, UsageError
+from sweep.core.errors import StorageError, UsageError
 from sweep.ledger import lease, tables, upgrade
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from sweep.operations import ledger_check
-from sweep.operations.ledger_check import Remedy
+from sweep.operations.upkeep import ledger_check
+from sweep.operations.upkeep.ledger_check import Remedy
 from tests.support import sweeps
 from tests.support.command_line import Here, environment, write_spec
 from trainables.core.failpoints import UPGRADE_PLACES

@@ -18,7 +18,7 @@ from sweep.driver import session, sync
 from sweep.ledger.folder import Folder
 from sweep.operations.mlflow import attaching, attachments
 from sweep.operations.mlflow.page import Page
-from sweep.operations.trained import Choice, restored
+from sweep.operations.models.trained import Choice, restored
 from sweep.trackers._shared import mlflow_store
 from sweep.trackers._shared.mlflow_store import StoredRun, open_client, store_url
 from tests.support import processes, sweeps

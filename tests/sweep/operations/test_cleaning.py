@@ -12,8 +12,8 @@ import pytest
 
 from sweep.ledger import hold, lease, storage
 from sweep.ledger.folder import Folder
-from sweep.operations import cleaning
-from sweep.operations.verify import verify
+from sweep.operations.upkeep import cleaning
+from sweep.operations.upkeep.verify import verify
 from sweep.trackers._shared import mlflow_store
 from sweep.trackers._shared.mlflow_store import FileStore
 from tests.support import sweeps

@@ -15,13 +15,12 @@ import numpy as np
 import pytest
 
 from sweep.cli.main import main
+from sweep.core.errors import UsageError
 from sweep.driver import launch, sync
-from sweep.errors import UsageError
 from sweep.history.events import Saved
 from sweep.history.replica import Replica
 from sweep.ledger.folder import Folder
-from sweep.operations import trained
-from sweep.operations.mlflow import register
+from sweep.operations.models import register, trained
 from sweep.trackers._shared.mlflow_store import store_url
 from sweep.views import lookup, reading
 from tests.support.command_line import REPOSITORY, Here, environment, write_spec

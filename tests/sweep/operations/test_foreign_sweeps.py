@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from sweep.errors import DamagedLedger
+from sweep.core.errors import DamagedLedger
 from sweep.ledger import hold, lease
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from sweep.operations import ledger_check
-from sweep.operations.repair import repair
+from sweep.operations.upkeep import ledger_check
+from sweep.operations.upkeep.repair import repair
 from sweep.views import lookup
 from tests.support import sweeps
 from tests.support.command_line import Here

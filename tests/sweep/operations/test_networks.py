@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import sweep
-from sweep.errors import BadConfig
+from sweep.core.errors import BadConfig
 from sweep.ledger.folder import Folder
-from sweep.operations import networks
-from sweep.operations.trained import Choice
+from sweep.operations.models import networks
+from sweep.operations.models.trained import Choice
 from tests.support.command_line import Here, write_spec
 from trainables.trainable import Trainable
 

@@ -9,8 +9,8 @@ import pytest
 
 from sweep import api
 from sweep.ledger.folder import Folder
-from sweep.operations.repair import repair
-from sweep.operations.verify import verify
+from sweep.operations.upkeep.repair import repair
+from sweep.operations.upkeep.verify import verify
 from sweep.slices import cache
 from sweep.slices import store as stores
 from tests.support import sweeps

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from sweep.core.errors import StorageError
 from sweep.driver import sync
-from sweep.errors import StorageError
 from sweep.history.events import Status
 from sweep.ledger import folder as folders
 from sweep.ledger import tables
 from sweep.ledger.folder import Folder
-from sweep.operations import ledger_check
+from sweep.operations.upkeep import ledger_check
 from sweep.views import lookup, progress
 from tests.support import sweeps, trials
 from tests.support.command_line import Here

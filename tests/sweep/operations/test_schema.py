@@ -14,9 +14,9 @@ from sweep import schedulers, searchers
 from sweep import spec as specs
 from sweep.cli.main import main
 from sweep.cli.train import TEMPLATES
-from sweep.errors import UsageError
+from sweep.core.errors import UsageError
+from sweep.core.plugins import find_trainable
 from sweep.operations import schema
-from sweep.plugins import find_trainable
 from sweep.spec import yaml_source
 from tests.support.installed import install
 from trainables.core import settings

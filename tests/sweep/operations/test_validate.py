@@ -18,10 +18,10 @@ import pytest
 
 from sweep.driver.creation.resolving import Resolved
 from sweep.driver.prepare import prepare
-from sweep.operations import validate
-from sweep.operations.smoke_test import STEPS, SmokeTest, smoke_test
-from sweep.operations.validate import preview
-from sweep.space import Space
+from sweep.operations.rehearsal import validate
+from sweep.operations.rehearsal.smoke_test import STEPS, SmokeTest, smoke_test
+from sweep.operations.rehearsal.validate import preview
+from sweep.spec.space import Space
 from tests.support import laned
 from tests.support.command_line import Here, start, write_spec
 from tests.support.quadratic import TIMESTEPS_PER_STEP

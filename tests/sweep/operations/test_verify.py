@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from sweep import trackers
+from sweep.core.errors import StorageError, SweepLocked
 from sweep.driver import sync
-from sweep.errors import StorageError, SweepLocked
 from sweep.history.events import End, Status
 from sweep.ledger.folder import Folder
-from sweep.operations import repair as repairing
-from sweep.operations.ledger_check import Remedy
-from sweep.operations.repair import Mended
-from sweep.operations.verify import Verification, verify
+from sweep.operations.upkeep import repair as repairing
+from sweep.operations.upkeep.ledger_check import Remedy
+from sweep.operations.upkeep.repair import Mended
+from sweep.operations.upkeep.verify import Verification, verify
 from sweep.trackers import Comparable
 from tests.support import sweeps
 from tests.support.command_line import Here

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from sweep.cli.live import Kind, Narrator
+from sweep.core.errors import UnknownMetric
 from sweep.driver import prepare
 from sweep.driver.launch import Launch, open_context
-from sweep.errors import UnknownMetric
 from sweep.history.events import Closed, Recorded
 from sweep.history.history import History
-from sweep.operations import validate
+from sweep.operations.rehearsal import validate
 from sweep.testing import simulate
 from sweep.views import formatting
 from sweep.views.overview import ended_count, summary

@@ -11,8 +11,9 @@ from typing import Any
 import distributed
 import pytest
 
-from sweep import pickled, pools
-from sweep.errors import BadConfig, LimitPassed, StorageError, UsageError, WorkerLost
+from sweep import pools
+from sweep.core import pickled
+from sweep.core.errors import BadConfig, LimitPassed, StorageError, UsageError, WorkerLost
 from sweep.history.events import End, Goal
 from sweep.pools import Pool
 from sweep.pools import dask as pool_of_dask

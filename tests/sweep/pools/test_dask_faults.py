@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from sweep import pools
-from sweep.errors import StorageError, UsageError, WorkerLost
+from sweep.core.errors import StorageError, UsageError, WorkerLost
 from sweep.history.events import Closed, End, Goal, Opened, Recorded, Status
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger

@@ -19,7 +19,7 @@ import pytest
 
 from benchmarks.chaos.victims import starter_of
 from sweep import pools
-from sweep.errors import BadConfig, LimitPassed, StorageError, UsageError, WorkerLost
+from sweep.core.errors import BadConfig, LimitPassed, StorageError, UsageError, WorkerLost
 from sweep.history.events import Closed, End, Goal, Opened, Recorded, Status
 from sweep.ledger.folder import Folder
 from sweep.pools import ray as pool_of_ray

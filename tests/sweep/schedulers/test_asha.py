@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from sweep.core.errors import BadConfig
 from sweep.driver.decisions import topped_up
-from sweep.errors import BadConfig
 from sweep.history.events import Changed, Goal, Opened, Status, TermBegan, UserHold
 from sweep.ledger.ledger import Ledger
 from sweep.schedulers import SchedulerContext, asha

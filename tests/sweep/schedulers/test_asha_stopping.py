@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sweep.errors import UsageError
+from sweep.core.errors import UsageError
 from sweep.history.events import Closed, Moved, Opened, Status
 from sweep.ledger.ledger import Ledger
 from sweep.testing import CurvePoint, SimulationResult, check_kills, simulate

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sweep.errors import BadConfig
+from sweep.core.errors import BadConfig
 from sweep.history.events import Closed, Goal, Opened, Status, UserHold
 from sweep.history.history import History
 from sweep.history.trial import Trial

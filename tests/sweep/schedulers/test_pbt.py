@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from sweep.core.errors import BadConfig, UsageError
 from sweep.driver import launch
 from sweep.driver.driver import Driver
 from sweep.driver.launch import Launch
-from sweep.errors import BadConfig, UsageError
 from sweep.history.events import Closed, Created, Moved, Opened, Recorded, Status
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
 from sweep.schedulers._shared.mutation import perturbed
-from sweep.space import Float, Int, Normal
+from sweep.spec.space import Float, Int, Normal
 from sweep.testing import CurvePoint, Simulation, SimulationResult, check_kills, simulate
 from sweep.views import lookup, overview
 from tests.support import sweeps

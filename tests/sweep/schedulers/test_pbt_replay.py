@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sweep.cli.main import main
-from sweep.errors import UsageError
+from sweep.core.errors import UsageError
 from sweep.history.events import Closed, Status
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger

@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from sweep import schedulers
-from sweep.errors import BadConfig, UsageError
+from sweep.core.errors import BadConfig, UsageError
 from sweep.history.events import Closed, Moved, Opened, Status
 from sweep.history.history import History
 from sweep.history.trial import Trial

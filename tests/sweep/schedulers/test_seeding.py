@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from sweep import spec as specs
+from sweep.core.errors import BadConfig
 from sweep.driver import sync
 from sweep.driver.creation import resolving
-from sweep.errors import BadConfig
 from sweep.history.events import Goal, Status
 from sweep.history.trial import Trial
-from sweep.operations.verify import verify
+from sweep.operations.upkeep.verify import verify
 from sweep.schedulers import SchedulerContext, asha
 from sweep.schedulers._shared.seeding import Step
 from sweep.spec import sections, yaml_source

@@ -10,10 +10,11 @@ import optuna
 import pytest
 from optuna.distributions import FloatDistribution, IntDistribution
 
-from sweep import plugins, searchers
+from sweep import searchers
+from sweep.core import plugins
 from sweep.history.events import Status
 from sweep.history.optuna_terms import MOST_VALUES, decode, distribution, encode
-from sweep.space import Float, Int, Ordered, Space
+from sweep.spec.space import Float, Int, Ordered, Space
 from tests.support.searches import Search
 
 #: Those that go through all points refuse such spaces.

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from optuna.trial import FrozenTrial
 
-from sweep.errors import BadSpace, SweepError
+from sweep.core.errors import BadSpace, SweepError
 from sweep.searchers import Request, gp
-from sweep.space import Settings
+from sweep.spec.space import Settings
 from tests.support.searches import MIXED, Search, build
 
 OPTIONS = {"n_startup_trials": 4}

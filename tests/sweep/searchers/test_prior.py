@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sweep.errors import UsageError
+from sweep.core.errors import UsageError
 from sweep.history.events import Created
 from sweep.searchers._shared.prior import games
 from sweep.searchers._shared.prior.mixture import LEAST, ORIGIN

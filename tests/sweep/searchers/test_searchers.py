@@ -17,16 +17,16 @@ from scipy.stats import qmc
 
 from sweep import spec as specs
 from sweep.cli import tables
+from sweep.core.errors import UsageError
 from sweep.driver.creation import resolving
 from sweep.driver.proposals import _Known
-from sweep.errors import UsageError
 from sweep.history.events import Closed, End, Goal, Opened, Row, Status
 from sweep.history.trial import Trial
 from sweep.searchers import Request, cmaes, tpe
 from sweep.searchers._shared import evolution, study
 from sweep.searchers._shared.evolution import Generations
 from sweep.searchers._shared.study import AsComplete, Seen, WithRungs
-from sweep.space import Space
+from sweep.spec.space import Space
 from sweep.testing import check_kills
 from sweep.views import lookup, overview
 from tests.support import sweeps

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from sweep.cli.main import main
+from sweep.core.errors import StorageError, UsageError
 from sweep.driver import decisions
-from sweep.errors import StorageError, UsageError
 from sweep.history.events import End, Goal, Status
 from sweep.history.objective import Objective
 from sweep.history.replica import Replica

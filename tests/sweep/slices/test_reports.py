@@ -15,7 +15,7 @@ from sweep.driver.launch import Launch, open_context
 from sweep.history.events import UNSAVED, Closed, End, Recorded, Status
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from sweep.operations.verify import verify
+from sweep.operations.upkeep.verify import verify
 from sweep.slices import reports
 from sweep.slices.store import Store
 from sweep.trackers._shared.mlflow_store import connect

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sweep import spec as specs
-from sweep.errors import UsageError
+from sweep.core.errors import UsageError
 from sweep.history.events import Status
 from sweep.slices.stopping import Criteria, Flatness
 from sweep.spec.stopping import Plateau, Stop

@@ -13,11 +13,11 @@ import pytest
 
 import sweep
 from sweep.cli.main import main
-from sweep.errors import BadConfig, StorageError, UsageError
+from sweep.core.errors import BadConfig, StorageError, UsageError
 from sweep.history.events import End, Goal, Saved
 from sweep.history.history import History
 from sweep.ledger.folder import Folder
-from sweep.operations import cleaning
+from sweep.operations.upkeep import cleaning
 from sweep.slices import cache
 from sweep.slices import store as stores
 from sweep.slices.messages import SliceOutcome

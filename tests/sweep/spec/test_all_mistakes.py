@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from sweep.cli.main import main
+from sweep.core.errors import BadConfig, Mistakes
 from sweep.driver import prepare
-from sweep.errors import BadConfig, Mistakes
 from sweep.spec import parse
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigErrors

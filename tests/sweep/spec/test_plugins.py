@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from sweep import plugins, pools, schedulers, searchers, trackers
-from sweep.errors import UnknownName, UsageError
-from sweep.plugins import Kind
+from sweep import pools, schedulers, searchers, trackers
+from sweep.core import plugins
+from sweep.core.errors import UnknownName, UsageError
+from sweep.core.plugins import Kind
 from tests.support.installed import install
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError

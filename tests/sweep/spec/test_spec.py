@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
-from sweep.errors import BadConfig, UnknownName, UsageError
-from sweep.plugins import find_trainable
-from sweep.space.domains import Float, sample
+from sweep.core.errors import BadConfig, UnknownName, UsageError
+from sweep.core.plugins import find_trainable
 from sweep.spec import (
     CheckpointPolicy,
     Deterministic,
@@ -31,6 +30,7 @@ from sweep.spec import (
     shipped,
     yaml_source,
 )
+from sweep.spec.space.domains import Float, sample
 
 MINIMAL = """\
 name: tiny

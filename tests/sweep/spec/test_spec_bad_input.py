@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from sweep.errors import (
+from sweep.core.errors import (
     BadConfig,
     BadSpace,
     IllegalMove,

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sweep import plugins, schedulers, searchers
+from sweep import schedulers, searchers
+from sweep.core import plugins
 from tests.support.command_line import environment
 
 #: Searches with each searcher in turn, then makes and asks each scheduler; says who imported torch.

@@ -9,13 +9,13 @@ import pytest
 from pydantic import BaseModel
 
 from sweep import schedulers
-from sweep.errors import SweepError, UsageError, WorkerLost
+from sweep.core.errors import SweepError, UsageError, WorkerLost
 from sweep.history.events import Closed, End, Goal, Status
 from sweep.history.history import History
 from sweep.ledger.ledger import Ledger
 from sweep.schedulers import NewTrial, Plan
 from sweep.searchers import Request, random
-from sweep.space import Settings
+from sweep.spec.space import Settings
 from sweep.testing import CurvePoint, Simulation, check_kills, simulate
 from sweep.testing.simulation import decisions
 from tests.support import sweeps

@@ -27,8 +27,8 @@ from sweep.ledger import tables as ledger_tables
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.operations.mlflow.page import Page
-from sweep.space import Space
 from sweep.spec.sections import check_name
+from sweep.spec.space import Space
 from sweep.trackers import TrackerContext
 from sweep.trackers._shared import mlflow_store, mlflow_view
 from sweep.trackers._shared.mlflow_content import (

@@ -24,8 +24,8 @@ from sweep.history.events import Created, End, Recorded, Status
 from sweep.ledger import hold
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from sweep.operations import repair as repairing
-from sweep.space import Space
+from sweep.operations.upkeep import repair as repairing
+from sweep.spec.space import Space
 from sweep.trackers import Comparable
 from sweep.trackers._shared.optuna_storage import DRAFT, OUTDATED, Storage, place
 from sweep.trackers.optuna import Tracker

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from sweep import plugins, schedulers
+from sweep import schedulers
 from sweep import spec as specs
+from sweep.core import plugins
 from sweep.history.events import Closed, Goal, Opened, Recorded, Status
 from sweep.history.history import History
 from sweep.ledger.ledger import Ledger

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from sweep.core.errors import UsageError, WorkerLost
 from sweep.driver import launch
 from sweep.driver.launch import Launch
-from sweep.errors import UsageError, WorkerLost
 from sweep.history.history import History
 from sweep.ledger.folder import Folder
-from sweep.operations.ledger_check import Damage
-from sweep.operations.verify import verify
+from sweep.operations.upkeep.ledger_check import Damage
+from sweep.operations.upkeep.verify import verify
 from sweep.testing.curves import CurvePoint
 from sweep.testing.pool import Pool, SimulatedClock
 from sweep.testing.simulation import Simulation

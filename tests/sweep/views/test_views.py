@@ -16,7 +16,7 @@ from rich.text import Text
 
 from sweep.cli import tables, trial_tables
 from sweep.cli.terminal import Terminal
-from sweep.errors import DamagedLedger, NameTaken, SweepLocked, UsageError
+from sweep.core.errors import DamagedLedger, NameTaken, SweepLocked, UsageError
 from sweep.history.events import End, ParentCheckpoint, Saved, Status
 from sweep.ledger import lease, process
 from sweep.ledger.folder import Folder, root_option

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from sweep.errors import UsageError
+from sweep.core.errors import UsageError
 from sweep.history.events import Status
 from sweep.history.seeds import seed_of
 from tests.support import sweeps

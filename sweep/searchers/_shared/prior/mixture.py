@@ -13,8 +13,8 @@ from sweep.searchers._shared.prior import PriorOptions, games
 from sweep.searchers._shared.prior.games import Game
 from sweep.searchers._shared.prior.model import Model
 from sweep.searchers._shared.prior.sources import OfGames, OfSweeps, look_up
-from sweep.space import Settings, Space
 from sweep.spec import SweepSpec
+from sweep.spec.space import Settings, Space
 from trainables.core import rng
 
 ORIGIN = "prior"

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from sweep.errors import BadSpace
+from sweep.core.errors import BadSpace
 from sweep.history.events import EarlierSweep, RankedSettings
 from sweep.searchers._shared.prior.games import Array, Game
 from sweep.searchers._shared.prior.model import Model
-from sweep.space import Choice, Domain, Settings, Space, canonical, choice_key
+from sweep.spec.space import Choice, Domain, Settings, Space, canonical, choice_key
 
 #: Coordinate of a selected choice: two choices are as far apart as the ends of a range.
 CHOSEN = math.sqrt(0.5)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep.errors import Source, UsageError
+from sweep.core.errors import Source, UsageError
 from sweep.operations.agent.narrowing import Narrowing, narrowed
 from sweep.spec import SweepSpec, parse
 from sweep.spec.validation import validate

@@ -15,17 +15,18 @@ from typing import Any
 import pytest
 
 from sweep import spec as specs
+from sweep.core.errors import UsageError
 from sweep.driver.creation.creating import BY_A_MODEL
-from sweep.errors import UsageError
 from sweep.ledger import folder as folders
 from sweep.ledger import lease
 from sweep.ledger.folder import Folder
 from sweep.ledger.requests import Verb
-from sweep.operations import cleaning, control_client
+from sweep.operations import control_client
 from sweep.operations.agent import running, tools
 from sweep.operations.agent.narrowing import Narrowing, narrowed
 from sweep.operations.agent.permission import Permission
 from sweep.operations.agent.tools import OfStatus, Tool
+from sweep.operations.upkeep import cleaning
 from sweep.views import lookup
 from tests.support import sweeps
 from tests.support.agent import Agent, connected

@@ -1,0 +1,212 @@
+"""Finding plugins: a name, a dotted path or an entry point becomes a class.
+
+Five packages contain the built-in plugins: ``trainables/algorithms``, and ``schedulers``,
+``searchers``, ``pools`` and ``trackers`` in ``sweep``. A file's name is its plugin's name, and
+adding the file registers the plugin. Other plugins are given by a path ``package.module:Name``, or
+by the name of an entry point of an installed package, in a group with the package's name.
+"""
+
+import contextlib
+import importlib
+import inspect
+import pkgutil
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from sweep.core.errors import SweepError, UnknownName, UsageError
+from trainables.core import importing
+from trainables.errors import NotImportable, printable
+
+if TYPE_CHECKING:
+    from sweep.core.pickled import Kept
+    from trainables.trainable import Trainable
+
+
+T = TypeVar("T")
+#: Prefix of the note that names the plugin that raised an error.
+_RAISED_BY = "raised by "
+
+
+def names(package: str) -> list[str]:
+    """Return the names of the plugins of `package`: its modules without a leading underscore."""
+    found = pkgutil.iter_modules(importlib.import_module(package).__path__)
+    return sorted(module.name for module in found if not module.name.startswith("_"))
+
+
+def raised_by(error: Exception) -> str:
+    """Return which user's plugin raised an error, as a text; empty if none did."""
+    notes = (note for note in getattr(error, "__notes__", ()) if note.startswith(_RAISED_BY))
+    return next(notes, "").removeprefix(_RAISED_BY)
+
+
+def add_paths(paths: Iterable[str]) -> None:
+    """Append folders to the import path; they never hide installed modules.
+
+    Child processes inherit the path: workers, environments and evaluation workers.
+    """
+    for path in paths:
+        if path not in sys.path:
+            sys.path.append(path)
+
+
+def _hiding(module: str, paths: Iterable[str]) -> str:
+    """Return a text that names the file that hides a module of `paths`; empty if none does."""
+    top, _, below = module.partition(".")
+    origin = importing.origin(top)
+    own = [file for folder in paths if (file := Path(folder, f"{top}.py")).is_file()]
+    if below or not own or origin is None or own[0].resolve() == Path(origin).resolve():
+        return ""
+    return f" ({printable(origin)}, which comes before {printable(str(own[0]))}: rename that file)"
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """One kind of plugin; its classes are derived from ``T``."""
+
+    what: str
+    """Name of the kind in messages, such as ``searcher``."""
+    package: str
+    """Package of the built-in plugins, and name of the group of entry points."""
+    base: type[Any]
+    """Base class of all plugins of this kind."""
+    attribute: str = ""
+    """Name of the class in a built-in file; empty for the only one derived from `base`."""
+    defines: tuple[str, ...] = ()
+    """Names of methods that each class must define."""
+
+    def is_shipped(self, name: str) -> bool:
+        """Return whether `name` is a built-in plugin."""
+        return ":" not in name and name in names(self.package)
+
+    def is_installed(self, name: str) -> bool:
+        """Return whether `name` is a built-in plugin or an entry point, not code of a sweep."""
+        return self.is_shipped(name) or name in importing.entry_points(self.package)
+
+    def find(self, name: str, paths: Iterable[str] = ()) -> type[T]:
+        """Return the class of the plugin `name`.
+
+        Args:
+            name: a file's name, ``package.module:Name``, or the name of an entry point.
+            paths: folders in which modules are looked for after everything installed.
+
+        Raises:
+            UnknownName: no such plugin or entry point exists, or the module lacks the name.
+            UsageError: it cannot be imported, or is not a class of this kind.
+        """
+        if self.is_shipped(name):
+            return self._shipped(name)
+        return self.checked(name, self.imported(name, paths))
+
+    def imported(self, name: str, paths: Iterable[str]) -> object:
+        """Import and return the object at a path or entry point; raises as `find` does."""
+        add_paths(paths)
+        path: str | None = name
+        try:
+            if ":" not in name:
+                path = importing.path_of(self.package, name)
+            if path is None:
+                known = [*names(self.package), *importing.entry_points(self.package)]
+                raise UnknownName(self.what, name, known, "or your own, as package.module:Name")
+            return importing.import_object(path)
+        except NotImportable as error:
+            if path is not None and error.known is not None:
+                module, _, attribute = path.partition(":")
+                where = f"{self.what} in {module}{_hiding(module, paths)}"
+                raise UnknownName(where, attribute, error.known) from error
+            beside = " beside the spec file, in the current folder or among the installed packages"
+            module, _, attribute = name.partition(":")
+            if error.absent and module.endswith(".py"):
+                beside = f"; a module is named without .py, as {module[:-3]}:{attribute}"
+            raise UsageError(f"{self.what}: {error}{beside if error.absent else ''}") from error
+
+    @contextlib.contextmanager
+    def calling(self, name: str, method: str) -> Iterator[None]:
+        """Add a note with the plugin's name to errors that a user's plugin raises in the block."""
+        try:
+            yield
+        except SweepError:
+            raise
+        except Exception as error:
+            if not self.is_shipped(name):
+                error.add_note(f"{_RAISED_BY}{method}() of the {self.what} '{printable(name)}'")
+            raise
+
+    def checked(self, name: str, loaded: Any, also: str = "") -> type[T]:
+        """Return `loaded` if it is a class of this kind; raise UsageError with `also` if not."""
+        if isinstance(loaded, type) and self.base in inspect.getmro(loaded)[1:]:
+            missing = object()
+            for own in self.defines:
+                if getattr(loaded, own, missing) is getattr(self.base, own, missing):
+                    raise UsageError(
+                        f"{self.what}: '{printable(name)}' does not define {own}; "
+                        f"{self.base.__module__}.{self.base.__qualname__} says what that is"
+                    )
+            return loaded
+        seen = (
+            f"the class {loaded.__name__}"
+            if inspect.isclass(loaded)
+            else f"a {type(loaded).__name__}"
+        )
+        raise UsageError(
+            f"{self.what}: '{printable(name)}' is {seen}; expected a subclass of "
+            f"{self.base.__module__}.{self.base.__qualname__}{also}"
+        )
+
+    def _shipped(self, name: str) -> type[T]:
+        """Import the plugin `name` of this package and return its class."""
+        with importing.large_import():
+            module = importlib.import_module(f"{self.package}.{name}")
+        if self.attribute:
+            return self.checked(name, getattr(module, self.attribute, None))
+        own: list[type[Any]] = [
+            value
+            for value in vars(module).values()
+            if inspect.isclass(value)
+            and issubclass(value, self.base)
+            and value.__module__ == module.__name__
+        ]
+        if len(own) != 1:
+            many = f"defines {len(own)} {self.what}s"
+            raise UsageError(f"{module.__name__}: {many}; expected exactly one")
+        return own[0]
+
+
+@cache
+def trainables() -> "Kind[Trainable]":
+    """Return the kind of trainables; imported on first use, since most commands need none."""
+    from trainables.trainable import Trainable
+
+    return Kind("trainable", "trainables.algorithms", Trainable)
+
+
+def find_trainable(
+    name: str, paths: Iterable[str], stored: "Kept | None" = None
+) -> "type[Trainable]":
+    """Return the class of a spec's trainable; extends the import path, also for its settings.
+
+    Args:
+        name: as for `Kind.find`; a path or an entry point may lead to a function, too, or to
+            another object that can be called.
+        paths: folders in which modules are looked for after everything installed.
+        stored: file of a script's trainable (``__main__:name``), or None.
+    """
+    from sweep.core import pickled
+    from trainables import forms
+    from trainables.function import wrap
+
+    add_paths(paths)
+    if pickled.is_of_script(name):
+        return pickled.load(name, stored)
+    kind = trainables()
+    if kind.is_shipped(name):
+        return kind.find(name)
+    found = kind.imported(name, paths)
+    if callable(found) and not inspect.isclass(found):
+        if problem := forms.problem(found):
+            raise UsageError(f"trainable: {problem}")
+        return wrap(found)
+    return kind.checked(name, found, also=" or a function")

@@ -1,0 +1,179 @@
+"""Convert files of other tools to specs: sweeps of W&B, hyperparameters of rl-baselines3-zoo.
+
+`zoo` translates the hyperparameters of rl-baselines3-zoo; the spec then searches around the given
+learning rate, which is tried first.
+"""
+
+import math
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sweep.core.errors import UsageError
+from sweep.operations.foreign import zoo
+from sweep.spec import foreign
+from sweep.views import formatting
+from trainables.errors import printable, shorten
+
+#: Number of trials if the file gives none, and the largest number for a grid.
+TRIALS, MOST_TRIALS = 20, 1000
+_SEARCHERS = {"random": "random", "grid": "grid", "bayes": "tpe"}
+_GOALS = {"minimize": "min", "maximize": "max"}
+#: Keys of W&B that a spec does not need.
+_IGNORED_KEYS = frozenset({"project", "entity", "description", "name", "program", "controller"})
+
+
+@dataclass
+class Converted:
+    """A spec that was converted from another tool's file."""
+
+    keys: dict[str, Any]
+    """Keys of the spec."""
+    notes: list[str] = field(default_factory=list)
+    """Remarks on the conversion, in sentences."""
+
+    def text(self, file: str) -> str:
+        """Return the spec as YAML, with its origin `file` and the notes as comments at the top."""
+        head = [f"From {file}. Every key: docs/spec.md; spaces: docs/search-space.md.", *self.notes]
+        comments = [f"# {printable(line)}" for line in head]
+        return "\n".join([*comments, "", *formatting.yaml_lines(self.keys), ""])
+
+
+def convert(
+    text: str, file: str, name: str, env: str | None = None, algorithm: str | None = None
+) -> Converted:
+    """Convert the text of another tool's file to a spec.
+
+    Args:
+        text: YAML.
+        file: name of the file; rl-baselines3-zoo names it after the algorithm.
+        name: name of the sweep.
+        env: environment to choose if the file has several.
+        algorithm: algorithm of the file; None to take it from the file name.
+
+    Raises:
+        UsageError: the format is unknown, or the file has something that sweep does not support.
+    """
+    raw = foreign.read(text, file)
+    kind = foreign.kind_of(raw)
+    if kind == "wandb":
+        return _convert_wandb(raw, name)
+    if kind == "zoo":
+        keys, notes = zoo.convert(raw, file, env, algorithm)
+        return Converted({"name": name, **keys}, notes)
+    called = " nor ".join(foreign.CALLED.values())
+    raise UsageError(f"--from: {file} is neither {called}")
+
+
+def _convert_wandb(raw: Mapping[str, Any], name: str) -> Converted:
+    """Convert a sweep of W&B to a spec called `name`."""
+    parameters, constants = _parameters(raw["parameters"])
+    found = Converted({})
+    named = raw.get("metric")
+    metric: Mapping[str, Any] = named if isinstance(named, Mapping) else {}
+    goal = str(metric.get("goal", "minimize"))
+    if "name" not in metric:
+        found.notes.append("The file names no metric; put the result that counts for loss.")
+    method = str(raw.get("method", "random"))
+    found.keys = {
+        "name": name,
+        "trials": _trials(raw, parameters, method),
+        "trainable": "command",
+        "metric": str(metric.get("name", "loss")),
+        "mode": _GOALS.get(goal, "min"),
+        "config": {**_command(raw, str(metric.get("name", "loss")), found.notes), **constants},
+        "space": parameters,
+        "searcher": _SEARCHERS.get(method, "tpe"),
+    }
+    if early := _early_termination(raw.get("early_terminate"), found.notes):
+        found.keys["scheduler"] = early
+    if isinstance(metric.get("target"), int | float):
+        found.keys["budget"] = {"target": metric["target"]}
+    known = {
+        *_IGNORED_KEYS,
+        "parameters",
+        "metric",
+        "method",
+        "command",
+        "run_cap",
+        "early_terminate",
+    }
+    if left := [str(key) for key in raw if key not in known]:
+        found.notes.append(f"Not converted: {', '.join(left)}.")
+    return found
+
+
+def _parameters(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the searched parameters, in W&B's format, and the constants."""
+    searched, constants = {}, {}
+    for name, one in raw.items():
+        fixed = isinstance(one, Mapping) and "value" in one
+        if fixed and one.keys() <= {"value", "distribution"}:
+            constants[str(name)] = one["value"]
+        elif isinstance(one, Mapping):
+            searched[str(name)] = dict(one)
+        else:
+            constants[str(name)] = one
+    return searched, constants
+
+
+def _trials(raw: Mapping[str, Any], parameters: Mapping[str, Any], method: str) -> int:
+    """Return the number of trials: `run_cap`, the size of the grid, or the default."""
+    cap = raw.get("run_cap")
+    if isinstance(cap, int) and cap > 0:
+        return cap
+    if method != "grid":
+        return TRIALS
+    sizes = [len(one["values"]) if "values" in one else TRIALS for one in parameters.values()]
+    return min(math.prod(sizes), MOST_TRIALS)
+
+
+def _command(raw: Mapping[str, Any], metric: str, notes: list[str]) -> dict[str, Any]:
+    """Return the settings of the trainable `command`: the program and the form of its input."""
+    program = str(raw.get("program", "train.py"))
+    interpreter = "python" if shutil.which("python") else "python3"
+    given = raw.get("command") or ["${interpreter}", "${program}", "${args}"]
+    words: list[str] = []
+    how: dict[str, Any] = {}
+    for word in map(str, given if isinstance(given, list) else [given]):
+        if word == "${interpreter}":
+            words.append(interpreter)
+        elif word == "${program}":
+            words.append(program)
+        elif word == "${args_no_boolean_flags}":
+            how["booleans"] = "flag"
+        elif word in ("${args_json}", "${args_json_file}", "${args_no_hyphens}"):
+            how["settings"] = "stdin"
+            notes.append(f"In place of {word} the settings come as one line of JSON on stdin.")
+        elif word not in ("${env}", "${args}", "/usr/bin/env"):
+            words.append(word)
+    notes.append(
+        f"Each line of JSON that the program prints is a result; in Python: "
+        f'print(json.dumps({{"{metric}": ...}}), flush=True)'
+    )
+    return {"command": words, **how}
+
+
+def _early_termination(raw: Any, notes: list[str]) -> dict[str, Any] | None:
+    """Return the scheduler that replaces ``early_terminate``, or None if there is none."""
+    if not isinstance(raw, Mapping):
+        return None
+    if raw.get("type") != "hyperband":
+        notes.append(f"Not converted: early_terminate {shorten(dict(raw))}.")
+        return None
+    eta = raw.get("eta", 3)
+    if "max_iter" in raw:
+        longest = int(raw["max_iter"])
+        first = max(1, round(longest / eta ** int(raw.get("s", 2))))
+    else:
+        first = int(raw.get("min_iter", 1))
+        longest = first * eta**5
+        notes.append(f"A trial ends after {longest} results, its last rung (scheduler.max_t).")
+    return {
+        "name": "asha",
+        "type": "stopping",
+        "grace_period": first,
+        "max_t": longest,
+        "reduction_factor": eta,
+    }

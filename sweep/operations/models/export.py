@@ -1,0 +1,412 @@
+"""Export a trial's model into a folder that runs without sweep, with a card that describes it.
+
+The trainable is restored from a checkpoint and writes its model, which is checked at once. The
+folder gets its final name after the card is written, so it is complete or absent. The card is
+signed, because its settings may name code.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sweep.core import plugins
+from sweep.core.errors import BadConfig, UsageError
+from sweep.ledger.folder import Folder, create_atomically
+from sweep.operations.models import networks, register
+from sweep.operations.models.trained import Choice, Playing
+from sweep.views import formatting, overview
+from trainables.checkpoint import signing
+from trainables.errors import TrainableError
+from trainables.trainable import Trainable
+
+#: Values of `--format`; the last one is MLflow's folder, which contains the first one.
+FORMATS = ("onnx", "torch-export", "safetensors", "mlflow")
+CARD = "card.json"
+#: Ids of environments that `gymnasium.make` creates.
+_PUBLIC_ENV = re.compile(r"([\w.]+:)?[A-Za-z][\w-]*-v\d+")
+
+
+def export_model(
+    folder: Folder,
+    choice: Choice,
+    formats: Sequence[str],
+    target: Path,
+    episodes: int = networks.EPISODES,
+    say: networks.Say = lambda _: None,
+) -> dict[str, Any]:
+    """Write the model and its card into `target`. Returns the card.
+
+    Args:
+        folder: folder of the sweep.
+        choice: trial and checkpoint; `networks.COMPARED` takes the best network of its seeds.
+        formats: members of `FORMATS`; empty for the trainable's own files, or else onnx.
+        target: a folder that is empty or does not exist yet.
+        episodes: fresh episodes that each network plays; 0 to choose by the metric alone.
+        say: called with the progress of the comparison.
+
+    Raises:
+        UsageError: no such trial or checkpoint, `target` is in use, or the trainable cannot export.
+        TrainableError: the checkpoint is unusable, or the model differs from the trained one.
+    """
+    _check_free(target)
+    with (
+        create_atomically(target) as draft,
+        networks.restore_chosen(folder, choice, episodes, say) as (found, played),
+    ):
+        describe = getattr(found.trainable, "describe_model", None)
+        described = dict(describe()) if callable(describe) else {}
+        files = _export(found.trainable, formats, draft, described)
+        trial, spec = found.trial, found.spec
+        card = {
+            "sweep": folder.name,
+            "trainable": spec.trainable,
+            "trial": trial.number,
+            "seed_index": found.replica.index,
+            "seed": found.seed,
+            "seeds": len(trial.replicas),
+            "metric": spec.metric,
+            "mode": spec.mode,
+            "score": formatting.finite(trial.score),
+            "status": trial.status.value,
+            "checkpoint": overview.checkpoint(found.replica, found.saved),
+            "played": played,
+            "searched": dict(trial.searched),
+            "config": trial.config,
+            "files": files,
+            "sha256": {name: _digest(draft / name) for name in _list_files(draft)},
+            "model": described,
+            "versions": {**found.versions, "written_by": found.header["versions"]},
+        }
+        trust = signing.local_if_possible()
+        signed = json.loads(json.dumps(card))
+        signed = signed if trust is None else signing.sign(signed, trust)
+        (draft / CARD).write_text(json.dumps(signed, indent=2) + "\n", encoding="utf-8")
+        (draft / "card.md").write_text("\n".join(_card_page(card)) + "\n", encoding="utf-8")
+    return card
+
+
+# ---- writing the model ----------------------------------------------------------------------
+
+
+def _export(
+    trainable: Trainable, formats: Sequence[str], draft: Path, described: Mapping[str, Any]
+) -> dict[str, str]:
+    """Write the model files into `draft`.
+
+    Returns:
+        Format → file, relative to the folder; for a trainable's own files, name → name.
+    """
+    try:
+        if trainable.exports_own():
+            return _export_own(trainable, formats, draft)
+        wanted = list(formats) or ["onnx"]
+        around = "mlflow" in wanted
+        plain = dict.fromkeys("onnx" if name == "mlflow" else name for name in wanted)
+        paths = trainable.export_model(list(plain), draft)
+    except NotImplementedError as error:
+        raise UsageError(f"export-model: {error}") from error
+    except TrainableError as error:
+        raise UsageError(f"export-model: the model was not exported: {error}") from error
+    if around:
+        register.save(draft / "model", Path(paths["onnx"]), described)
+        paths["mlflow"] = str(draft / "model")
+        if "onnx" not in wanted:
+            Path(paths.pop("onnx")).unlink()
+    root = draft.resolve()
+    return {name: Path(p).resolve().relative_to(root).as_posix() for name, p in paths.items()}
+
+
+def _export_own(trainable: Trainable, formats: Sequence[str], draft: Path) -> dict[str, str]:
+    """Let the trainable write its own files into `draft`. Returns name → name."""
+    name = type(trainable).__name__
+    if formats:
+        hint = f"{name} has its own export_model(folder); leave --format out"
+        raise BadConfig("--format", ", ".join(formats), "no format", hint)
+    try:
+        trainable.export_own(draft)
+    except Exception as error:  # a person's code may raise anything
+        why = f"{type(error).__name__}: {error}"
+        raise UsageError(f"export-model: export_model(folder) of {name} raised {why}") from error
+    if not (written := _list_files(draft)):
+        raise UsageError(
+            f"export-model: export_model(folder) of {name} wrote no file into the folder"
+        )
+    if taken := {CARD, "card.md"} & set(written):
+        raise UsageError(
+            f"export-model: {name} wrote {min(taken)}, which the card needs; use another file name"
+        )
+    return {name: name for name in written}
+
+
+def _list_files(folder: Path) -> list[str]:
+    """Return the paths of all files in a folder, relative to it, sorted."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return [path.relative_to(folder).as_posix() for path in files]
+
+
+def _digest(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# ---- playing an exported model --------------------------------------------------------------
+
+
+def play(folder: Path, playing: Playing) -> dict[str, Any]:
+    """Play fresh episodes of an exported model in the environment of its card.
+
+    Raises:
+        UsageError: the folder holds no policy, or the model does not match the card.
+        UntrustedCheckpoint: another person exported it, and its settings may name code.
+    """
+    digest, card = identify(folder / CARD)
+    trust = signing.local()
+    if digest not in trust.digests:
+        signing.check(card, trust, folder / CARD)
+    form = next((form for form in FORMATS if form in card["files"]), None)
+    if form is None:
+        raise UsageError(
+            f"play: {folder}: contains only the trainable's own files, no policy to play"
+        )
+    file = register.onnx_file(card, folder) if form == "mlflow" else folder / card["files"][form]
+    name = file.relative_to(folder).as_posix()
+    try:
+        changed = _digest(file) != card["sha256"].get(name)
+    except OSError as error:
+        raise UsageError(f"play: {file}: {error.strerror}") from error
+    if changed:
+        raise UsageError(f"play: {file}: does not match its card; export the model again")
+    found = plugins.find_trainable(card["trainable"], [str(Path.cwd())])
+    try:
+        played = found.play_exported(
+            file, card, playing.episodes, playing.seed, playing.video, playing.window
+        )
+    except NotImplementedError as error:
+        raise UsageError(f"play: {error}") from error
+    about = {key: card[key] for key in ("trial", "metric", "score")}
+    return {
+        "name": card["sweep"],
+        **about,
+        "iteration": card["checkpoint"]["iteration"],
+        "format": form,
+        **playing.summary(played),
+    }
+
+
+def identify(card: Path) -> tuple[str, dict[str, Any]]:
+    """Return the digest and the content of a card; UsageError if the file is no card."""
+    try:
+        content = card.read_bytes()
+        said = dict(json.loads(content))
+        if not {"files", "sha256", "checkpoint", "trainable"} <= said.keys():
+            raise UsageError(
+                f"{card}: is not a card of this version of export-model; export the model again"
+            )
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise UsageError(f"{card}: is not the card of an exported model") from error
+    return hashlib.sha256(content).hexdigest(), said
+
+
+# ---- the folder -----------------------------------------------------------------------------
+
+
+def _check_free(out: Path) -> None:
+    """Raise BadConfig if `out` is neither an empty folder nor a free path."""
+    free = "a folder that is empty or does not exist yet"
+    try:
+        in_use = out.exists() and (not out.is_dir() or any(out.iterdir()))
+    except OSError as error:  # for example a name that is too long
+        raise BadConfig("--out", str(out), free, error.strerror or "") from error
+    if in_use:
+        raise BadConfig("--out", str(out), free, problem=f"'{out}' is in use")
+
+
+# ---- the card -------------------------------------------------------------------------------
+
+
+def _card_page(card: Mapping[str, Any]) -> list[str]:
+    """Return the card as lines of Markdown."""
+    score = formatting.number(card["score"])
+    saved = card["checkpoint"]
+    return [
+        f"# {card['trainable']}, trial {card['trial']} of {card['sweep']}",
+        "",
+        f"- score of the trial: {score} ({card['metric']}, {card['mode']})",
+        f"- seed: {card['seed']} (number {card['seed_index']} of {card['seeds']})",
+        f"- checkpoint: iteration {saved['iteration']}, {card['metric']} there "
+        f"{formatting.number(saved['value'])}, SHA-256 `{saved['digest']}`",
+        *(f"- {line}" for line in formatting.describe_play(card["played"])),
+        f"- files: {', '.join(f'`{file}`' for file in card['files'].values())}",
+        *(
+            f"- {name}: {version}"
+            for name, version in card["versions"].items()
+            if isinstance(version, str)
+        ),
+        "",
+        *_network_lines(card["played"]),
+        "## Settings",
+        "",
+        "```yaml",
+        *formatting.yaml_lines(card["config"]),
+        "```",
+        *_model_lines(card["model"]),
+        *_usage_lines(card),
+    ]
+
+
+def _network_lines(played: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a Markdown table of the compared networks; nothing if none were compared."""
+    if not played["compared"]:
+        return
+    yield from ("## Networks compared", "")
+    yield "| seed | iteration | episodes | mean | ± | spread |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for row in played["compared"]:
+        figures = [row.get(key) for key in ("mean", "error", "deviation")]
+        cells = [row["name"], row["iteration"], row.get("episodes", row.get("not_played"))]
+        cells += [formatting.number(figure) for figure in figures]
+        yield f"| {' | '.join(map(str, cells))} |"
+    yield ""
+
+
+def _model_lines(model: Mapping[str, Any]) -> list[str]:
+    """Return Markdown lists of the model's inputs and outputs."""
+    lines = []
+    for title in ("inputs", "outputs"):
+        ports = model.get(title, {})
+        if ports:
+            lines += ["", f"## {title.capitalize()}", ""]
+            lines += [
+                f"- `{name}`: {port['dtype']} {port['shape']}" for name, port in ports.items()
+            ]
+    return lines
+
+
+#: Format → Python code that defines ``policy``, from inputs by name to outputs by name.
+_LOADING: Mapping[str, tuple[str, ...]] = {
+    "onnx": (
+        "import onnxruntime",
+        "",
+        'session = onnxruntime.InferenceSession("{file}")',
+        "",
+        "",
+        "def policy(inputs):",
+        "    names = [output.name for output in session.get_outputs()]",
+        "    return dict(zip(names, session.run(None, inputs)))",
+    ),
+    "safetensors": (
+        "from policy import load  # policy.py lies beside it",
+        "",
+        'policy = load("{file}")',
+    ),
+    "torch-export": (
+        "import torch",
+        "",
+        'program = torch.export.load("{file}").module()',
+        "",
+        "",
+        "def policy(inputs):",
+        "    with torch.no_grad():",
+        "        outputs = program({{name: torch.from_numpy(x) for name, x in inputs.items()}})",
+        "    return {{name: x.numpy() for name, x in outputs.items()}}",
+    ),
+    "mlflow": (
+        "import mlflow",
+        "",
+        'policy = mlflow.pyfunc.load_model("{file}").predict',
+    ),
+}
+
+
+def _usage_lines(card: Mapping[str, Any]) -> list[str]:
+    """Return the instructions to play with only numpy, gymnasium and the packages of the format."""
+    form = next((form for form in FORMATS if form in card["files"]), None)
+    if form is None or not card["model"]:
+        return []
+    loading = (line.format(file=card["files"][form]) for line in _LOADING[form])
+    program = ["import numpy", *loading, "", "", *_episode_lines(card)]
+    return ["", "## Use", "", "```python", *program, "```"]
+
+
+def _episode_lines(card: Mapping[str, Any]) -> list[str]:
+    """Return the Python code that plays episodes, from raw observations to environment actions."""
+    inputs = card["model"]["inputs"]
+    states = [name for name in inputs if "_in_" in name or name.startswith("prev_")]
+    lines = []
+    if states:
+        first = [f'"{s}": {_initial_value_code(inputs[s])}' for s in states]
+        lines = ["    state = {" + ", ".join(first) + "}  # what it remembers"]
+    given = ["        inputs = {"]
+    for name, port in inputs.items():
+        if name not in states:
+            read = _input_code(port.get("path", ()), card["config"].get("action_mask") == "info")
+            array = f'numpy.asarray({read}, "{port["dtype"]}")[None]'
+            given.append(f"            {name!r}: {array},")
+    given.append("        }" + (" | state" if states else ""))
+    after = [f"{s!r}: {_next_value_code(s)}" for s in states]
+    action = _action_code(card["model"]["action_space"], "action")
+    return [
+        *_env_lines(card["config"]),
+        "for seed in range(3):",
+        "    observation, info = env.reset(seed=seed)",
+        *lines,
+        "    total, over = 0.0, False",
+        "    while not over:",
+        *given,
+        "        outputs = policy(inputs)",
+        f"        action = {action}",
+        "        observation, reward, terminated, truncated, info = env.step(action)",
+        *(["        state = {" + ", ".join(after) + "}"] if states else []),
+        "        total, over = total + float(reward), terminated or truncated",
+        '    print("return", total)',
+    ]
+
+
+def _initial_value_code(port: Mapping[str, Any]) -> str:
+    """Return Python code for the value of a state input at the start of an episode."""
+    if "first" in port:
+        return f'numpy.array([{port["first"]}], "{port["dtype"]}")'
+    return f'numpy.zeros({(1, *port["shape"][1:])}, "{port["dtype"]}")'
+
+
+def _next_value_code(state: str) -> str:
+    """Return Python code for the value of a state input after a step."""
+    if state == "prev_reward":
+        return 'numpy.array([reward], "float32")'
+    return f'outputs["{state.replace("_in_", "_out_").removeprefix("prev_")}"]'
+
+
+def _input_code(path: Sequence[Any], masked: bool) -> str:
+    """Return Python code for one input; `masked` means that the infos have the action mask."""
+    if masked and path[0] == "action_mask":
+        return "numpy.hstack(info['action_mask'])"  # a tuple if there are several columns
+    return "observation" + "".join(f"[{key!r}]" for key in path[masked:])
+
+
+def _action_code(space: Mapping[str, Any], name: str) -> str:
+    """Return Python code that builds an action of the environment from the outputs."""
+    if space["kind"] == "Dict":
+        parts = (
+            f"{key!r}: {_action_code(one, f'{name}.{key}')}" for key, one in space["spaces"].items()
+        )
+        return "{" + ", ".join(parts) + "}"
+    if space["kind"] == "Tuple":
+        parts = (f"{_action_code(one, f'{name}.{i}')}, " for i, one in enumerate(space["spaces"]))
+        return "(" + "".join(parts).rstrip() + ")"
+    return f"outputs[{name!r}][0]"
+
+
+def _env_lines(config: Mapping[str, Any]) -> list[str]:
+    """Return the Python code that creates the environment."""
+    env, options = str(config.get("env")), config.get("env_config") or {}
+    given = "".join(f", {key}={value!r}" for key, value in options.items())
+    if _PUBLIC_ENV.fullmatch(env):
+        return ["import gymnasium", "", f"env = gymnasium.make({env!r}{given})"]
+    module, _, name = env.partition(":")
+    if name.isidentifier():
+        return [f"from {module} import {name}", "", f"env = {name}({given.lstrip(', ')})"]
+    return [f"env = ...  # {env} as it was trained in; `sweep play` of this folder makes it"]

@@ -1,0 +1,256 @@
+"""Restore a trial's trainable from a checkpoint, and play its episodes."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sweep.core import stats
+from sweep.core.errors import BadConfig, UsageError
+from sweep.driver import launch
+from sweep.history.events import Saved
+from sweep.history.history import History
+from sweep.history.replica import Replica
+from sweep.history.seeds import seed_of
+from sweep.history.trial import Trial
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+from sweep.slices import store
+from sweep.spec import SweepSpec
+from sweep.views import formatting, lookup, overview, reading
+from trainables.checkpoint.file import Loaded
+from trainables.errors import MissingCheckpoint
+from trainables.trainable import Trainable, TrialContext
+
+#: Attempts to read a checkpoint, since a driver may delete the chosen one meanwhile.
+ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The choice of a trial and a checkpoint."""
+
+    trial: str = "best"
+    """``best``, or a trial's number."""
+    checkpoint: str = "best"
+    """``best`` by the metric, ``last``, or the iteration of a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A trainable in the state of its checkpoint, with its origin."""
+
+    trainable: Trainable
+    """The trainable in the state of the checkpoint."""
+    spec: SweepSpec
+    trial: Trial
+    replica: Replica
+    """Replica (the trial under one seed) that wrote the checkpoint."""
+    saved: Saved
+    """Ledger entry of the checkpoint."""
+    header: Mapping[str, Any]
+    """Header of the checkpoint's file."""
+    seed: int
+    """Seed of the replica."""
+    versions: Mapping[str, Any]
+    """Versions of the libraries with which the sweep was created."""
+
+
+@contextlib.contextmanager
+def restored(folder: Folder, choice: Choice) -> Iterator[Restored]:
+    """Restore the chosen trainable in a temporary folder, and stop it at the end.
+
+    Raises:
+        UsageError: no such trial or checkpoint.
+        TrainableError: the checkpoint is unusable.
+    """
+    # The import takes seconds, and a driver may train meanwhile, so the history is read after it.
+    cls = launch.trainable_of(folder)
+    with tempfile.TemporaryDirectory(prefix="sweep-") as scratch:
+        found = _restore_choice(folder, choice, cls, Path(scratch))
+        try:
+            yield found
+        finally:
+            found.trainable.stop()
+
+
+@dataclass(frozen=True)
+class CurrentTrial:
+    """A trial in the current history of its sweep."""
+
+    spec: SweepSpec
+    trial: Trial
+    versions: Mapping[str, Any]
+    """Versions of the libraries with which the sweep was created."""
+
+
+def read_trial(folder: Folder, choice: str) -> CurrentTrial:
+    """Read a trial from the ledger, see `Choice`; UsageError if it does not exist."""
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        history = reading.history(ledger)
+        spec = reading.spec_of(ledger)
+        versions = ledger.provenance["versions"]
+    return CurrentTrial(spec, _find_trial(history, folder, choice), versions)
+
+
+def _restore_choice(folder: Folder, choice: Choice, cls: type[Trainable], logdir: Path) -> Restored:
+    """Restore the chosen checkpoint; choose again if a driver deleted it before it was read."""
+    for left in reversed(range(ATTEMPTS)):
+        looked = read_trial(folder, choice.trial)
+        spec, trial, replica = looked.spec, looked.trial, looked.trial.leader
+        saved = find_checkpoint(replica, choice.checkpoint)
+        try:
+            loaded = load(folder, replica, saved)
+            trainable = make_trainable(cls, spec, trial, replica, loaded, logdir)
+        except MissingCheckpoint:
+            if not left:
+                raise
+        else:
+            break
+    seed = seed_of(spec.seed, trial.number, replica.index)
+    return Restored(trainable, spec, trial, replica, saved, loaded.header, seed, looked.versions)
+
+
+def restore(folder: Folder, spec: SweepSpec, trial: Trial, checkpoint: str) -> Trainable:
+    """Restore a trial's trainable from a checkpoint of its leader, see `Choice`.
+
+    If a driver deleted the checkpoint since `trial` was read, the choice is repeated.
+
+    Raises:
+        UsageError: no such checkpoint.
+        TrainableError: the checkpoint is unusable.
+    """
+    cls = launch.trainable_of(folder)
+    for left in reversed(range(ATTEMPTS)):
+        replica = trial.leader
+        try:
+            loaded = load(folder, replica, find_checkpoint(replica, checkpoint))
+            trainable = make_trainable(cls, spec, trial, replica, loaded, None)
+        except MissingCheckpoint:
+            if not left:
+                raise
+            trial = lookup.read_history(folder).trials[trial.number]
+        else:
+            break
+    return trainable
+
+
+def load(folder: Folder, replica: Replica, saved: Saved) -> Loaded:
+    """Read a checkpoint.
+
+    Raises:
+        TrainableError: the checkpoint is unusable.
+    """
+    return store.of(folder).replica(replica.trial, replica.index).read(saved)
+
+
+def make_trainable(
+    cls: type[Trainable],
+    spec: SweepSpec,
+    trial: Trial,
+    replica: Replica,
+    loaded: Loaded,
+    logdir: Path | None,
+) -> Trainable:
+    """Create the trainable of a replica in the state of a loaded checkpoint."""
+    seed = seed_of(spec.seed, trial.number, replica.index)
+    remembered = loaded.state.get("remembered", {})
+    context = TrialContext(seed, replica.name, replica.name, logdir, remembered=remembered)
+    trainable = cls(trial.config, context)
+    try:
+        trainable.set_state(loaded.state)
+    except BaseException:
+        trainable.stop()
+        raise
+    return trainable
+
+
+def _find_trial(history: History, folder: Folder, choice: str) -> Trial:
+    """Return the wanted trial; BadConfig for ``best`` if there are several objectives."""
+    trial, front = overview.asked_trial(history, folder, choice), overview.front(history)
+    if choice == "best" and front is not None:
+        numbers = ", ".join(map(str, front)) or "none yet"
+        allowed = f"a trial's number, as there are several objectives; the front: {numbers}"
+        raise BadConfig("--trial", choice, allowed)
+    return trial
+
+
+def find_checkpoint(replica: Replica, choice: str, asked_by: str = "--checkpoint") -> Saved:
+    """Return the checkpoint that is ``best``, ``last`` or of an iteration; see `Choice`.
+
+    Args:
+        replica: owner of the checkpoint.
+        choice: the value given by the user.
+        asked_by: name of the option or argument, for messages.
+
+    Raises:
+        UsageError: the replica has no such checkpoint.
+    """
+    kept = {saved.iteration: saved for saved in replica.checkpoints.values()}
+    newest, best = replica.newest, replica.best_checkpoint
+    if newest is None or best is None:
+        raise UsageError(
+            f"trial {replica.trial} has no checkpoint; a class saves with save_checkpoint(), a "
+            f"function with report(..., checkpoint=...)"
+        )
+    if choice in ("best", "last"):
+        return best if choice == "best" else newest
+    if choice.isdecimal() and int(choice) in kept:
+        return kept[int(choice)]
+    iterations = ", ".join(str(iteration) for iteration in sorted(kept))
+    raise BadConfig(
+        asked_by, choice, f"best, last, or the iteration of a kept checkpoint: {iterations}"
+    )
+
+
+@dataclass(frozen=True)
+class Playing:
+    """The episodes to play, and their display."""
+
+    episodes: int
+    """The number of episodes, at least 1."""
+    seed: int
+    """Seed of the episodes; the same seed gives the same episodes."""
+    video: Path | None
+    """Folder for an MP4 file of each episode; None for no files."""
+    window: bool
+    """True to show the episodes on the screen."""
+
+    def summary(self, played: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+        """Return the played episodes with their mean return and its interval."""
+        rewards = [one["episode_reward"] for one in played]
+        several = stats.mean_interval(rewards) if len(rewards) > 1 else None
+        return {
+            "seed": self.seed,
+            "episodes": list(played),
+            "mean": stats.mean(rewards),
+            "low": None if several is None else several.low,
+            "high": None if several is None else several.high,
+            "video": None if self.video is None else str(self.video),
+        }
+
+
+def play(folder: Folder, choice: Choice, playing: Playing) -> dict[str, Any]:
+    """Play fresh episodes of a trial's policy.
+
+    Raises:
+        UsageError: no such trial or checkpoint, or the trainable cannot play.
+        TrainableError: the checkpoint is unusable.
+    """
+    with restored(folder, choice) as found:
+        try:
+            played = found.trainable.play(
+                playing.episodes, playing.seed, playing.video, playing.window
+            )
+        except NotImplementedError as error:
+            raise UsageError(f"play: {error}") from error
+        return {
+            "name": folder.name,
+            "trial": found.trial.number,
+            "metric": found.spec.metric,
+            "score": formatting.finite(found.trial.score),
+            "iteration": found.saved.iteration,
+            **playing.summary(played),
+        }

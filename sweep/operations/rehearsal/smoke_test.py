@@ -1,0 +1,473 @@
+"""Train a trainable for a few iterations, to measure its costs and the exactness of a restore.
+
+It runs in a temporary folder and in a child process, which reports each step and is killed when the
+time is up, even within a step. Durations are in seconds, sizes in bytes.
+"""
+
+import contextlib
+import os
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any, Final
+
+from sweep.core import plugins
+from sweep.core.errors import UsageError
+from sweep.driver.creation import samples
+from sweep.driver.creation.resolving import Resolved
+from sweep.history.curve import is_known
+from sweep.history.results import flatten, number
+from sweep.spec.stopping import COUNTERS
+from trainables.core import rng
+from trainables.core.processes.ending import exit_process, kill_family
+from trainables.core.processes.program import become_program
+from trainables.core.processes.supervised import supervised_context
+from trainables.core.processes.worker import VARIABLES
+from trainables.core.results import VOLATILE_KEYS
+from trainables.errors import shorten
+from trainables.trainable import Trainable, TrialContext
+
+#: Name of the result with the mean length of episodes, in steps.
+EPISODE_LEN = "episode_len_mean"
+#: The largest number of iterations.
+MOST_ITERATIONS = 20
+#: Seconds after which no further iteration is started only to find a missing result.
+LATER_S = 5.0
+#: Time limit of the whole test, in seconds.
+LONGEST_S = 60.0
+#: Seconds between two reports of progress.
+EVERY_S = 1.0
+#: Steps of the test, in order.
+STEPS: Final = (
+    "training to a checkpoint",
+    "saving",
+    "an iteration after it",
+    "restoring",
+    "whether the iteration after it is the same",
+    "whether later results have what the first ones lack",
+)
+_TO_A_CHECKPOINT, _SAVING, _ONE_MORE, _RESTORING, _COMPARING, _LATER = range(len(STEPS))
+#: Steps of the test of a trainable that cannot save.
+WITHOUT_SAVING: Final = ("two iterations", STEPS[_LATER])
+_CANNOT_SAVE = "it saves no checkpoints, so its trials cannot be paused or resumed"
+
+
+@dataclass(frozen=True)
+class CutShort:
+    """The state of a test that exceeded its time limit."""
+
+    after_s: float
+    """The time limit, in seconds."""
+    doing: str
+    """The step that was running, such as ``iteration 2``."""
+    doing_s: float
+    """Seconds since the step began."""
+    untried: tuple[str, ...]
+    """The steps of `STEPS` or `WITHOUT_SAVING` that were not finished."""
+
+
+@dataclass(frozen=True)
+class Lack:
+    """The results before the first one that has the metric."""
+
+    until: float
+    """``time_attr`` of the last result without the metric."""
+    came_at: float | None = None
+    """``time_attr`` of the first result with the metric; None if there was none."""
+    iteration: int | None = None
+    """Iteration of the first result with the metric."""
+    episode_len: float | None = None
+    """Mean steps of the episodes in the first result with the metric, if it has them."""
+
+
+@dataclass(frozen=True)
+class SmokeTest:
+    """The results of a test."""
+
+    differences: list[str] | None
+    """Differences between the iteration after a restore and the original one, or the reason why
+    they were not compared. Empty if both are bit-identical; None if the test ended before."""
+    seconds: float | None = None
+    """Duration of the slowest iteration, in seconds; None if nothing was measured."""
+    size: int | None = None
+    """Size of one checkpoint with its segments, in bytes; None if there was none."""
+    advance: Mapping[str, float] | None = None
+    """The increase of each counter and of ``time_attr`` by one iteration."""
+    keys: frozenset[str] = frozenset()
+    """The names in all results."""
+    results: int = 0
+    """The number of results examined; more than two if a name of the spec was missing."""
+    lack: Lack | None = None
+    """The results without the metric; None if the first result had it."""
+    cut_short: CutShort | None = None
+    """The state at the time limit; None if the test finished."""
+
+
+def smoke_test(
+    resolved: Resolved,
+    longest_s: float = LONGEST_S,
+    show: Callable[[str], None] = lambda _: None,
+    every_s: float = EVERY_S,
+    clock: Callable[[], float] = time.monotonic,
+    lanes: int | None = None,
+) -> SmokeTest:
+    """Train, save and train on; restore and train on; compare the results of both.
+
+    A trainable that cannot save is only trained. Times, dates and the like may differ.
+
+    Args:
+        resolved: the spec with its trainable.
+        longest_s: time limit in seconds.
+        show: called with the current step in words.
+        every_s: seconds between two calls of `show`.
+        clock: the time in seconds.
+        lanes: number of trials that train together as lanes of one program, or None. The restored
+            trial trains alone, since other lanes must not influence it.
+
+    Raises:
+        UsageError: the trainable raised an error, or its process died.
+    """
+    spec, saves = resolved.spec, resolved.trainable.can_save(resolved.spec.config)
+    point = samples.draw_samples(spec.space, spec.seed, 1)[0]
+    nested = spec.space.nest(point.settings, spec.config)
+    config = samples.completed(resolved.trainable, spec, nested)
+    with tempfile.TemporaryDirectory(prefix="sweep-validate-", ignore_cleanup_errors=True) as made:
+        tryout = _Tryout(
+            trainable=spec.trainable,
+            paths=resolved.paths,
+            config=config if lanes is None else resolved.trainable.as_lane(config, lanes),
+            seed=rng.integer(spec.seed, "validate"),
+            folder=Path(made),
+            counters=tuple(dict.fromkeys((*COUNTERS, resolved.scheduler.time_attr))),
+            named=frozenset({spec.metric, *spec.stop}),
+            metric=(spec.metric, resolved.scheduler.time_attr),
+            objectives=tuple(spec.objectives),
+            saves=saves,
+            lanes=lanes or 1,
+            findings=SmokeTest(None if saves else [_CANNOT_SAVE]),
+        )
+        return _Supervisor(tryout, longest_s, clock).supervise(show, every_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Message:
+    """A message of the child process at the beginning of a step and at the end."""
+
+    doing: str = ""
+    """The step that begins; empty at the end of the test."""
+    untried: tuple[str, ...] = ()
+    """The steps that are not finished yet."""
+    findings: SmokeTest = field(default_factory=lambda: SmokeTest(None))
+    """The results so far."""
+    error: str = ""
+    """The error that the trainable raised; empty if none."""
+
+
+# ---- in this process ---------------------------------------------------------------------------
+
+
+class _Supervisor:
+    """Starts the child process, receives its messages and kills it at the time limit."""
+
+    def __init__(self, tryout: "_Tryout", longest_s: float, clock: Callable[[], float]) -> None:
+        self.name = tryout.trainable
+        self.longest_s = longest_s
+        self.clock = clock
+        self.began = self.since = clock()
+        self.message = tryout.message("starting its process")
+        self.pipe, theirs = connection.Pipe(duplex=False)
+        self.process = supervised_context().Process(
+            target=_serve, args=(theirs, tryout), name="validate", env=VARIABLES
+        )
+        self.process.start()
+        theirs.close()
+
+    def supervise(self, show: Callable[[str], None], every_s: float) -> SmokeTest:
+        """Return the results, at the end of the test or at the time limit."""
+        said_at = self.began
+        try:
+            while self.message.doing:
+                now = self.clock()
+                if now - self.began >= self.longest_s:
+                    since = now - self.since
+                    ended = CutShort(
+                        self.longest_s, self.message.doing, since, self.message.untried
+                    )
+                    return replace(self.message.findings, cut_short=ended)
+                if now - said_at >= every_s:
+                    said_at = now
+                    show(self._in_words(now))
+                self._listen(min(every_s, self.longest_s - (now - self.began)))
+        finally:
+            kill_family(self.process.pid)
+            self.process.join()
+            self.pipe.close()
+        if self.message.error:
+            raise UsageError(f"validate: {self.name} raised {self.message.error}")
+        return self.message.findings
+
+    def _listen(self, seconds: float) -> None:
+        """Wait for a message for at most `seconds`; UsageError if the process died."""
+        connection.wait([self.pipe, self.process.sentinel], seconds)
+        ended = not self.process.is_alive()  # before poll(), so its last message is in the pipe
+        if self.pipe.poll():
+            with contextlib.suppress(EOFError):
+                self.message, self.since = self.pipe.recv(), self.clock()
+                return
+        # There is no end of file while a process that it started keeps the pipe open.
+        if ended:
+            raise UsageError(
+                f"validate: the process of {self.name} died with exit code "
+                f"{self.process.exitcode} during: {self.message.doing}"
+            )
+
+    def _in_words(self, now: float) -> str:
+        """Return the current step and the elapsed time as one line."""
+        return (
+            f"trying {self.name} out: {self.message.doing} for {now - self.since:.0f} s; "
+            f"{now - self.began:.0f} of at most {self.longest_s:g} s"
+        )
+
+
+# ---- in the child process ----------------------------------------------------------------------
+
+
+def _serve(pipe: "connection.Connection[Any, Any]", tryout: "_Tryout") -> None:
+    """Run the test in the child process, and send its messages."""
+    become_program()
+    os.dup2(2, 1)  # standard output is reserved for the command's answer
+    try:
+        tryout.run(pipe.send)
+        last = _Message(findings=tryout.findings)
+    except BaseException as error:  # noqa: BLE001 every error is reported to the user
+        last = _Message(error=_describe_error(error))
+    pipe.send(last)
+    exit_process()
+
+
+@dataclass(kw_only=True)
+class _Tryout:
+    """The test in the child process, with its results so far."""
+
+    trainable: str
+    """Name of the trainable in the spec."""
+    paths: tuple[str, ...]
+    """Folders that are searched for modules."""
+    config: Mapping[str, Any]
+    """Settings of the trainable."""
+    seed: int
+    """Seed of the trainable."""
+    folder: Path
+    """Folder of the trainable's files."""
+    counters: tuple[str, ...]
+    """Names of the counters in results, including ``time_attr``."""
+    named: frozenset[str]
+    """Names of results in the spec."""
+    metric: tuple[str, str]
+    """The optimised metric and ``time_attr``."""
+    objectives: tuple[str, ...]
+    """The names of further objectives."""
+    saves: bool
+    """True if the trainable can save."""
+    findings: SmokeTest
+    """The results so far."""
+    lanes: int = 1
+    """Number of trials that train together."""
+    neighbours: list[Trainable] = field(default_factory=list)
+    """The other trainables that train together with the tested one."""
+    step: int = _TO_A_CHECKPOINT
+    """Index of the current step in `STEPS`."""
+    last: Mapping[str, Any] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
+    """The newest result of the original trainable."""
+
+    def run(self, say: Callable[[_Message], None]) -> None:
+        """Run all steps, and send a message to `say` at the beginning of each."""
+        self.say = say
+        self._announce("importing it")
+        cls = plugins.find_trainable(self.trainable, self.paths)
+        name, metric = "validate", self.metric[0]
+        context = TrialContext(
+            self.seed, name, name, self.folder, metric=metric, objectives=self.objectives
+        )
+        self._announce("setting it up")
+        straight = self._make(cls, context)
+        try:
+            if not self.saves:
+                self._train_alone(straight)
+                return
+            first = self._train_to_checkpoint(straight)
+            if not straight.at_checkpoint or first.get("done") is True:
+                self.findings = replace(self.findings, differences=[_nothing_to_compare(straight)])
+                return
+            self._announce("saving", _SAVING)
+            path = straight.save()
+            files = (path, *path.parent.glob("seg-*"))
+            self.findings = replace(self.findings, size=sum(file.stat().st_size for file in files))
+            self.step = _ONE_MORE
+            expected = self._train(straight)
+        finally:
+            self._stop(straight)
+        self._announce("setting it up again", _RESTORING)
+        restored = cls(self.config, context)
+        try:
+            self._announce("restoring")
+            restored.restore(path)
+            self.step = _COMPARING
+            found = self._train(restored)
+            differences = _differences(expected, found)
+            if differences and restored.exactness.startswith("D"):
+                differences = [f"a trial is {restored.exactness}", *differences]
+            self.findings, self.step = replace(self.findings, differences=differences), _LATER
+            self._look_later(restored, self._missing(first, found), found)
+        finally:
+            self._stop(restored)
+
+    def _make(self, cls: type[Trainable], context: TrialContext) -> Trainable:
+        """Return the trainable that trains to a checkpoint, and create its neighbours."""
+        made = cls(self.config, context)
+        seeds = [rng.integer(self.seed, "neighbour", number) for number in range(1, self.lanes)]
+        self.neighbours = [cls(self.config, replace(context, seed=seed)) for seed in seeds]
+        return made
+
+    def _stop(self, trainable: Trainable) -> None:
+        """Stop the trainable and its neighbours."""
+        self._announce("ending it")
+        trainable.stop()
+        while self.neighbours:
+            self.neighbours.pop().stop()
+
+    def message(self, doing: str) -> _Message:
+        """Return the message for the beginning of step `doing`."""
+        alone = WITHOUT_SAVING[1:] if self.step == _LATER else WITHOUT_SAVING
+        return _Message(
+            doing=doing, untried=STEPS[self.step :] if self.saves else alone, findings=self.findings
+        )
+
+    def _announce(self, doing: str, step: int | None = None) -> None:
+        """Send the message for the beginning of step `doing`."""
+        self.step = self.step if step is None else step
+        self.say(self.message(doing))
+
+    def _train_alone(self, trainable: Trainable) -> None:
+        """Train two iterations, or one if the first is the last."""
+        result = self._train(trainable)
+        if result.get("done") is not True:
+            result = self._train(trainable)
+        self.step = _LATER
+        self._look_later(trainable, self._missing(result), result)
+
+    def _train_to_checkpoint(self, trainable: Trainable) -> dict[str, Any]:
+        """Train to the first checkpoint. Returns the last result."""
+        result = self._train(trainable)
+        for _ in range(1, MOST_ITERATIONS):
+            if trainable.at_checkpoint or result.get("done") is True:
+                break
+            result = self._train(trainable)
+        return result
+
+    def _train(self, trainable: Trainable) -> dict[str, Any]:
+        """Train one iteration, also of the neighbours. Returns its flat result."""
+        self._announce(f"iteration {trainable.iteration + 1}")
+        began = time.perf_counter()
+        if self.neighbours:
+            type(trainable).train_together([trainable, *self.neighbours])
+            for neighbour in self.neighbours:
+                neighbour.train()
+        result = flatten(trainable.train())
+        self._measure(result, time.perf_counter() - began)
+        reached = max(self.findings.results, trainable.iteration)
+        keys = self.findings.keys | result.keys()
+        lack = _lack(self.findings.lack, result, *self.metric)
+        self.findings = replace(self.findings, keys=keys, results=reached, lack=lack)
+        return result
+
+    def _measure(self, result: dict[str, Any], seconds: float) -> None:
+        """Record the duration of an iteration and the increase of the counters."""
+        if self.step <= _ONE_MORE:
+            advance = _advance(self.last, result, self.counters)
+            self.findings = replace(self.findings, advance=advance, seconds=seconds)
+            self.last = result
+        elif self.step == _COMPARING:  # keep the slower of two equal iterations
+            slower = max(seconds, self.findings.seconds or 0.0)
+            self.findings = replace(self.findings, seconds=slower)
+
+    def _look_later(
+        self, trainable: Trainable, missing: Iterable[str], latest: Mapping[str, Any]
+    ) -> None:
+        """Train until the results have all `missing` names; not every result has an evaluation."""
+        lacking, done = set(missing), latest.get("done") is True
+        end_at = time.monotonic() + LATER_S
+        while lacking and not done and trainable.iteration < MOST_ITERATIONS:
+            if time.monotonic() >= end_at:
+                return
+            result = self._train(trainable)
+            lacking, done = lacking - self._found(result), result.get("done") is True
+
+    def _missing(self, *results: Mapping[str, Any]) -> set[str]:
+        """Return the names of results in the spec that none of `results` has."""
+        return set(self.named).difference(*map(self._found, results))
+
+    def _found(self, result: Mapping[str, Any]) -> set[str]:
+        """Return the names in a result; the metric only if it is a number."""
+        metric, _ = self.metric
+        return {name for name in result if name != metric or is_known(number(result[name]))}
+
+
+def _lack(
+    before: Lack | None, result: Mapping[str, Any], metric: str, time_attr: str
+) -> Lack | None:
+    """Return the results without the metric, updated by one more result."""
+    at = number(result.get(time_attr))
+    if at is None or (before and before.came_at is not None):
+        return before
+    if not is_known(number(result.get(metric))):
+        return Lack(at if before is None else max(at, before.until))
+    if before is None:
+        return None
+    iteration, length = result.get("training_iteration"), number(result.get(EPISODE_LEN))
+    return replace(before, came_at=at, iteration=iteration, episode_len=length)
+
+
+def _nothing_to_compare(trainable: Trainable) -> str:
+    """Return the reason why there is no iteration after a restore."""
+    if trainable.at_checkpoint:
+        return "it ends at its first checkpoint, so there is no later iteration to compare"
+    if trainable.iteration < MOST_ITERATIONS:
+        return f"it has no checkpoint: it ended at iteration {trainable.iteration}"
+    return f"it has no checkpoint in {MOST_ITERATIONS} iterations"
+
+
+def _advance(
+    first: Mapping[str, Any], second: Mapping[str, Any], counters: tuple[str, ...]
+) -> dict[str, float]:
+    """Return the increase of each counter between two results."""
+    found = {}
+    for key in counters:
+        before, after = number(first.get(key)), number(second.get(key))
+        if before is not None and after is not None and after > before:
+            found[key] = after - before
+    return found
+
+
+def _describe_error(error: BaseException) -> str:
+    """Return an exception and the place where it was raised, on one line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}{where}"
+
+
+def _differences(expected: Mapping[str, Any], result: Mapping[str, Any]) -> list[str]:
+    """Return a line for each value that differs between two results."""
+    missing = "absent"
+    return [
+        f"{key}: {shorten(expected.get(key, missing))} without, "
+        f"{shorten(result.get(key, missing))} after save and restore"
+        for key in sorted({*expected, *result})
+        if key.split("/")[0] not in VOLATILE_KEYS
+        and repr(expected.get(key)) != repr(result.get(key))
+    ]

@@ -1,0 +1,284 @@
+"""Several sweeps on one page: their results, the curves of their best trials, their settings."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from sweep.core.stats import LEVEL
+from sweep.core.version import __version__
+from sweep.history.events import Closed, Reported
+from sweep.history.history import History
+from sweep.history.replica import Replica
+from sweep.history.results import number
+from sweep.history.trial import Trial
+from sweep.operations.report import page, sections
+from sweep.operations.report.charts import short
+from sweep.operations.report.curves import (
+    FINE,
+    Times,
+    curve_of,
+    is_finite,
+    own_times,
+    thinned_indices,
+)
+from sweep.operations.report.markup import Child, Markup, plain, table, tag
+from sweep.operations.report.sections import Section
+from sweep.views import comparison, formatting, overview
+from sweep.views.lookup import Sweep
+from sweep.views.overview import STEPS
+
+Data = dict[str, Any]
+
+
+def build(sweeps: Sequence[Sweep], now: float) -> str:
+    """Return the page of several sweeps, which were read with their curves.
+
+    Args:
+        sweeps: states of the sweeps, in the order in which they are shown.
+        now: current time in seconds since 1970.
+
+    Raises:
+        UsageError: a sweep is named twice, or has another metric or mode than the first.
+    """
+    compared = comparison.compare(sweeps)
+    data: Data = {
+        "metric": compared["metric"],
+        "mode": compared["mode"],
+        "bests": bests(sweeps),
+        "found": found(sweeps),
+    }
+    parts = [_results(compared), _bests(data), _best_by_training(data), _settings(compared)]
+    shown = [part for part in parts if part is not None]
+    names = [sweep.folder.name for sweep in sweeps]
+    written = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
+    body = [
+        _head(compared),
+        sections.navigation(shown),
+        tag("main", map(sections.shown, shown)),
+        tag("footer", tag("p", f"Written {written} by sweep {__version__}.")),
+    ]
+    return page.document(", ".join(names), body, data)
+
+
+# ---- pictures -----------------------------------------------------------------------------------
+
+
+def bests(sweeps: Sequence[Sweep]) -> Data | None:
+    """Return the learning curves of the best trials, or None if none has one.
+
+    They stand against what the sweeps count in common: their time attribute if it is the same, else
+    environment steps if all report them, else iterations.
+    """
+    name, times = _axis(sweeps)
+    drawn = []
+    for place, sweep in enumerate(sweeps):
+        best = sweep.history.best
+        curve = best and curve_of(best, FINE, times=times)
+        if not curve or not curve.points:
+            continue
+        data: Data = {
+            "name": sweep.folder.name,
+            "place": place,
+            "trial": curve.trial,
+            "x": [short(at) for at, _ in curve.points],
+            "y": [short(value) for _, value in curve.points],
+        }
+        if curve.low:
+            data["low"] = [short(value) for value in curve.low]
+            data["high"] = [short(value) for value in curve.high]
+        drawn.append(data)
+    return {"time": name, "curves": drawn} if drawn else None
+
+
+def _axis(sweeps: Sequence[Sweep]) -> tuple[str, Times]:
+    """Return name and values of the axis against which all curves can stand."""
+    first, *others = {sweep.history.objective.time_attr: None for sweep in sweeps}
+    if not others:
+        return first, own_times
+    if all(overview.steps(sweep.history) for sweep in sweeps):
+        return STEPS, _steps
+    return "training_iteration", _iterations
+
+
+def _steps(replica: Replica) -> Sequence[float]:
+    """Return the environment steps at each point of a curve, with those of its ancestors."""
+    own = list(accumulate(point.steps for point in replica.curve))
+    total = number(replica.last.get(STEPS))
+    before = 0.0 if total is None or not own else max(0.0, total - own[-1])
+    return [before + steps for steps in own]
+
+
+def _iterations(replica: Replica) -> Sequence[float]:
+    """Return the iteration at each point of a curve."""
+    return [float(point.iteration) for point in replica.curve]
+
+
+def found(sweeps: Sequence[Sweep]) -> Data | None:
+    """Return each sweep's best score at each moment against the training of all its trials so far.
+
+    Training is counted in environment steps if all sweeps report them, else in seconds. Returns
+    None if no trial has a score.
+    """
+    in_steps = all(overview.steps(sweep.history) for sweep in sweeps)
+    spent = _steps_of if in_steps else _seconds_of
+    curves = []
+    for place, sweep in enumerate(sweeps):
+        rows = _best_scores(sweep, spent)
+        kept = [rows[index] for index in thinned_indices([(x, y) for x, y, _ in rows], FINE)]
+        if not kept:
+            continue
+        curves.append(
+            {
+                "name": sweep.folder.name,
+                "place": place,
+                "x": [short(x) for x, _, _ in kept],
+                "y": [short(y) for _, y, _ in kept],
+                "trials": [trial for _, _, trial in kept],
+            }
+        )
+    if not curves:
+        return None
+    unit = "environment steps" if in_steps else "seconds of training"
+    return {"spent": f"{unit} of all trials", "curves": curves}
+
+
+def _steps_of(trial: Trial) -> float:
+    return trial.steps
+
+
+def _seconds_of(trial: Trial) -> float:
+    return sum(replica.seconds for replica in trial.replicas)
+
+
+def _best_scores(sweep: Sweep, spent: Callable[[Trial], float]) -> list[tuple[float, float, int]]:
+    """Return training so far, the best score of that moment and its trial, whenever it changed.
+
+    The last entry is the present state. A score falls where the trial that had it became worse.
+    """
+    now = sweep.history
+    past = History(now.objective, now.summed, now.shows_unsaved)
+    sign = now.objective.sign
+    training: dict[int, float] = {}
+    scores: dict[int, float] = {}
+    rows: list[tuple[float, float, int]] = []
+    total = 0.0
+    leader: int | None = None
+    for record in sweep.records:
+        past.extend([record])
+        event = record.event
+        if not isinstance(event, Reported | Closed):
+            continue
+        trial = past.trials[event.trial]
+        total += spent(trial) - training.get(trial.number, 0.0)
+        training[trial.number] = spent(trial)
+        score, before = trial.score, scores.pop(trial.number, None)
+        if score is not None and is_finite(score) and trial.feasible:
+            scores[trial.number] = sign * score
+        if scores.get(trial.number) == before:
+            continue
+        if leader is None or trial.number == leader or scores.get(trial.number, 0) > scores[leader]:
+            leader = max(scores, key=lambda key: scores[key], default=None)
+        if leader is not None:
+            rows.append((total, sign * scores[leader], leader))
+    changes = [row for index, row in enumerate(rows) if not index or row[1:] != rows[index - 1][1:]]
+    return [*changes, (total, *changes[-1][1:])] if changes else []
+
+
+# ---- sections -----------------------------------------------------------------------------------
+
+
+def _head(compared: Mapping[str, Any]) -> Markup:
+    """Return the head of the page."""
+    rows = compared["sweeps"]
+    names = [row["name"] for row in rows]
+    want = "greatest" if compared["mode"] == "max" else "least"
+    lead = tag(
+        "p",
+        formatting.plural(len(rows), "sweep"),
+        ": which settings make ",
+        tag("b", plain(compared["metric"])),
+        f" {want}?",
+        class_="lead",
+    )
+    title = tag("div", tag("h1", ", ".join(names)), class_="title")
+    return tag("header", title, lead, tag("p", class_="warning", id="trouble"))
+
+
+def _name(row: Mapping[str, Any], place: int) -> Markup:
+    """Return a sweep's name behind a dot in the colour of its lines."""
+    return tag(
+        "span", tag("i", class_="dot", style=f"background: var(--c{place % 6})"), row["name"]
+    )
+
+
+def _results(compared: Mapping[str, Any]) -> Section:
+    """Return the section with one line for each sweep."""
+    rows: list[list[Child]] = [
+        [
+            _name(row, place),
+            row["state"],
+            formatting.number(row["trial"]),
+            formatting.give_or_take(row["expected"], row["expected_error"]),
+            formatting.number(row["score"]),
+            str(row["seeds"] or formatting.ABSENT),
+            str(row["trials"]),
+            formatting.count(row["steps"]),
+            formatting.duration(row["seconds"]),
+            f"{row['searcher']}, {row['scheduler']}",
+        ]
+        for place, row in enumerate(compared["sweeps"])
+    ]
+    titles = ["sweep", "state", "best trial", "on a new seed", "score", "seeds", "trials"]
+    made = table([*titles, "steps", "training", "searched by"], rows, "twnnnnnnnt")
+    note = (
+        f"The best trial of each sweep by {compared['metric']}: what its settings are expected to "
+        "score on a new seed, with the standard error, and its own score, which is partly luck."
+    )
+    if different := comparison.different_scores(compared):
+        note += f" {different}"
+    return Section("results", "What each found", note, [made], "Results")
+
+
+def _bests(data: Data) -> Section | None:
+    """Return the section with the learning curves of the best trials, or None."""
+    its = data["bests"]
+    if its is None:
+        return None
+    note = "The best trial of each sweep."
+    if any("low" in curve for curve in its["curves"]):
+        note += f" Of several seeds it is the mean with its {LEVEL:.0%} interval."
+    return Section("bests", "Learning curves of the best", note, [page.chart("bests")], "Curves")
+
+
+def _best_by_training(data: Data) -> Section | None:
+    """Return the section with best scores by training. Returns None if there are none."""
+    its = data["found"]
+    if its is None:
+        return None
+    note = (
+        f"The best score that the sweep had after so many {its['spent']}. It falls where the trial "
+        "that was best became worse."
+    )
+    chart = page.chart("found")
+    return Section("found", "What was found for how much training", note, [chart], "Training")
+
+
+def _settings(compared: Mapping[str, Any]) -> Section | None:
+    """Return the section with the settings of the best trials side by side, or None."""
+    if not compared["settings"]:
+        return None
+    shared = len(compared["shared"])
+    searched = "no setting" if not shared else formatting.plural(shared, "setting")
+    note = (
+        f"The settings of the best trials. All sweeps search {searched}"
+        f"{', which come first' if 0 < shared < len(compared['settings']) else ''}. Those not "
+        "searched are in brackets with the reason; fixed ones are left out where all are the same."
+    )
+    rows: list[list[Child]] = [
+        [name, *(comparison.setting(row, name) for row in compared["sweeps"])]
+        for name in compared["settings"]
+    ]
+    heads = [row["name"] for row in compared["sweeps"]]
+    made = table(["setting", *heads], rows, "w" + "t" * len(heads))
+    return Section("settings", "Settings side by side", note, [made], "Settings")

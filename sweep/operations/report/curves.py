@@ -1,0 +1,126 @@
+"""Learning curves, thinned to the resolution of a picture, with intervals over seeds."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from sweep.core import stats
+from sweep.history.events import FINISHED, Status
+from sweep.history.replica import Replica, joint_curve
+from sweep.history.trial import Trial
+from sweep.views.lookup import Sweep
+
+#: Number of best trials whose curves are drawn in full colour.
+BEST = 6
+#: Maximum number of curves drawn, and of their points in total.
+MOST_CURVES, MOST_POINTS = 800, 60_000
+#: Maximum number of points in a best trial's curve.
+FINE = 400
+
+Point = tuple[float, float]
+#: Replica → the place on the axis of time for each point of its curve.
+Times = Callable[[Replica], Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The curve of one trial; the mean if it has several seeds."""
+
+    trial: int
+    points: list[Point]
+    """Pairs of time, in units of `time_attr`, and value."""
+    low: list[float] = field(default_factory=list)
+    """Lower ends of the interval over seeds; empty with one seed."""
+    high: list[float] = field(default_factory=list)
+    seeds: int = 1
+    place: int | None = None
+    """Rank among the best, from 0; None for other trials."""
+    ended_early: bool = False
+    """True if the trial was ended, or waits, before its end."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The curves to draw, best last, and the numbers of those left out."""
+
+    drawn: list[Curve]
+    trials: int
+    """Number of trials that have a curve."""
+    points: int
+    """Total number of their points."""
+    shown: int
+    """Number of points that are drawn."""
+
+
+def curves(sweep: Sweep, best: int = BEST) -> Curves:
+    """Return the curves of the `best` trials, and evenly selected others that fit a picture."""
+    history = sweep.history
+    places = {trial.number: place for place, trial in enumerate(history.ranked()[:best])}
+    with_curve = [trial for trial in history.trials if any(_values(r) for r in trial.replicas)]
+    others = [trial for trial in with_curve if trial.number not in places]
+    room = MOST_CURVES - len(places)
+    if len(others) > room:
+        others = [others[place * len(others) // room] for place in range(room)]
+    most = max(12, MOST_POINTS // max(1, len(others)))
+    leading = [history.trials[number] for number in reversed(places)]
+    drawn = [curve_of(trial, min(most, FINE)) for trial in others]
+    drawn += [curve_of(trial, FINE, places[trial.number]) for trial in leading]
+    points = sum(len(_values(r)) for trial in with_curve for r in trial.replicas)
+    shown = sum(len(curve.points) * curve.seeds for curve in drawn)
+    return Curves([curve for curve in drawn if curve.points], len(with_curve), points, shown)
+
+
+def own_times(replica: Replica) -> Sequence[float]:
+    """Return the values of `time_attr` on a curve."""
+    return [point.time for point in replica.curve]
+
+
+def curve_of(trial: Trial, count: int, place: int | None = None, times: Times = own_times) -> Curve:
+    """Return the curve of a trial with about `count` points; `place` is its rank among the best."""
+    early = trial.status in (FINISHED | {Status.PAUSED}) - {Status.COMPLETED}
+    seeds = [_timed(replica, times) for replica in trial.counted if _values(replica)]
+    if len(seeds) < 2:
+        points = thinned(_values(seeds[0]) if seeds else [], count)
+        return Curve(trial.number, points, place=place, ended_early=early)
+    joint = joint_curve(seeds)
+    means = [(row.time, stats.mean(row.values)) for row in joint]
+    kept = thinned_indices(means, count)
+    intervals = [stats.mean_interval(joint[row].values) for row in kept]
+    low, high = [i.low for i in intervals], [i.high for i in intervals]
+    return Curve(trial.number, [means[row] for row in kept], low, high, len(seeds), place, early)
+
+
+def _timed(replica: Replica, times: Times) -> Replica:
+    """Return a replica whose curve has other times."""
+    pairs = zip(replica.curve, times(replica), strict=True)
+    return replace(replica, curve=[point._replace(time=time) for point, time in pairs])
+
+
+def _values(replica: Replica) -> list[Point]:
+    """Return pairs of time and value of a replica, without missing and infinite values."""
+    return [(p.time, p.value) for p in replica.curve if p.value is not None and is_finite(p.value)]
+
+
+def is_finite(value: float | None) -> bool:
+    """Return whether a value is a number that can be drawn."""
+    return value is not None and math.isfinite(value)
+
+
+def thinned(points: Sequence[Point], count: int) -> list[Point]:
+    """Return about `count` points: minimum and maximum of each stretch, and both ends."""
+    return [points[place] for place in thinned_indices(points, count)]
+
+
+def thinned_indices(points: Sequence[Point], count: int) -> list[int]:
+    """Return the indices of the points that `thinned` keeps."""
+    if len(points) <= count:
+        return list(range(len(points)))
+    stretches = max(1, (count - 2) // 2)
+    inner = len(points) - 2
+    kept = {0, len(points) - 1}
+    for stretch in range(stretches):
+        places = range(1 + stretch * inner // stretches, 1 + (stretch + 1) * inner // stretches)
+        if places:
+            kept.add(min(places, key=lambda place: points[place][1]))
+            kept.add(max(places, key=lambda place: points[place][1]))
+    return sorted(kept)

@@ -1,0 +1,363 @@
+"""Importance of each setting, comparing trials at the rungs that they have reached.
+
+A trial that was stopped early has a poor score because it was trained less, not because its
+settings are poor. So scores are compared level by level, as schedulers compare them:
+
+1. At each level all trials that have reached it are ranked by their score there; a trial that was
+   completed before keeps its score. In a population an offspring starts with what its parent has
+   learnt, so there the gains since the previous level are ranked.
+2. Ranks become normal scores (van der Waerden, 1952): the median is 0, whatever the metric's unit.
+3. A forest predicts them from the settings, and its variance is divided among settings and pairs
+   (`sweep.operations.report.forest`). The part not predicted for unseen trials is `unexplained`.
+4. The shares of all levels are averaged, weighted by the number of trials compared there.
+5. `unexplained` is divided by the variances between seeds and between evaluations, which the sweep
+   shows at all its levels together (`sweep.history.posterior.shrinkage`).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from sweep.history.events import Status
+from sweep.history.history import History
+from sweep.history.trial import Trial
+from sweep.operations.report import forest
+from sweep.operations.report.forest import Array, Forest
+from sweep.spec.space import Choice, Space, choice_key
+from sweep.views.lookup import Sweep
+from trainables.core import rng
+
+#: Minimum number of trials of a level.
+LEAST = 10
+#: Number of levels if the scheduler has no rungs and trials end at different times.
+_LEVELS = 6
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The trials at one level with their normal scores; more is better."""
+
+    level: float
+    """Value of `time_attr`; infinite for the end of each trial."""
+    trials: list[Trial]
+    scores: Array
+    """Normal scores, (n,)."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """The importance of settings at one level."""
+
+    at: float
+    trials: int
+    explained: float
+    """Share of the differences that the settings predict."""
+    shares: Mapping[tuple[str, ...], float]
+    """Setting, or pair beyond the effects of both → its share of the differences."""
+
+
+@dataclass(frozen=True)
+class Importance:
+    """The importance of settings in the whole sweep."""
+
+    levels: list[Level]
+    shares: Mapping[tuple[str, ...], float]
+    """Shares, greatest first; with `unexplained` and effects of more than two settings the sum is
+    1."""
+    unexplained: float
+    gained: bool
+    """True if gains between two levels were compared instead of scores."""
+
+    @property
+    def settings(self) -> list[str]:
+        """Names of the settings, those with the largest effects first, alone and in pairs."""
+        total: dict[str, float] = {}
+        for names, share in self.shares.items():
+            for name in names:
+                total[name] = total.get(name, 0.0) + share / len(names)
+        return sorted(total, key=lambda name: -total[name])
+
+
+@dataclass(frozen=True)
+class Causes:
+    """The parts of the unexplained differences; their sum is all of it."""
+
+    seeds: float | None
+    """Share of the differences between trials that is due to the seed; None if unknown."""
+    evaluations: float | None
+    """Share due to the few episodes of each evaluation; None if unknown."""
+    rest: float
+    """Remaining share: interactions of more than two settings, too few trials, and unknown parts.
+    """
+
+    @classmethod
+    def of(cls, importance: Importance, history: History) -> "Causes":
+        """Return the parts, as far as the scores of a sweep distinguish them."""
+        left, spreads = importance.unexplained, history.expectations.spreads
+        scored = history.ranked()
+        if spreads is None or importance.gained or not scored:
+            return cls(None, None, left)
+        measured = any(one.noise is not None for trial in scored for one in trial.counted)
+        several = any(len(trial.counted) > 1 for trial in scored)
+        # The variance of scores is `whole`; the mean of n seeds has an n-th of one seed's variance.
+        part = math.fsum(1 / len(trial.counted) for trial in scored) / len(scored)
+        noise, luck = spreads.seeds**2 * part, spreads.evaluations**2 * part
+        whole = (spreads.settings**2 + noise) or 1.0
+        evaluations = min(left, luck / whole) if measured else None
+        seeds = None
+        if several:
+            seeds = max(0.0, min(left, noise / whole) - (evaluations or 0.0))
+        return cls(seeds, evaluations, max(0.0, left - (seeds or 0.0) - (evaluations or 0.0)))
+
+
+@dataclass(frozen=True)
+class Surface:
+    """The joint effect of two settings, averaged over the others, at points of their ranges."""
+
+    names: tuple[str, str]
+    values: tuple[list[Any], list[Any]]
+    """Values along each axis."""
+    better_than: Array
+    """Share of the trials of the same rung that such settings beat, by first and second setting."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """The forests of all levels."""
+
+    space: Space
+    columns: list[str]
+    compared: list[Compared]
+    forests: list[Forest]
+    encoded: "list[_Encoding]"
+    gained: bool
+
+    @classmethod
+    def of(cls, sweep: Sweep) -> "Model | None":
+        """Return the model of a sweep, or None with too few trials or only equal settings."""
+        return cls.fit(sweep.spec.space, compare(sweep), sweep.spec.seed, _is_population(sweep))
+
+    @classmethod
+    def fit(
+        cls, space: Space, compared: list[Compared], seed: int, gained: bool = False
+    ) -> "Model | None":
+        """Return a model with a forest for each level that has enough trials; None without one."""
+        used = [one for one in compared if len(one.trials) >= LEAST and np.ptp(one.scores) > 0]
+        columns = [name for name in space.searched if _differs(name, used)]
+        if not used or not columns:
+            return None
+        forests, encoded = [], []
+        for place, one in enumerate(used):
+            encoding = _Encoding.of(space, columns, one)
+            rows = np.array([encoding.row(trial.searched) for trial in one.trials])
+            forests.append(forest.grow(rows, one.scores, rng.generator(seed, "importance", place)))
+            encoded.append(encoding)
+        return cls(space, columns, used, forests, encoded, gained)
+
+    @property
+    def _weights(self) -> Array:
+        """Weight of each level, by its number of trials."""
+        counts = np.array([len(one.trials) for one in self.compared], dtype=float)
+        shares: Array = counts / counts.sum()
+        return shares
+
+    def importance(self) -> Importance:
+        """Return the shares of settings by level and in total."""
+        levels = []
+        for one, trees in zip(self.compared, self.forests, strict=True):
+            shares = {
+                tuple(self.columns[c] for c in columns): share * trees.skill
+                for columns, share in trees.shares(len(self.columns)).items()
+            }
+            levels.append(Level(one.level, len(one.trials), trees.skill, shares))
+        together: dict[tuple[str, ...], float] = {}
+        for weight, level in zip(self._weights, levels, strict=True):
+            for names, share in level.shares.items():
+                together[names] = together.get(names, 0.0) + float(weight) * share
+        ordered = dict(sorted(together.items(), key=lambda item: -item[1]))
+        explained = float(self._weights @ [level.explained for level in levels])
+        return Importance(levels, ordered, 1.0 - explained, self.gained)
+
+    def surface(self, one: str, other: str, points: int = 24) -> Surface:
+        """Return the joint effect of two settings, averaged over the levels."""
+        values = (self._points(one, points), self._points(other, points))
+        columns = [self.columns.index(name) for name in (one, other)]
+        total = np.zeros([len(values[0]), len(values[1])])
+        for weight, trees, encoding in zip(self._weights, self.forests, self.encoded, strict=True):
+            places = [
+                np.array([encoding.place(name, value) for value in its])
+                for name, its in zip((one, other), values, strict=True)
+            ]
+            every = np.unique(np.concatenate(places))
+            found = trees.surface(columns, every)
+            at = [np.searchsorted(every, its) for its in places]
+            total += weight * found[np.ix_(*at)]
+        normal = NormalDist()
+        return Surface((one, other), values, np.vectorize(normal.cdf)(total))
+
+    def _points(self, name: str, count: int) -> list[Any]:
+        """Return up to `count` values of a setting over its range."""
+        domain = self.space.role(name)
+        size = domain.size()
+        if size is not None and size <= count:
+            return [domain.nth(index) for index in range(size)]
+        return list(dict.fromkeys(domain.value_at(i / (count - 1)) for i in range(count)))
+
+
+@dataclass(frozen=True)
+class _Encoding:
+    """Settings as numbers from 0 to 1, with room in proportion to their probability.
+
+    Choices are ordered by their scores: the best of all splits of a choice is one of that order
+    (Breiman et al., Classification and Regression Trees, 1984, 4.2). An inactive setting is below
+    all values, with room in proportion to the trials without it.
+    """
+
+    space: Space
+    columns: list[str]
+    absent: dict[str, float]
+    orders: dict[str, dict[str, int]]
+
+    @classmethod
+    def of(cls, space: Space, columns: list[str], compared: Compared) -> "_Encoding":
+        """Return the encoding for the trials of one level."""
+        absent, orders = {}, {}
+        for name in columns:
+            without = sum(name not in trial.searched for trial in compared.trials)
+            absent[name] = without / len(compared.trials)
+            domain = space.role(name)
+            if isinstance(domain, Choice):
+                orders[name] = _order_choices(name, domain, compared)
+        return cls(space, columns, absent, orders)
+
+    def row(self, searched: Mapping[str, Any]) -> list[float]:
+        """Return the coordinates of one point of the space."""
+        return [
+            self.place(name, searched[name]) if name in searched else self.absent[name] / 2
+            for name in self.columns
+        ]
+
+    def place(self, name: str, value: Any) -> float:
+        """Return the coordinate of a setting's value."""
+        domain = self.space.role(name)
+        if isinstance(domain, Choice):
+            order = self.orders[name]
+            inside = (order.get(choice_key(value), 0) + 0.5) / len(order)
+        else:
+            try:
+                inside = domain.quantile(value)
+            except (TypeError, LookupError, ValueError, ArithmeticError):
+                inside = 0.5  # not a value of the present space
+        return self.absent[name] + (1.0 - self.absent[name]) * inside
+
+
+def _order_choices(name: str, domain: Choice, compared: Compared) -> dict[str, int]:
+    """Return the choices ordered by their mean scores: key → index."""
+    reached: dict[str, list[float]] = {key: [] for key in domain.by_key}
+    for trial, score in zip(compared.trials, compared.scores, strict=True):
+        if name in trial.searched:
+            reached.setdefault(choice_key(trial.searched[name]), []).append(score)
+    means = {key: math.fsum(found) / max(1, len(found)) for key, found in reached.items()}
+    return {key: place for place, key in enumerate(sorted(means, key=lambda key: means[key]))}
+
+
+def _differs(name: str, compared: Sequence[Compared]) -> bool:
+    """Return whether a setting has different values among the trials."""
+    found = {choice_key(trial.searched.get(name)) for one in compared for trial in one.trials}
+    return len(found) > 1
+
+
+def _is_population(sweep: Sweep) -> bool:
+    """Return whether a scheduler created offspring."""
+    return any(_is_bred(trial) for trial in sweep.history.trials)
+
+
+def _is_bred(trial: Trial) -> bool:
+    """Return whether a scheduler created the trial as offspring; users' clones do not count."""
+    return trial.parent is not None and trial.clone_of is None
+
+
+def compare(sweep: Sweep) -> list[Compared]:
+    """Return the trials of a sweep at each of its levels."""
+    history, gains = sweep.history, _is_population(sweep)
+    levels = compared_at(history, sweep.aim.levels)
+    found: list[list[tuple[Trial, float]]] = [[] for _ in levels]
+    for trial in history.trials:
+        ahead = trial.parent is not None and not gains
+        if trial.status is Status.FAILED or trial.score is None or ahead:
+            continue  # a user's clone had learnt before it started
+        scores = list(enumerate(trial.scores_at(levels)))
+        before = _starting_score(trial, history) if gains else 0.0
+        for place, score in scores:
+            if score is None or not _has_score(trial, levels[place], gains):
+                continue
+            if before is not None:
+                found[place].append((trial, score - before))
+            before = score if gains else 0.0
+    sign = history.objective.sign
+    compared = [
+        standardised(level, its, sign) for level, its in zip(levels, found, strict=True) if its
+    ]
+    return [_pool_levels(compared)] if gains and compared else compared
+
+
+def _pool_levels(compared: Sequence[Compared]) -> Compared:
+    """Return all levels of a population as one, since each has only as many trials as members."""
+    trials = [trial for one in compared for trial in one.trials]
+    scores = np.concatenate([one.scores for one in compared])
+    return Compared(math.inf, trials, scores)
+
+
+def compared_at(history: History, rungs: Sequence[float]) -> list[float]:
+    """Return the levels at which trials are compared: rungs, or times if there are none."""
+    if rungs:
+        return list(rungs)
+    scored = [trial for trial in history.trials if trial.score is not None]
+    if any(_is_bred(trial) for trial in scored):
+        return sorted({trial.time for trial in scored})
+    ended = sorted(trial.time for trial in scored if trial.status is not Status.COMPLETED)
+    if not ended:
+        return [math.inf]
+    steps = {ended[len(ended) * place // _LEVELS] for place in range(_LEVELS)}
+    whole = [max(trial.time for trial in scored)]
+    return sorted({step for step in steps if step > 0} | set(whole))
+
+
+def standardised(level: float, scored: Sequence[tuple[Trial, float]], sign: float) -> Compared:
+    """Return trials with the normal scores of their ranks.
+
+    Equal scores share a rank, NaN is worst.
+    """
+    values = np.array([sign * score for _, score in scored])
+    values[np.isnan(values)] = -np.inf
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    ranks = (ends - (counts - 1) / 2)[place]
+    normal = NormalDist()
+    scores = [normal.inv_cdf((rank - 0.5) / len(values)) for rank in ranks.tolist()]
+    return Compared(level, [trial for trial, _ in scored], np.array(scores))
+
+
+def _has_score(trial: Trial, level: float, gains: bool) -> bool:
+    """Return whether the trial has a score at `level`, by reaching it or being completed before."""
+    if gains:
+        return _started_at(trial) < level and trial.reached(level)
+    return trial.status is Status.COMPLETED or math.isinf(level) or trial.reached(level)
+
+
+def _started_at(trial: Trial) -> float:
+    """Return the `time_attr` at which a trial started."""
+    birth = trial.replicas[0].birth
+    return 0.0 if birth is None else birth.time
+
+
+def _starting_score(trial: Trial, history: History) -> float | None:
+    """Return the score with which an offspring started; of another trial, its first score."""
+    birth = trial.replicas[0].birth
+    if birth is None:
+        return next((p.value for p in trial.leader.curve if p.value is not None), None)
+    return history.trials[birth.trial].score_at(birth.time)

@@ -1,0 +1,391 @@
+"""The report as one file: its sections, their data, and the library that draws them.
+
+Opening it loads nothing. The page's own policy forbids that, and allows only the two scripts whose
+hashes it contains: code smuggled into a name or message would not run even if it became markup.
+Library and data are compressed, which reduces the file to a third.
+"""
+
+import base64
+import gzip
+import hashlib
+import importlib.util
+import json
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from sweep.core.errors import StorageError
+from sweep.core.version import __version__
+from sweep.ledger.ledger import Ledger
+from sweep.operations.report import charts, sections, timeline
+from sweep.operations.report.growth import growth
+from sweep.operations.report.importance import Causes, Model
+from sweep.operations.report.markup import Markup, tag
+from sweep.operations.report.sections import Section
+from sweep.views import formatting
+from sweep.views.lookup import DRIVEN, Sweep
+
+Data = dict[str, Any]
+
+#: Number of settings, the most important ones, with a picture of their own.
+_SLICES = 8
+
+
+def build(sweep: Sweep, now: float, reload_s: float = 0.0) -> str:
+    """Return the page of a sweep.
+
+    Args:
+        sweep: state of the sweep.
+        now: current time in seconds since 1970.
+        reload_s: seconds after which the page reloads itself; 0 for never.
+    """
+    clock = timeline.Clock.of(sweep.records)
+    provenance = _provenance(sweep)
+    data, parts = content(sweep)
+    parts.append(sections.searched(sweep, provenance))
+    written = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
+    foot = f"Written {written} by sweep {__version__} from event {sweep.history.k} of its ledger."
+    body = [
+        sections.head(sweep, clock, now),
+        sections.navigation(parts),
+        tag("main", (sections.shown(part) for part in parts)),
+        tag("footer", tag("p", foot)),
+    ]
+    return document(sweep.folder.name, body, data, reload_s)
+
+
+def _provenance(sweep: Sweep) -> Data:
+    """Return the provenance in the sweep's ledger."""
+    ledger = Ledger(sweep.folder.ledger)
+    try:
+        return dict(ledger.provenance)
+    finally:
+        ledger.close()
+
+
+def content(sweep: Sweep) -> tuple[Data, list[Section]]:
+    """Return the data of the pictures, and all sections that have something to show."""
+    clock = timeline.Clock.of(sweep.records)
+    model = Model.of(sweep)
+    found = model.importance() if model else None
+    names = list(found.settings) if found else []
+    names += [name for name in sweep.spec.space.searched if name not in names]
+    data: Data = {
+        "metric": sweep.spec.metric,
+        "mode": sweep.spec.mode,
+        "learning": charts.learning(sweep),
+        "search": charts.search(sweep, clock),
+        "points": charts.points(sweep, names),
+        "importance": charts.importance(found, Causes.of(found, sweep.history)) if found else None,
+        "contour": charts.contour(model, *names[:2]) if model and len(model.columns) > 1 else None,
+        "timing": charts.timing(sweep, clock),
+        "lineage": charts.lineage(sweep),
+        "front": charts.fronts(sweep),
+        "growth": growth(sweep),
+    }
+    spent = data["timing"].pop("spent") if data["timing"] else None
+    if data["importance"] is None:
+        data["contour"] = None  # without an important setting there are no heights to draw
+    parts = [
+        _learning(data),
+        sections.best(sweep),
+        sections.tested(sweep),
+        _front(data),
+        _importance(data),
+        _contour(data),
+        _parallel(data),
+        _slices(data),
+        _search(data),
+        _lineage(data),
+        _timeline(data),
+        _rungs(data),
+        sections.spent(spent),
+        sections.failures(sweep),
+        sections.decisions(sweep),
+    ]
+    return data, [part for part in parts if part is not None]
+
+
+def chart(kind: str, **more: object) -> Markup:
+    """Return the placeholder of a picture."""
+    return tag("div", class_="chart", data_chart=kind, **more)
+
+
+def _learning(data: Data) -> Section | None:
+    """Return the section with the learning curves, or None."""
+    its = data["learning"]
+    if its is None:
+        return None
+    drawn, said = len(its["curves"]), []
+    if drawn < its["trials"]:
+        said.append(f"{drawn:,} of {its['trials']:,} curves are drawn: the best and evenly others.")
+    if its["shown"] < its["points"]:
+        said.append(
+            f"They are thinned to {its['shown']:,} of {its['points']:,} values: of each stretch "
+            "the least and the greatest."
+        )
+    if any("low" in curve for curve in its["curves"]):
+        said.append("Of several seeds it is the mean, of the best two with its 95% interval.")
+    note = " ".join(["The best trials in colour, those that were stopped early faded.", *said])
+    return Section("learning", "Learning curves", note, [chart("learning")], "Curves")
+
+
+#: Explanation of the picture of a front's growth.
+_GROWTH = (
+    "The share of a box that the front covered after so much training of all trials. The box "
+    "extends from the best values of the present front to a tenth of its range beyond the worst."
+)
+
+
+def _front(data: Data) -> Section | None:
+    """Return the section with the front, or None."""
+    if not data["front"]:
+        return None
+    note = "Trials that none is better than in every objective are joined by a line."
+    note += _drawn_note(
+        max(data["front"], key=lambda its: int(its["scored"])), "these and evenly others"
+    )
+    body = [chart("front", data_index=index) for index, _ in enumerate(data["front"])]
+    if data["growth"]:
+        body += [tag("h3", "As it grew"), tag("p", _GROWTH, class_="note"), chart("growth")]
+    return Section("front", "The front", note, body)
+
+
+def _importance(data: Data) -> Section | None:
+    """Return the section with the importance of settings, or None."""
+    its = data["importance"]
+    if its is None:
+        return None
+    how = (
+        "Compared is what trials gained over the same stretch of training, since a child begins "
+        "with what its parent has learnt."
+        if its["gained"]
+        else "Only scores after the same length of training are compared, so a trial that was "
+        "stopped early is no bad value."
+    )
+    note = (
+        f"Shares of the differences between trials. {how} A pair is what two settings do beyond "
+        f"what each does alone. {_unexplained(its)}"
+    )
+    body = [chart("importance")]
+    if len(its["levels"]) > 1:
+        body += [tag("h3", "At each rung"), chart("levels")]
+    return Section("importance", "What decides", note, body)
+
+
+#: Cause of unexplained differences → its description.
+_WORDS = {
+    "seed": "the seed, by which trainings of the same settings differ",
+    "seed and evaluation": "the seed and the episodes of an evaluation",
+    "evaluation": "the episodes of an evaluation",
+    "interaction or too few trials": "interaction of more than two settings, or too few trials to "
+    "see more",
+    "not known": "the seed, interaction of more than two settings, or too few trials: how much the "
+    "seed is, is unknown with one seed",
+    "unexplained": "chance, or needs more trials to be seen",
+}
+
+
+def _unexplained(its: Data) -> str:
+    """Return a sentence about the differences that no setting explains."""
+    parts = [f"{part['share']:.0%} is {_WORDS[part['name']]}" for part in its["causes"]]
+    return f"No setting explains {its['unexplained']:.0%} of them: {'; '.join(parts)}."
+
+
+def _contour(data: Data) -> Section | None:
+    """Return the section with the joint effect of two settings, or None."""
+    if data["contour"] is None:
+        return None
+    one, other = (axis["name"] for axis in data["contour"]["axes"])
+    note = (
+        f"{one} and {other}: which share of the trials of the same rung such settings beat, on the "
+        "average over all other settings. The dots are the trials."
+    )
+    return Section("contour", "Two settings together", note, [chart("contour")], "Contour")
+
+
+def _parallel(data: Data) -> Section | None:
+    """Return the section with parallel coordinates, or None."""
+    its = data["points"]
+    if its is None:
+        return None
+    shares = [("all", 1.0), ("best half", 0.5), ("best tenth", 0.1)]
+    buttons = [
+        tag("button", name, data_share=share, type="button", aria_pressed=str(share == 1).lower())
+        for name, share in shares
+    ]
+    note = "A line for each trial, the better the stronger; settings that decide most come first."
+    if its["left_out"]:
+        note += f" {formatting.plural(its['left_out'], 'further setting')} are left out."
+    body = [tag("div", buttons, class_="buttons"), chart("parallel")]
+    return Section("parallel", "All settings together", note + _drawn_note(its), body, "Parallel")
+
+
+def _slices(data: Data) -> Section | None:
+    """Return the section with a picture for each setting, or None."""
+    its = data["points"]
+    if its is None:
+        return None
+    note = "The score of each trial against each setting; the further it came, the stronger."
+    charts_of = [chart("slice", data_index=index) for index in range(len(its["axes"][:_SLICES]))]
+    body = [tag("div", charts_of, class_="pictures")]
+    return Section("slices", "Each setting alone", note + _drawn_note(its), body, "Slices")
+
+
+def _drawn_note(its: Data, choice: str = "the best and evenly others") -> str:
+    """Return a sentence about the number of trials drawn; empty if all are."""
+    drawn = len(its["trials"])
+    if drawn == its["scored"]:
+        return ""
+    return f" {drawn:,} of {its['scored']:,} trials are drawn: {choice}."
+
+
+def _search(data: Data) -> Section | None:
+    """Return the section with scores over time, or None."""
+    if data["search"] is None:
+        return None
+    note = "The score of each trial when it last reported, and the best so far."
+    note += _drawn_note(data["search"], "evenly chosen")
+    return Section("search", "The search", note, [chart("search")])
+
+
+def _lineage(data: Data) -> Section | None:
+    """Return the section with the families of offspring, or None."""
+    if data["lineage"] is None:
+        return None
+    note = "Each line is a trial, beginning where it was bred; in colour the ancestors of the best."
+    return Section("lineage", "Who was bred from whom", note, [chart("lineage")], "Lineage")
+
+
+def _timeline(data: Data) -> Section | None:
+    """Return the section with slices over time, or None."""
+    its = data["timing"]
+    if its is None:
+        return None
+    note = "What ran in each slot, by the rung that it was to reach. Time without a driver is cut."
+    if len(its["bars"]) < its["slices"]:
+        note += (
+            f" Slices of one trial that follow each other are one: {len(its['bars']):,} bars of "
+            f"{its['slices']:,} slices."
+        )
+    return Section("timeline", "What ran when", note, [chart("timeline")], "Timeline")
+
+
+def _rungs(data: Data) -> Section | None:
+    """Return the section with rungs and promotions, or None."""
+    if data["timing"] is None or not data["timing"]["rungs"]:
+        return None
+    note = "How many trials came to each rung, and what became of them there."
+    return Section("rungs", "Rungs and promotions", note, [chart("rungs")], "Rungs")
+
+
+# ---- the file -----------------------------------------------------------------------------------
+
+
+def document(title: str, body: Sequence[Markup], data: Data, reload_s: float = 0.0) -> str:
+    """Return the HTML of the whole file; `data` are those of its pictures, by kind."""
+    script, style = _asset("page.js"), _asset("page.css")
+    library = _library()
+    policy = (
+        "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
+        f"script-src '{_hash(script)}' '{_hash(library)}'; base-uri 'none'; form-action 'none'"
+    )
+    packed = _compress(json.dumps(data, allow_nan=False, separators=(",", ":")))
+    head = [
+        '<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="generator" content="sweep">',
+        tag("title", f"{title} | sweep"),
+        f"<style>{style}</style>",
+    ]
+    tail = [
+        f'<script type="text/plain" id="data">{packed}</script>',
+        f'<script type="text/plain" id="library">{_packed_library()}</script>',
+        f"<script>{script}</script>",
+    ]
+    again = f' data-reload="{reload_s:g}"' if reload_s else ""
+    opening = f'<!doctype html>\n<html lang="en"{again}>\n<head>'
+    return "\n".join([opening, *head, "</head>\n<body>", *body, *tail, "</body>\n</html>\n"])
+
+
+@cache
+def _asset(name: str) -> str:
+    """Return the text of a file of this package."""
+    return resources.files("sweep.operations.report").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _library() -> str:
+    """Return Plotly's script, found without importing its package, which takes a while.
+
+    Raises:
+        StorageError: Plotly is not installed completely.
+    """
+    found = importlib.util.find_spec("plotly")
+    if found is None or not found.submodule_search_locations:
+        raise StorageError("plotly is not installed; `pip install plotly` brings it")
+    path = Path(found.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}; install plotly again") from error
+
+
+@cache
+def _packed_library() -> str:
+    """Return Plotly's script, compressed."""
+    return _compress(_library())
+
+
+def _compress(text: str) -> str:
+    """Return a text compressed and encoded as base64."""
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+
+
+def _hash(script: str) -> str:
+    """Return the hash of a script for a Content-Security-Policy."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def write(path: Path, text: str) -> None:
+    """Write a page atomically: readers see the old one or the new one.
+
+    An existing pipe or device such as ``/dev/null`` is written to instead of being replaced.
+
+    Raises:
+        StorageError: the disk refused.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
+            draft = Path(file.name)
+            file.write(text)
+        try:
+            draft.chmod(0o666 & ~_umask())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror or error}") from error
+
+
+def _umask() -> int:
+    """Return the umask of this process."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def runs(sweep: Sweep) -> bool:
+    """Return whether a driver may still add to the sweep."""
+    return sweep.state in DRIVEN

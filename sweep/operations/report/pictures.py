@@ -1,0 +1,285 @@
+"""Pictures of the report as PNG files, for slides and other pages, without browser or network.
+
+They are drawn with matplotlib, a dependency of MLflow, from the data of the page.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sweep.core.errors import StorageError
+from sweep.operations.report import page
+from sweep.views import formatting
+from sweep.views.lookup import Sweep
+from trainables.core.importing import large_import
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Data = dict[str, Any]
+
+#: Colours of the page in its light theme.
+_COLOURS = ("#2563eb", "#e8590c", "#0a8f6a", "#9c36b5", "#d6336c", "#a67c00")
+_ACCENT, _FADED, _LIGHT_BLUE, _INK, _MUTED, _GRID = (
+    *("#2563eb", "#b4b9c2", "#8fb2f3"),
+    *("#1a1d23", "#626a76", "#e3e6eb"),
+)
+_SCALE = ("#d3d7de", "#8fb2f3", "#1846b8")
+#: Resolution of a picture in pixels per inch.
+_DPI = 120
+#: Errors that matplotlib raises for numbers that are too far apart.
+_UNDRAWABLE = (ArithmeticError, MemoryError, RuntimeError, TypeError, ValueError)
+#: Number of settings, the most important ones, in the picture of slices.
+_SLICES = 6
+
+
+def write(
+    sweep: Sweep, folder: Path, say: Callable[[str], None], names: Sequence[str] = ()
+) -> list[Path]:
+    """Write a file for each picture that has something to show; return their paths.
+
+    Args:
+        sweep: state of the sweep.
+        folder: created if necessary; existing files of these names are replaced.
+        say: called with a message for each picture that matplotlib cannot draw.
+        names: names in `PICTURES`; empty for all.
+
+    Raises:
+        StorageError: the disk refused.
+    """
+    data, _ = page.content(sweep)
+    written = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names or PICTURES:
+            draft, path = folder / f".{name}.png.new", folder / f"{name}.png"
+            try:
+                drawn = _draw(PICTURES[name], data, draft, sweep.spec.name)
+            except _UNDRAWABLE as error:
+                say(f"{path.name} is left out, as matplotlib cannot draw it: {error}")
+                continue
+            if drawn:
+                draft.replace(path)
+                written.append(path)
+    except OSError as error:
+        raise StorageError(f"{folder}: {error.strerror or error}") from error
+    return written
+
+
+def _draw(picture: Callable[[Data], "Figure | None"], data: Data, file: Path, title: str) -> bool:
+    """Write a picture; return False if it has nothing to show."""
+    with np.errstate(all="ignore"):  # problems with numbers show up as errors below
+        figure = picture(data)
+        if figure is not None:
+            figure.savefig(file, format="png", dpi=_DPI, metadata={"Title": title})
+    return figure is not None
+
+
+def _figure(width: float, height: float) -> "Figure":
+    """Return an empty figure of a size in inches."""
+    with large_import():
+        from matplotlib.figure import Figure
+
+    return Figure((width, height), layout="constrained", facecolor="white")
+
+
+def _style_axes(axes: "Axes", x: str = "", y: str = "") -> None:
+    """Give axes the style of the page: no frame, and a light grid behind the data."""
+    axes.grid(color=_GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    axes.tick_params(colors=_MUTED, labelsize=9, length=0)
+    axes.set_xlabel(_text(x), color=_MUTED, fontsize=10)
+    axes.set_ylabel(_text(y), color=_MUTED, fontsize=10)
+
+
+def _text(words: str) -> str:
+    """Return a user's text with dollar signs escaped, which would begin a formula."""
+    return words.replace("$", r"\$")
+
+
+def _curves(data: Data) -> "Figure | None":
+    """Return the picture of the learning curves, or None."""
+    its = data["learning"]
+    if its is None:
+        return None
+    figure = _figure(9, 5)
+    axes = figure.subplots()
+    said = set()
+    for curve in its["curves"]:
+        place = curve["place"]
+        if place is None:
+            early = curve["early"]
+            colour, name = (_FADED, "stopped early") if early else (_LIGHT_BLUE, "others")
+            label = None if name in said else name
+            said.add(name)
+            axes.plot(curve["x"], curve["y"], color=colour, linewidth=0.7, label=label, zorder=1)
+            continue
+        colour = _COLOURS[place]
+        width, above = (2.4, 4) if place == 0 else (1.5, 3)
+        label = f"trial {curve['trial']}"
+        if "low" in curve and place < 2:
+            low, high = _numbers(curve["low"]), _numbers(curve["high"])
+            axes.fill_between(curve["x"], low, high, color=colour, alpha=0.12)
+        axes.plot(curve["x"], curve["y"], color=colour, linewidth=width, label=label, zorder=above)
+    _style_axes(axes, its["time"], data["metric"])
+    handles, labels = axes.get_legend_handles_labels()
+    order = sorted(range(len(labels)), key=lambda i: (-handles[i].get_zorder(), -i))  # best first
+    axes.legend(
+        [handles[i] for i in order],
+        [labels[i] for i in order],
+        ncols=4,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.12),
+        frameon=False,
+        fontsize=9,
+    )
+    return figure
+
+
+def _numbers(values: Sequence[float | None]) -> list[float]:
+    """Return the values of an axis with NaN, which is not drawn, for missing ones."""
+    return [math.nan if value is None else value for value in values]
+
+
+def _importance(data: Data) -> "Figure | None":
+    """Return the picture of the importance of settings, or None."""
+    its = data["importance"]
+    if its is None:
+        return None
+    causes = its["causes"]
+    names = [_text(" & ".join(names)) for names in its["names"]]
+    names += [cause["name"] for cause in causes]
+    shares = [100 * share for share in (*its["shares"], *(cause["share"] for cause in causes))]
+    figure = _figure(8, 1 + 0.4 * len(names))
+    axes = figure.subplots()
+    colours = [_ACCENT] * (len(names) - len(causes)) + [_FADED] * len(causes)
+    bars = axes.barh(names[::-1], shares[::-1], color=colours[::-1], height=0.62)
+    axes.bar_label(bars, fmt="%.0f%%", padding=4, color=_MUTED, fontsize=9)
+    _style_axes(axes, f"share of the differences in {data['metric']}, %")
+    axes.grid(visible=False, axis="y")
+    axes.margins(x=0.12)
+    return figure
+
+
+def _search(data: Data) -> "Figure | None":
+    """Return the picture of scores over time, or None."""
+    its = data["search"]
+    if its is None:
+        return None
+    figure = _figure(9, 4)
+    axes = figure.subplots()
+    for early, colour, name in ((True, _FADED, "stopped early"), (False, _LIGHT_BLUE, "completed")):
+        shown = [place for place, is_early in enumerate(its["early"]) if is_early is early]
+        if shown:
+            x, y = ([its[axis][place] for place in shown] for axis in ("x", "y"))
+            axes.scatter(x, y, s=16, color=colour, label=name)
+    best = its["best"]
+    if best["x"]:  # empty if every trial violates a constraint
+        until, score = [*best["x"], its["end"]], [*best["y"], best["y"][-1]]
+        axes.step(until, score, where="post", color=_ACCENT, linewidth=2, label="best so far")
+    _style_axes(axes, "seconds", data["metric"])
+    axes.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def _slices(data: Data) -> "Figure | None":
+    """Return the picture with a plot for each setting, or None."""
+    its = data["points"]
+    if its is None:
+        return None
+    shown = its["axes"][:_SLICES]
+    columns = min(3, len(shown))
+    rows = math.ceil(len(shown) / columns)
+    figure = _figure(3.4 * columns, 2.8 * rows)
+    colours = _colours(its["better"])
+    for place, axis in enumerate(shown):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        axes.scatter(axis["values"], its["scores"], c=colours, s=14)
+        _style_axes(axes, axis["name"], data["metric"] if place % columns == 0 else "")
+        if "labels" in axis:
+            labels = [_text(label) for label in axis["labels"]]
+            axes.set_xticks(range(len(labels)), labels, rotation=0 if len(labels) < 5 else 30)
+        elif axis["log"]:
+            axes.set_xscale("log")
+    return figure
+
+
+def _parallel(data: Data) -> "Figure | None":
+    """Return the picture with parallel coordinates, or None."""
+    its = data["points"]
+    if its is None:
+        return None
+    scores: Data = {"name": data["metric"], "values": its["scores"], "log": False}
+    finite = [score for score in its["scores"] if score is not None]
+    scores |= {"low": min(finite), "high": max(finite)}
+    shown = [*its["axes"], scores]
+    figure = _figure(max(6.0, 1.7 * len(shown)), 4.6)
+    axes = figure.subplots()
+    heights = [_heights(axis) for axis in shown]
+    for trial, colour in enumerate(_colours(its["better"])):
+        line = [height[trial] for height in heights]
+        better = its["better"][trial]
+        axes.plot(line, color=colour, linewidth=0.5 + 1.3 * better, alpha=0.35 + 0.6 * better)
+    _style_axes(axes)
+    axes.grid(visible=False)
+    axes.set_yticks([])
+    axes.set_ylim(-0.05, 1.05)  # the full height even if all scores are equal
+    axes.set_xticks(range(len(shown)), [_text(axis["name"]) for axis in shown])
+    for place, axis in enumerate(shown):
+        axes.axvline(place, color=_MUTED, linewidth=0.8)
+        for height, label in _ticks(axis):
+            behind = {"fc": "white", "ec": "none", "pad": 0.5, "alpha": 0.75}
+            axes.text(
+                place + 0.03, height, _text(label), size=8, color=_INK, va="center", bbox=behind
+            )
+    return figure
+
+
+def _colours(better: Sequence[float | None]) -> list[Any]:
+    """Return a colour for each trial, by its rank from 0 to 1."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    scale = LinearSegmentedColormap.from_list("better", _SCALE)
+    return [scale(share or 0.0) for share in better]
+
+
+def _heights(axis: Data) -> list[float]:
+    """Return the height of each trial's value on an axis, from 0 to 1; NaN if missing."""
+    return [math.nan if value is None else _height(axis, value) for value in axis["values"]]
+
+
+def _height(axis: Data, value: float) -> float:
+    """Return the height of a value on an axis, from 0 to 1."""
+    if "labels" in axis:
+        return (value + 0.5) / len(axis["labels"])
+    low, high = axis["low"], axis["high"]
+    if axis["log"]:
+        low, high, value = math.log(low), math.log(high), math.log(value)
+    low, high, value = low / 2, high / 2, value / 2  # the difference may overflow
+    return 0.5 if high == low else (value - low) / (high - low)
+
+
+def _ticks(axis: Data) -> list[tuple[float, str]]:
+    """Return heights and labels of an axis's ticks."""
+    if "labels" in axis:
+        return [(_height(axis, i), label) for i, label in enumerate(axis["labels"])]
+    low, high = axis["low"], axis["high"]
+    middle = math.sqrt(low * high) if axis["log"] else low / 2 + high / 2
+    ticks = [low] if low == high else [low, middle, high]
+    return [(_height(axis, tick), formatting.number(float(f"{tick:.3g}"))) for tick in ticks]
+
+
+#: Name of a file → function that draws it.
+PICTURES: dict[str, Callable[[Data], "Figure | None"]] = {
+    "curves": _curves,
+    "importance": _importance,
+    "parallel": _parallel,
+    "search": _search,
+    "slices": _slices,
+}

@@ -1,0 +1,411 @@
+"""Texts and tables of a report: the head, the best trials, failures, decisions."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sweep.core import stats
+from sweep.core.stats import LEVEL, Interval
+from sweep.history.events import Closed, End, OfTrials, Recorded, Status
+from sweep.history.seeds import replica_name
+from sweep.history.trial import Trial
+from sweep.operations.report import timeline
+from sweep.operations.report.markup import Markup, plain, preformatted, table, tag
+from sweep.spec.objective import Aggregate
+from sweep.views import explanation, formatting, overview
+from sweep.views.lookup import Sweep
+
+#: Number of trials in the table of the best; number with all decisions shown, in large sweeps.
+TOP, SHOWN = 10, 12
+#: Maximum number of failures shown with tracebacks.
+FAILED = 20
+#: Maximum number of settings with columns of their own in that table, and of characters there.
+_COLUMNS, _LONGEST = 8, 32
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the page; `id` is its anchor."""
+
+    id: str
+    title: str
+    note: str
+    body: Sequence[Markup]
+    short: str = ""
+    """Entry in the list of contents; empty to use the title."""
+
+
+def head(sweep: Sweep, clock: timeline.Clock, now: float) -> Markup:
+    """Return the head of the report: the trained task, the result and the cost."""
+    data = overview.overview(sweep, now)
+    spec, counts = sweep.spec, overview.status_counts(sweep.history)
+    seeds = f" under {spec.first_seeds} seeds each" if spec.first_seeds > 1 else ""
+    if spec.has_seed_plan:
+        seeds = ", with further seeds for trials that came far"
+    environment = spec.config.get("env")
+    on = [" on ", tag("b", plain(environment))] if isinstance(environment, str) else []
+    lead = tag(
+        "p",
+        *(tag("b", spec.trainable), *on, ": "),
+        f"which settings make {spec.metric} {'greatest' if spec.mode == 'max' else 'least'}? ",
+        f"{spec.searcher.name} proposed settings, {spec.scheduler.name} scheduled them{seeds}.",
+        class_="lead",
+    )
+    best, steps = data["best"], overview.steps(sweep.history)
+    tiles = [
+        _best_tile(best) if best else None,
+        _tile(formatting.count(len(sweep.history.trials)), f"trials: {_in_words(counts)}"),
+        _tile(formatting.duration(clock.total), "wall time"),
+        _tile(_large(steps), "environment steps") if steps else None,
+    ]
+    return tag(
+        "header",
+        tag(
+            "div",
+            tag("h1", sweep.folder.name),
+            tag("span", sweep.state.value, class_=f"badge {sweep.state.value}"),
+            class_="title",
+        ),
+        lead,
+        tag("p", data["why"], class_="lead") if data["why"] else None,
+        tag("p", class_="warning", id="trouble"),
+        tag("div", tiles, class_="tiles"),
+    )
+
+
+def _best_tile(best: Mapping[str, Any]) -> Markup:
+    """Return the tile with the best score."""
+    score, number = formatting.number(best["score"]), best["trial"]
+    if best["expected_error"] is None:
+        return _tile(score, f"best, trial {number}")
+    expected = formatting.give_or_take(best["expected"], best["expected_error"])
+    return _tile(expected, f"expected on a new seed of trial {number}, score {score}")
+
+
+def _tile(value: str, description: str) -> Markup:
+    """Return a tile with a value and its description."""
+    return tag("div", tag("b", value), tag("span", description), class_="tile")
+
+
+def _large(value: float) -> str:
+    """Return a large number as a short text."""
+    for size, unit in ((1e9, " G"), (1e6, " M")):
+        if value >= size:
+            return f"{value / size:.3g}{unit}"
+    return formatting.count(value)
+
+
+def _in_words(counts: Mapping[str, int]) -> str:
+    """Return the counts by status as a text."""
+    return ", ".join(f"{count:,} {status.lower()}" for status, count in counts.items())
+
+
+def best(sweep: Sweep) -> Section | None:
+    """Return the section with the table of the best trials, or None."""
+    ranked = sweep.history.ranked()[:TOP]
+    if not ranked:
+        return None
+    names = list(sweep.spec.space.searched)
+    columns = names if len(names) <= _COLUMNS else []
+    several = any(len(trial.counted) > 1 for trial in ranked)
+    others = [path for path, _ in sweep.history.objective.objectives]
+    titles = ["trial", "status", "score", "on a new seed"]
+    titles += [f"{LEVEL:.0%} interval", "seeds"] if several else []
+    titles += [formatting.last_part(path) for path in others]
+    titles += [*columns] if columns else ["settings"]
+    rows = [_best_row(trial, sweep, several, columns) for trial in ranked]
+    kinds = "nwnn" + "wn" * several + "n" * len(others) + ("n" * len(columns) or "t") + "nn"
+    made = table([*titles, "iterations", "steps"], rows, kinds)
+    return Section("best", "Best trials", _note_of_best(sweep, several), [made])
+
+
+def _note_of_best(sweep: Sweep, several: bool) -> str:
+    """Return the note below the title of that table."""
+    shown, scored = min(TOP, len(sweep.history.ranked())), len(sweep.history.ranked())
+    parts = [f"The best {shown} of {scored:,} trials with a score in {sweep.spec.metric}."]
+    aggregate = sweep.history.objective.aggregate
+    if several and _is_of_the_mean(aggregate):
+        parts.append(f"Intervals hold the true mean with probability {LEVEL:.0%}, over seeds.")
+    elif several:
+        parts.append(
+            f"Intervals are {LEVEL:.0%} bootstraps of the {aggregate.kind} over seeds, and too "
+            "narrow where these are few: of three they hold the true value three times in four."
+        )
+    elif scored > 1:
+        parts.append(
+            "They stand by what their settings are expected to score on a new seed: the best score "
+            "of many is partly luck. "
+            f"`sweep best {sweep.folder.in_commands} --test-seeds 10` trains it anew under others."
+        )
+    if (found := overview.outlook(sweep.history)) is not None:
+        said = formatting.describe_outlook(found, sweep.spec.metric)
+        parts.append(f"{said[0].upper()}{said[1:]}.")
+    if sweep.history.objective.objectives:
+        parts.append("They stand front by front: none of the first is beaten in every objective.")
+    lost = [str(trial.number) for trial in sweep.history.ranked()[:TOP] if trial.lost_results]
+    if lost:
+        its = f"trial{'s' * (len(lost) > 1)} {', '.join(lost)}"
+        parts.append(f"The last results of {its} are unsaved: no checkpoint was taken after them.")
+    return " ".join(parts)
+
+
+def _best_row(
+    trial: Trial, sweep: Sweep, several: bool, columns: Sequence[str]
+) -> list[Markup | str]:
+    """Return the cells of one trial."""
+    data = overview.row(trial, sweep.history)
+    row: list[Markup | str] = [str(trial.number), _status(trial.status)]
+    row.append(formatting.number(data["score"]))
+    row.append(formatting.give_or_take(data["expected"], data["expected_error"]))
+    if several:
+        found = interval(trial, sweep.spec.seed)
+        ends = formatting.ABSENT if found is None else f"[{found.low:.4g}, {found.high:.4g}]"
+        row += [tag("span", ends, class_="interval"), str(len(trial.counted))]
+    row += [formatting.number(value) for value in data.get("objectives", {}).values()]
+    if columns:
+        row += [
+            _shorten(formatting.setting(trial.searched[name]))
+            if name in trial.searched
+            else formatting.ABSENT
+            for name in columns
+        ]
+    else:
+        row.append(formatting.settings(trial.searched))
+    return [*row, str(trial.iteration), formatting.count(data["steps"])]
+
+
+def _shorten(text: str) -> str:
+    """Return a text cut to `_LONGEST` characters."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _status(status: Status) -> Markup:
+    """Return a status as a coloured word."""
+    word = status.value.lower()
+    return tag("span", word, class_=word)
+
+
+def interval(trial: Trial, seed: int) -> Interval | None:
+    """Return the confidence interval of a trial's score over seeds, or None with one seed."""
+    found = [score for replica in trial.counted if (score := replica.score_at()) is not None]
+    aggregate = trial.objective.aggregate
+    if len(found) < 2:
+        return None
+    if _is_of_the_mean(aggregate):
+        return stats.mean_interval(found)
+    return stats.bootstrap_interval(sorted(found), aggregate.centre, seed)
+
+
+def _is_of_the_mean(aggregate: Aggregate) -> bool:
+    """Return whether the interval is that of the mean, by Student's t."""
+    return aggregate.kind == "mean" or not aggregate.fair
+
+
+def tested(sweep: Sweep) -> Section | None:
+    """Return the section with the best trials under test seeds, or None."""
+    data = overview.final_evaluation_report(sweep)
+    if data is None:
+        return None
+    rows = []
+    for row in data["trials"]:
+        found = row["estimate"]
+        ends = formatting.ABSENT if found is None else f"[{found['low']:.4g}, {found['high']:.4g}]"
+        value = formatting.number(found["value"]) if found else formatting.ABSENT
+        numbers = [value, ends, str(len(row["scores"])), formatting.number(row["score"])]
+        rows.append([str(row["trial"]), *numbers])
+    heads = ["trial", data["estimates"], f"{LEVEL:.0%} interval", "seeds", "in the search"]
+    body = [table(heads, rows, "nnwnn")]
+    won = data["comparison"]
+    if won is not None:
+        text = (
+            f"A run of trial {won['first']} beats one of trial {won['second']} with probability "
+            f"{won['value']:.2f} [{won['low']:.2f}, {won['high']:.2f}]."
+        )
+        body.append(tag("p", text, class_="note"))
+    note = "The best trials trained anew under seeds that no decision has seen."
+    return Section("tested", "Under test seeds", note, body)
+
+
+def searched(sweep: Sweep, provenance: Mapping[str, Any]) -> Section:
+    """Return the section with the space, the fixed settings and the provenance."""
+    space = sweep.spec.space
+    width = {name: parameter.describe() for name, parameter in space.parameters.items()}
+    rows = [[name, text] for name, text in width.items()]
+    body = [table(["setting", "what it may be"], rows, "wt")]
+    if sweep.spec.config:
+        fixed = "\n".join(formatting.yaml_lines(sweep.spec.config))
+        body.append(_folded("Fixed settings", preformatted(fixed)))
+    facts = {
+        "created": _date(sweep.created_at),
+        "stop": formatting.settings(sweep.spec.stop),
+        "seed": str(sweep.spec.seed),
+        "processor": provenance["processor"],
+        **provenance["versions"],
+    }
+    its = [[name, str(value)] for name, value in facts.items() if value]
+    body.append(_folded("Versions and provenance", table(["", ""], its, "wt")))
+    return Section("space", "What was searched", "", body, "Space")
+
+
+def _folded(title: str | Markup, *inner: Markup, open_: bool = False) -> Markup:
+    """Return a part that can be opened and closed."""
+    shown = tag("summary", title), tag("div", *inner)
+    return tag("details", *shown, open="open" if open_ else None)
+
+
+def _date(seconds: float) -> str:
+    """Return a time in seconds since 1970 as a text."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+_ENDS = {
+    End.CRASHED: "the trainable raised",
+    End.LOST: "the process died",
+    End.DIVERGED: "the metric was not finite",
+    End.LIMIT: "a limit was passed",
+    End.UNSAVED: "no checkpoint was taken",
+}
+
+
+def spent(data: Mapping[str, Any] | None) -> Section | None:
+    """Return the section with the use of the slots' time as bars, or None."""
+    if data is None or not data["parts"]:
+        return None
+    bars = (("By what was done", data["parts"]), ("Training, by what became of it", data["fates"]))
+    body = [part for title, its in bars if its for part in (tag("h3", title), *_bar(its))]
+    whole = formatting.duration(sum(data["parts"].values()))
+    note = f"The time of all slots together, {whole}; below it that of training alone."
+    return Section("time", "Where the time went", note, body, "Time")
+
+
+#: Colours of parts with a meaning; others get theirs in turn.
+_PAINTS = {
+    "free slots": "faded",
+    "COMPLETED": "good",
+    "PRUNED": "faded",
+    "FAILED": "bad",
+    "STOPPED": "warn",
+}
+
+
+def _bar(parts: Mapping[str, float]) -> tuple[Markup, Markup]:
+    """Return a bar of parts in seconds, and its legend."""
+    whole = sum(parts.values())
+    pieces, words = [], []
+    for place, (name, seconds) in enumerate(parts.items()):
+        paint = f"var(--{_PAINTS.get(name, f'c{place % 6}')})"
+        pieces.append(tag("i", style=f"flex: {seconds / whole:.4f}; background: {paint}"))
+        dot = tag("i", style=f"background: {paint}")
+        share, lasting = f" {seconds / whole:.0%}", f" {formatting.duration(seconds)}"
+        words.append(tag("span", dot, name.lower(), tag("b", share), lasting))
+    return tag("div", pieces, class_="bar"), tag("div", words, class_="key")
+
+
+def failures(sweep: Sweep) -> Section | None:
+    """Return the section with failed trials, their tracebacks and bad ends of slices, or None."""
+    failed = sweep.history.of(Status.FAILED)
+    ends: dict[tuple[End, str], list[str]] = defaultdict(list)
+    for record in sweep.records:
+        event = record.event
+        if isinstance(event, Closed) and event.end in _ENDS:
+            ends[event.end, event.reason].append(replica_name(event.trial, event.replica))
+    if not failed and not ends:
+        return None
+    rows: list[list[Markup | str]] = [
+        [_ENDS[end], reason, str(len(its)), _list_some(its)] for (end, reason), its in ends.items()
+    ]
+    body = [table(["what", "reason", "slices", "trials"], rows[:100], "wtnt")] if rows else []
+    for trial in failed[:FAILED]:
+        title = f"trial {trial.number}, iteration {trial.iteration}: {trial.reason}"
+        body.append(_folded(title, preformatted(trial.deciding_replica.error)))
+    count = formatting.plural(len(failed), "trial")
+    note = f"{count} failed{_shown(len(failed), FAILED)}; what else ended badly was tried again "
+    return Section("failures", "Failures", f"{note}or ended its trial.", body)
+
+
+def _list_some(names: Sequence[str]) -> str:
+    """Return a text with the first of some names."""
+    found = list(dict.fromkeys(names))
+    return ", ".join(found[:12]) + (f" and {len(found) - 12} more" if len(found) > 12 else "")
+
+
+def _shown(count: int, limit: int) -> str:
+    """Return a text about how many are shown; empty if all are."""
+    return f", {limit} are shown" if count > limit else ""
+
+
+def decisions(sweep: Sweep) -> Section | None:
+    """Return the section that explains the states of the best and the failed trials, or None."""
+    history = sweep.history
+    if not history.trials:
+        return None
+    shown = [*history.ranked()[:SHOWN], *history.of(Status.FAILED)[:SHOWN]]
+    if len(history.trials) <= 3 * SHOWN:
+        shown = [*history.ranked(), *(t for t in history.trials if t.score is None)]
+    by_trial: dict[int, list[Recorded]] = defaultdict(list)
+    wanted = {trial.number for trial in shown}
+    for record in sweep.records:
+        if isinstance(record.event, OfTrials) and record.event.trial in wanted:
+            by_trial[record.event.trial].append(record)
+    body = []
+    for trial in {trial.number: trial for trial in shown}.values():
+        own = replace(sweep, records=tuple(by_trial[trial.number]))
+        body.append(_decided(trial, explanation.steps(own, trial)))
+    rest = len(history.trials) - len(body)
+    note = "Each decision with the numbers that were compared. " + (
+        f"Of the {rest} other trials `sweep explain {sweep.folder.in_commands} TRIAL` says more."
+        if rest
+        else ""
+    )
+    return Section("why", "Why each trial is where it is", note, body, "Why")
+
+
+def _decided(trial: Trial, steps: Iterable[Mapping[str, Any]]) -> Markup:
+    """Return the decisions about one trial, foldable."""
+    title = tag(
+        "span",
+        f"trial {trial.number} ",
+        _status(trial.status),
+        tag("small", f"  {formatting.number(trial.score)} · {trial.reason}"),
+    )
+    settings = tag("p", formatting.settings(trial.searched), class_="note")
+    return _folded(title, settings, tag("ol", map(_step, steps), class_="steps"))
+
+
+def _step(step: Mapping[str, Any]) -> Markup:
+    """Return one decision with its values."""
+    when = time.strftime("%H:%M:%S", time.localtime(step["at"]))
+    numbers = [
+        table(
+            one["columns"],
+            [[_cell(cell) for cell in row] for row in one["rows"]],
+            "n" * len(one["columns"]),
+        )
+        for one in step["tables"]
+    ]
+    return tag("li", tag("b", step["what"]), f" · {when}", tag("p", step["why"]), numbers)
+
+
+def _cell(value: Any) -> str:
+    """Return a value as the text of a cell."""
+    if value is None or isinstance(value, float):
+        return formatting.number(value)
+    return str(value)
+
+
+def navigation(sections: Iterable[Section]) -> Markup:
+    """Return the list of contents."""
+    links = [tag("a", one.short or one.title, href=f"#{one.id}") for one in sections]
+    return tag("nav", tag("div", links))
+
+
+def shown(section: Section) -> Markup:
+    """Return a section as HTML."""
+    pieces = section.note.split("`")
+    words = (
+        tag("code", piece) if place % 2 else plain(piece) for place, piece in enumerate(pieces)
+    )
+    note = tag("p", words, class_="note") if section.note else None
+    return tag("section", tag("h2", section.title), note, section.body, id=section.id)

@@ -1,0 +1,344 @@
+"""Free disk space: delete whole sweeps, or the files of a sweep that are no longer needed.
+
+Deletions are recorded in the history first, and a folder is renamed before its files are deleted.
+So a kill at any moment leaves either a complete sweep or leftovers that the next `clean` deletes.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sweep.core.errors import StorageError, SweepError, SweepLocked, UsageError, first_line
+from sweep.driver import sync
+from sweep.driver.limits import to_drop
+from sweep.history.events import Dropped
+from sweep.history.history import History
+from sweep.ledger import folder as folders
+from sweep.ledger import hold, lease, storage
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+from sweep.slices import store
+from sweep.slices.store import SweepStore
+from sweep.trackers._shared import mlflow_store
+from sweep.trackers._shared.mlflow_content import WHOLE, run_name
+from sweep.trackers._shared.mlflow_store import StoredRun
+from sweep.views import lookup
+from trainables.checkpoint.remote import RemoteError
+from trainables.errors import printable
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+#: Names of folders of sweeps that are being created or removed.
+_DRAFT = re.compile(r"\..+\.(?:new-[0-9a-f]{8}-[0-9]+|removed-[0-9a-f]{8})")
+#: Names of copies of the ledger from before an upgrade of its tables.
+_OLD_LEDGER = re.compile(r"sweep\.db\.[0-9a-z_]+")
+#: Seconds that trackers have to receive the deletions.
+PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Freed:
+    """Numbers of checkpoints, files and bytes that were deleted, or would be."""
+
+    name: str
+    """Name of the sweep, or of a folder left by an interrupted creation or removal."""
+    checkpoints: int
+    """Number of checkpoints."""
+    files: int
+    """Number of other files, such as leftovers of a crash."""
+    bytes: int
+    """Size of all these files, in bytes."""
+    runs: int | None = None
+    """Number of MLflow runs that were marked as deleted, or would be; None if not requested."""
+
+
+def check_removable(folder: Folder) -> None:
+    """Raise an error if `remove` cannot delete the sweep now.
+
+    Raises:
+        SweepLocked: a driver holds the sweep.
+        UsageError: its folder is a symbolic link.
+    """
+    if folder.path.is_symlink():
+        raise UsageError(f"{folder.path}: is a link to another folder; remove the link by hand")
+    held = lease.look(folder.ledger)
+    if held.is_elsewhere:
+        takes = f"`sweep gc {folder.in_commands}` takes the sweep over"
+        gone = f"if it runs no more, {takes}, then try again"
+        raise SweepLocked(folder.name, held.describe(), f"stop that one first; {gone}")
+    with folder.lock():
+        return
+
+
+def remove(folder: Folder, mlflow: bool = False) -> Freed:
+    """Delete a sweep with everything in its folder.
+
+    Args:
+        folder: folder of the sweep.
+        mlflow: True to mark its runs as deleted in MLflow first; otherwise they stay there.
+
+    Raises:
+        SweepLocked, UsageError: see `check_removable`.
+        StorageError: the disk or MLflow reported an error; the sweep still exists.
+    """
+    check_removable(folder)
+    gone = folder.root / f".{folder.name}.removed-{secrets.token_hex(4)}"
+    with folder.lock():
+        runs = _delete_runs(folder) if mlflow else None
+        stored = store.of(folder)
+        freed = replace(_measure_everything(stored, folder.name), runs=runs)
+        try:
+            with storage.removing(folder.ledger):
+                os.utime(folder.path)  # `gc` computes the age of a leftover from this time
+                folder.path.rename(gone)
+                folders.fsync(folder.root)
+                stored.remove()
+            shutil.rmtree(gone)
+        except RemoteError as error:
+            later = f"`sweep gc` tries that again after {folders.STALE_S / 60:.0f} minutes"
+            raise StorageError(
+                f"{folder.name} was deleted, but its checkpoints were not; {later}: {error}"
+            ) from error
+        except OSError as error:
+            raise StorageError(f"removing {folder.path}: {error.strerror or error}") from error
+    return freed
+
+
+def _delete_runs(folder: Folder) -> int:
+    """Mark the sweep's runs as deleted, as MLflow's page does. Returns their number."""
+    where = sync.tracker_context(folder)
+    if not where.uri_is_own:
+        raise StorageError(
+            "the file tracking-uri was written by somebody else; `sweep sync` accepts its server"
+        )
+    if where.tracking_uri is None and not folder.mlflow.is_file():
+        return 0
+    try:
+        store = mlflow_store.look(where, only_read=False)
+        if store is None:
+            return 0
+        with contextlib.closing(store), store.writing():
+            runs = [run for run in store.runs() if not run.deleted]
+            for run in runs:
+                store.delete(run)
+    except Exception as error:  # a store may fail in any way
+        raise StorageError(
+            f"{folder.name} was kept: its MLflow runs were not deleted: {first_line(error)}"
+        ) from error
+    return len(runs)
+
+
+def clean(folder: Folder, say: Callable[[str], None], keep: int, dry_run: bool) -> Freed:
+    """Delete the checkpoints and files of a sweep that are no longer needed.
+
+    Each trial that may continue keeps its two newest checkpoints and its best one, so the sweep can
+    be resumed with the same results. Leftovers of a crash or an upgrade are deleted, too.
+
+    Args:
+        folder: folder of the sweep.
+        say: called with a message about each wait and each repair.
+        keep: number of best trials that keep their best checkpoint.
+        dry_run: True to only count.
+
+    Raises:
+        SweepLocked: a driver holds the sweep.
+        UsageError: the ledger was written by a newer version.
+        StorageError: the disk or the database reported an error.
+    """
+    stored = store.of(folder)
+    if dry_run:
+        history = lookup.read_history(folder)
+        return _count_freed(stored, history, _unneeded_checkpoints(history, keep))
+    with hold.hold(folder, say) as held:
+        with contextlib.closing(Ledger(folder.ledger)) as ledger:
+            history = lookup.read_history(folder)
+            dropped = _unneeded_checkpoints(history, keep)
+            freed = _count_freed(stored, history, dropped)
+            if dropped:
+                history.extend(ledger.append(held.term, dropped))
+        stored.sweep_up(history)
+        for drop in dropped:
+            if drop.log:
+                folders.remove_log(folder.trial(drop.trial, drop.replica))
+        for path in _leftovers(folder):
+            path.unlink(missing_ok=True)
+        if dropped:
+            sync.send_held(folder, held.term, say, PATIENCE_S)
+    return freed
+
+
+@dataclass(frozen=True)
+class Orphaned:
+    """The runs and models of one MLflow experiment whose sweep or trial does not exist any more."""
+
+    name: str
+    """Name of the MLflow experiment."""
+    runs: tuple[str, ...]
+    """Ids of the runs."""
+    models: tuple[str, ...]
+    """Ids of the models of these runs, except registered ones."""
+
+
+def orphaned(root: Path) -> list[Orphaned]:
+    """Return the runs and models in a root's MLflow file that belong to no sweep in the root.
+
+    A server is not searched, since other people may send sweeps to it.
+
+    Raises:
+        StorageError: the file cannot be read.
+        SweepError: a sweep in the root cannot be read, so its runs are unknown.
+    """
+    if not Folder(root, "").mlflow.is_file():
+        return []
+    with _mlflow_client(root) as client:
+        # Read before the sweeps: a run is in the history of its sweep before it is in MLflow.
+        found = {
+            experiment: list(_runs(client, experiment.experiment_id))
+            for experiment in _all_pages(client.search_experiments)
+        }
+        ids = [experiment.experiment_id for experiment in found]
+        models = list(_all_pages(client.search_logged_models, ids)) if ids else []
+        registered = [version.source for version in _all_pages(client.search_model_versions)]
+    known = {key for name in folders.list_sweeps(root) for key in _known_runs(Folder(root, name))}
+    orphans = []
+    for experiment, runs in found.items():
+        if gone := {run.id for run in runs if (run.tags["sweep.id"], run.name) not in known}:
+            its = [one.model_id for one in models if one.source_run_id in gone]
+            left = tuple(
+                model for model in its if not any(model in source for source in registered)
+            )
+            orphans.append(Orphaned(experiment.name, tuple(sorted(gone)), left))
+    return orphans
+
+
+def delete_orphaned(root: Path, orphans: Sequence[Orphaned]) -> Iterator[Freed]:
+    """Mark orphaned runs and models as deleted, as MLflow's page does. Yields one result for each.
+
+    Raises:
+        StorageError: MLflow reported an error; what was marked before stays marked.
+    """
+    for one in orphans:
+        with _mlflow_client(root) as client:
+            for model in one.models:
+                client.delete_logged_model(model)
+            for run in one.runs:
+                client.delete_run(run)
+        yield Freed(one.name, 0, 0, 0, len(one.runs))
+
+
+@contextlib.contextmanager
+def _mlflow_client(root: Path) -> "Iterator[MlflowClient]":
+    """Open a client for the MLflow file of `root`; any error becomes a StorageError."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # MLflow warns about its own code
+            yield mlflow_store.client_of(mlflow_store.store_url(Folder(root, "")))
+    except Exception as error:  # a store may fail in any way
+        raise StorageError(f"{Folder(root, '').mlflow}: {first_line(error)}") from error
+
+
+def _runs(client: "MlflowClient", experiment: str) -> Iterator[StoredRun]:
+    """Yield the runs of an experiment that a sweep created and nobody deleted."""
+    for run in _all_pages(client.search_runs, [experiment], "tags.`sweep.id` LIKE '%'"):
+        yield StoredRun(run.info.run_id, run.info.run_name, tags=run.data.tags)
+
+
+def _all_pages(search: Callable[..., Any], *arguments: object) -> Iterator[Any]:
+    """Yield the results of a search by MLflow's client, page by page."""
+    token: str | None = None
+    while token != "":
+        page = search(*arguments, page_token=token)
+        yield from page
+        token = page.token or ""
+
+
+def _known_runs(folder: Folder) -> Iterator[tuple[str, str]]:
+    """Yield (sweep id, name) of each run that MLflow may have of this sweep."""
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        sweep = ledger.sweep_id
+    yield sweep, ""
+    for replica in lookup.read_history(folder).all_replicas:
+        yield sweep, run_name(replica.trial, WHOLE)
+        yield sweep, run_name(replica.trial, replica.index)
+
+
+def clean_root(root: Path, say: Callable[[str], None], dry_run: bool) -> Iterator[Freed]:
+    """Delete folders of sweeps whose creation or removal was killed.
+
+    Only a folder's age shows this: a process id means nothing if each container has its own. Each
+    folder that cannot be removed now is skipped and reported to `say`.
+    """
+    for path in sorted(root.glob(".*")):
+        if not _DRAFT.fullmatch(path.name) or path.is_symlink() or not folders.is_stale(path):
+            continue
+        try:
+            yield _remove_draft(Folder(root, path.name), dry_run)
+        except (SweepError, OSError) as error:  # of its server, or of storage
+            say(f"{printable(path.name)} was skipped: {error}")
+
+
+def _remove_draft(draft: Folder, dry_run: bool) -> Freed:
+    """Delete a leftover folder and its stored checkpoints, unless `dry_run`."""
+    stored = store.of(draft)
+    freed = _measure_everything(stored, draft.name)
+    if not dry_run:
+        with storage.removing(draft.ledger):
+            stored.remove()
+            shutil.rmtree(draft.path, ignore_errors=True)
+    return freed
+
+
+def _unneeded_checkpoints(history: History, keep: int) -> list[Dropped]:
+    """Return the events that drop all checkpoints and logs that are not needed."""
+    leaders = [trial.leader for trial in history.ranked()[:keep]]
+    kept = {best.digest for leader in leaders if (best := leader.best_checkpoint) is not None}
+    numbers = {leader.trial for leader in leaders}
+    spared = [
+        replace(
+            drop,
+            digests=tuple(digest for digest in drop.digests if digest not in kept),
+            log=drop.log and drop.trial not in numbers,
+        )
+        for drop in to_drop(history, 0)[0]
+    ]
+    return [drop for drop in spared if drop.digests or drop.log]
+
+
+def _count_freed(stored: SweepStore, history: History, dropped: Sequence[Dropped]) -> Freed:
+    """Count what dropping these checkpoints and deleting the leftovers would free."""
+    saved = [
+        history.replica(drop.trial, drop.replica).checkpoints[digest]
+        for drop in dropped
+        for digest in drop.digests
+    ]
+    folder = stored.folder
+    logs = [folders.log_size(folder.trial(d.trial, d.replica)) for d in dropped if d.log]
+    sizes = [*logs, *(path.lstat().st_size for path in _leftovers(folder))]
+    sizes += [spare.size for spare in stored.unnamed_files(history)]
+    size = sum(one.size for one in saved) + sum(sizes)
+    return Freed(stored.folder.name, len(saved), len(sizes), size)
+
+
+def _leftovers(folder: Folder) -> Iterator[Path]:
+    """Yield the copies of the ledger that upgrades left."""
+    for path in sorted(folder.path.glob("sweep.db.*")):
+        if _OLD_LEDGER.fullmatch(path.name) and path.is_file() and not path.is_symlink():
+            yield path
+
+
+def _measure_everything(stored: SweepStore, name: str) -> Freed:
+    """Count all checkpoints, files and bytes of a sweep, on the disk and in object storage."""
+    files = [p for p in stored.folder.path.rglob("*") if p.is_symlink() or p.is_file()]
+    sizes = [(path.name, path.lstat().st_size) for path in files]
+    sizes += [(Path(file).name, size) for file, size in stored.list_sizes().items()]
+    checkpoints = {file for file, _ in sizes if file.startswith("ckpt-")}
+    others = sum(file not in checkpoints for file, _ in sizes)
+    return Freed(name, len(checkpoints), others, sum(size for _, size in sizes))

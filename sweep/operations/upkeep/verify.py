@@ -1,0 +1,169 @@
+"""Verify a whole sweep: its ledger, checkpoints, files and copies.
+
+The ledger is first, since everything else is compared with it; a damaged ledger ends the check.
+While a driver runs, copies and files are not compared, because they change.
+"""
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sweep.core import pickled
+from sweep.core.errors import StorageError, first_line
+from sweep.driver import sync
+from sweep.history.events import Closed, Measured, Reported, Saved
+from sweep.history.history import History
+from sweep.history.replica import Replica
+from sweep.history.seeds import replica_name
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger, iterate
+from sweep.operations.upkeep import ledger_check
+from sweep.operations.upkeep.ledger_check import Damage, Remedy, name_of
+from sweep.slices import store
+from sweep.slices.store import SweepStore
+from sweep.trackers import Comparable, Tracker, TrackerContext
+from sweep.views import lookup, reading
+from trainables.checkpoint import file
+from trainables.errors import CheckpointError, CorruptCheckpoint, MissingCheckpoint, printable
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The result of a verification."""
+
+    damages: tuple[Damage, ...]
+    """All damages."""
+    notes: tuple[str, ...]
+    """Parts that were not compared, with the reasons."""
+    checkpoints: int
+    """The number of checkpoints that were hashed, including their segments."""
+
+
+def verify(folder: Folder) -> Verification:
+    """Verify a sweep; nothing is written."""
+    return inspect_sweep(folder, lookup.is_driven(folder))
+
+
+def inspect_sweep(folder: Folder, driven: bool) -> Verification:
+    """Verify a sweep; `driven` is true if a driver runs."""
+    damages = ledger_check.check(folder.ledger)
+    for part, what in (("ledger", "a damaged ledger"), ("schema", "a ledger of old tables")):
+        if any(damage.part == part for damage in damages):
+            return Verification(tuple(damages), (f"nothing else was compared with {what}",), 0)
+    history, wrong = _check_sums(folder)
+    damages += wrong
+    stored = store.of(folder)
+    lost = [*_check_trainable(folder), *_check_checkpoints(stored, history)]
+    if driven:
+        named = _named_checkpoints(lookup.read_history(folder))
+        lost = [d for d in lost if d.trial < 0 or (d.trial, d.replica, d.digest) in named]
+        note = "a driver runs: its copies and the files of its slices were not compared"
+        return Verification((*damages, *lost), (note,), len(_named_checkpoints(history)))
+    differ, notes = _check_copies(sync.tracker_context(folder))
+    rest = (*lost, *_check_files(stored, history), *differ)
+    return Verification((*damages, *rest), notes, len(_named_checkpoints(history)))
+
+
+# ---- the parts ----------------------------------------------------------------------------------
+
+
+def _check_sums(folder: Folder) -> tuple[History, list[Damage]]:
+    """Return the history, and a damage for each event whose sums differ from its results."""
+    wrong: list[Damage] = []
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        history = History(reading.objective(ledger), shows_unsaved=True)
+        for record in itertools.chain.from_iterable(iterate(ledger)):
+            history.extend([record])
+            event = record.event
+            if isinstance(event, Measured):
+                wrong.clear()  # earlier sums belong to another metric and are never read
+            elif isinstance(event, Reported | Closed) and event.sums is not None:
+                replica = history.replica(event.trial, event.replica)
+                due = replica.sums_after(replica.iteration, ())
+                if repr(event.sums) != repr(due):  # NaN equals nothing
+                    where = name_of((event.trial, event.replica))
+                    said = f"event {record.k} has the sums {event.sums}"
+                    wrong.append(Damage("results", where, f"{said}; its results have {due}"))
+    return history, wrong
+
+
+def _named_checkpoints(history: History) -> set[tuple[int, int, str]]:
+    """Return trial, replica and digest of each checkpoint in the history."""
+    return {(r.trial, r.index, digest) for r in history.all_replicas for digest in r.checkpoints}
+
+
+def _check_trainable(folder: Folder) -> Iterator[Damage]:
+    """Yield the damages of a script's trainable, which is hashed but not loaded."""
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        spec = reading.spec_of(ledger)
+        kept = pickled.newest(folder.trainable, ledger.sweep_id)
+    if not pickled.is_of_script(spec.trainable):
+        return
+    if kept is None:
+        yield Damage("files", "trainable", "the file of the script's trainable is missing")
+        return
+    try:
+        file.verify(Path(kept.file))
+    except CheckpointError as error:
+        yield Damage("files", f"trainable/{Path(kept.file).name}", error.reason)
+
+
+def _check_checkpoints(stored: SweepStore, history: History) -> list[Damage]:
+    """Return the damages of all checkpoints."""
+    return [
+        damage
+        for replica in history.all_replicas
+        for saved in replica.checkpoints.values()
+        if (damage := _check_checkpoint(stored, replica, saved)) is not None
+    ]
+
+
+def _check_checkpoint(stored: SweepStore, replica: Replica, saved: Saved) -> Damage | None:
+    """Return the damage of a checkpoint, or None if it is intact."""
+    its = stored.replica(replica.trial, replica.index)
+    place = f"trials/{its.folder.name}/{saved.file}"
+    whose = (replica.trial, replica.index, saved.digest)
+    try:
+        its.verify(saved)
+    except (MissingCheckpoint, CorruptCheckpoint) as error:
+        return Damage("checkpoints", place, error.reason, Remedy.DROP, *whose)
+    except CheckpointError as error:  # it may be intact, so it is not dropped
+        return Damage("checkpoints", place, error.reason, Remedy.NONE, *whose)
+    return None
+
+
+def _check_files(stored: SweepStore, history: History) -> Iterator[Damage]:
+    """Yield a damage for each file that no row names."""
+    for spare in stored.unnamed_files(history):
+        whose = (spare.trial, spare.replica)
+        place = f"trials/{replica_name(*whose)}/{spare.name}"
+        yield Damage("files", place, "no row names it", Remedy.SWEEP_UP, *whose)
+
+
+def _check_copies(context: TrackerContext) -> tuple[list[Damage], tuple[str, ...]]:
+    """Compare each tracker's copy that is complete and reachable. Returns damages and notes."""
+    damages: list[Damage] = []
+    notes: list[str] = []
+    behind = sync.count_missing_events(context)
+    for name, why in sync.left_out(context).items():
+        notes.append(printable(f"{name} was not compared: {why}"))
+    for name, tracker in sync.load_trackers(context, only_installed=True).items():
+        try:
+            found = _compare_copy(tracker, *behind[name])
+        except Exception as error:  # noqa: BLE001 a store may fail in any way; the rest counts
+            notes.append(printable(f"{name} was not compared: {first_line(error)}"))
+        else:
+            damages += [Damage(name, "copy", text, Remedy.SEND) for text in found]
+    return damages, tuple(notes)
+
+
+def _compare_copy(tracker: Tracker, count: int, missing: int) -> list[str]:
+    """Return the differences of a copy that has `count` events; StorageError if it misses some."""
+    if not isinstance(tracker, Comparable):
+        raise StorageError("the tracker has no method differences()")
+    problem = tracker.unreadable() if count else ""
+    if missing and not problem:
+        raise StorageError(f"it lacks {missing} events; run `sweep sync`")
+    return [problem] if problem else tracker.differences()

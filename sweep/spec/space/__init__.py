@@ -1,0 +1,344 @@
+"""The search-space language as typed data: the settings that a searcher proposes, and derived ones.
+
+    space = Space.parse({"lr": {"loguniform": [1e-5, 1e-2]}, "gamma": 0.99})
+    found = space.resolve(lambda name, domain: sample(domain, generator))
+    config = space.nest(found.settings, {"env": "CartPole-v1"})
+
+`sweep.spec.space.reader` lists the keywords of the language. Dots in a name reach into nested
+settings. A parameter is resolved after those that it needs, in an order that depends only on the
+file.
+
+domains      possible values, their random distribution, and equality of values
+parameters   one parameter: proposed, fixed or derived, and its conditions
+expressions  values derived from other parameters
+checks       checks of a whole space; forbidden combinations
+groups       names with a common beginning
+reader       syntax of a parameter
+wandb        parameters in the syntax of W&B's sweeps
+aliases      other tools' names of our keywords
+initial      given settings, to be tried first
+json_schema  JSON Schema of the language, for editors
+enumeration  the points of a finite space by index
+widening     checks that one space contains another
+"""
+
+import copy
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from sweep.core.errors import BadSpace, Gathering, Place, Source, SweepError
+from sweep.spec.space import checks, groups, reader
+from sweep.spec.space.checks import Clause, Forbidden, read_clauses
+from sweep.spec.space.domains import (
+    Choice,
+    Domain,
+    Float,
+    Int,
+    Normal,
+    Ordered,
+    Ordinal,
+    canonical,
+    choice_key,
+    sample,
+)
+from sweep.spec.space.expressions import ExpressionError
+from sweep.spec.space.parameters import Derived, Fixed, Parameter, hold
+from trainables.core import rng
+from trainables.errors import shorten
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = [
+    "Choice",
+    "Derived",
+    "Domain",
+    "Fixed",
+    "Float",
+    "Forbidden",
+    "Int",
+    "Normal",
+    "Ordered",
+    "Ordinal",
+    "Parameter",
+    "Settings",
+    "Space",
+    "canonical",
+    "choice_key",
+    "sample",
+]
+
+#: Maximum number of random points tried to find a valid one.
+DRAWS = 1000
+
+Suggest = Callable[[str, Domain], Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One point of a space."""
+
+    searched: dict[str, Any]
+    """Proposed values of the active parameters, including those with a leading underscore."""
+    settings: dict[str, Any]
+    """Settings for the trainable by dotted name: proposed, fixed and derived, without underscored
+    ones."""
+    origin: str = ""
+    """Part of the searcher that made the proposal, such as `prior`; empty for its own model."""
+    why: str = ""
+    """Reason for the proposal as a text, if there is more to say than the searcher's name."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """Parameters by name, in the order of the file; created by `parse`, which refuses mistakes."""
+
+    parameters: Mapping[str, Parameter]
+    raw: Mapping[str, Any] = field(repr=False)
+    """Plain data from which the space was read."""
+    source: Source = field(repr=False)
+    forbidden: tuple[Clause, ...] = ()
+    """Forbidden combinations: points at which one of these holds are not in the space."""
+    pinned: Mapping[str, Any] = field(default_factory=dict)
+    """Fixed values of searched parameters, which are not proposed."""
+
+    @classmethod
+    def parse(
+        cls,
+        raw: Mapping[str, Any],
+        source: Source | None = None,
+        forbid: Sequence[Any] = (),
+    ) -> "Space":
+        """Read a space.
+
+        Args:
+            raw: name → description of the parameter.
+            source: source of the spec that has the key ``space``, for messages.
+            forbid: the spec's key ``forbid``.
+
+        Raises:
+            BadSpace: the space has mistakes; the message names their places.
+        """
+        whole = source or Source()
+        below = whole.sub_source("space")
+        found, parameters = Gathering(), {}
+        for entry in groups.entries(raw, reader.WORDS, below):
+            with found.collect():
+                parameters[entry.name] = reader.read(entry, below)
+        found.check()
+        space = cls(parameters, raw, below)
+        checks.check(space.parameters, below)
+        for corner in (0.0, 1.0):  # expressions must have values at the lowest and highest values
+            space.resolve(partial(_value_at, corner))
+        return space.forbid(forbid, whole) if forbid else space
+
+    def forbid(self, forbid: Sequence[Any], source: Source) -> "Space":
+        """Return the space without the points at which one of `forbid` holds."""
+        without = replace(self, forbidden=read_clauses(forbid, self.parameters, source))
+        without.draw(0)
+        return without
+
+    @property
+    def domains(self) -> dict[str, Domain]:
+        """Domains of the parameters to propose, in the order of the file."""
+        return {
+            name: self.role(name)
+            for name in self.searched
+            if name not in self.pinned and not self.parameters[name].crossed
+        }
+
+    @cached_property
+    def searched(self) -> tuple[str, ...]:
+        """Names of all parameters with a domain, including those with a leading underscore."""
+        return tuple(
+            n for n, p in self.parameters.items() if not isinstance(p.role, Fixed | Derived)
+        )
+
+    @property
+    def crossed_domains(self) -> dict[str, Domain]:
+        """Parameters whose values the trials take in turn."""
+        return {name: self.role(name) for name, p in self.parameters.items() if p.crossed}
+
+    @property
+    def cells(self) -> int:
+        """Number of combinations of values that the trials take in turn."""
+        return math.prod(domain.size() or 1 for domain in self.crossed_domains.values())
+
+    def role(self, name: str) -> Domain:
+        """Return the domain of a searched parameter.
+
+        Raises:
+            TypeError: the parameter is fixed or derived.
+        """
+        role = self.parameters[name].role
+        if isinstance(role, Fixed | Derived):
+            raise TypeError(f"{name} has no domain")
+        return role
+
+    def pin(self, values: Mapping[str, Any]) -> "Space":
+        """Return the space with fixed values for some searched parameters, where they are active.
+
+        A pinned parameter still appears in `Settings.searched`.
+        """
+        own = {name: canonical(self.role(name), value) for name, value in values.items()}
+        return replace(self, pinned={**self.pinned, **own})
+
+    def resolve(self, suggest: Suggest) -> Settings:
+        """Return a point of the space; `suggest` is called for each active searched parameter.
+
+        Raises:
+            Forbidden: the point is forbidden.
+            BadSpace: an expression has no value there, for example after a division by zero.
+        """
+        values: dict[str, Any] = {}
+        for name in self.order:
+            if name in self._always_active or self.is_active(name, values):
+                values[name] = self.settle(name, values, suggest)
+        for clause in self.forbidden:
+            if clause.holds(values):
+                raise Forbidden(clause, values)
+        return self.settings(values)
+
+    def draw(self, seed: int) -> Settings:
+        """Return a random point of the space.
+
+        Raises:
+            BadSpace: none of `DRAWS` random points is valid.
+        """
+        return self._draw(rng.generator(seed, "draw", number) for number in range(DRAWS))
+
+    def sample(self, stream: "np.random.Generator") -> Settings:
+        """Return a random point of the space, drawn from a stream.
+
+        Raises:
+            BadSpace: none of `DRAWS` random points is valid.
+        """
+        return self._draw(itertools.repeat(stream, DRAWS))
+
+    def _draw(self, streams: Iterable["np.random.Generator"]) -> Settings:
+        """Return the first valid one of random points, each drawn from one stream."""
+        for stream in streams:
+            try:
+                return self.resolve(partial(_sample, stream))
+            except BadSpace as error:
+                refusal = error
+        if not isinstance(refusal, Forbidden):
+            raise refusal
+        raise BadSpace(
+            refusal.key,
+            refusal.value,
+            "a space of which more than a thousandth is left",
+            "narrow the ranges, or forbid less",
+            place=Place(refusal.file, refusal.line),
+            problem=f"of {DRAWS} points drawn by chance none is allowed; the last: {refusal}",
+        )
+
+    def settings(self, values: Mapping[str, Any]) -> Settings:
+        """Return the point at which the active parameters have these values."""
+        searched = {name: values[name] for name in self.searched if name in values}
+        return Settings(searched, {name: values[name] for name in self._shown if name in values})
+
+    def check_against(self, config: Mapping[str, Any]) -> None:
+        """Raise BadConfig if `config` sets a setting of the space too, or blocks its path."""
+        checks.check_against(self.parameters, self.source, config)
+
+    @staticmethod
+    def nest(settings: Mapping[str, Any], base_config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a copy of `base_config` with `settings` inserted at their dotted paths."""
+        nested = copy.deepcopy(dict(base_config))
+        for name, value in settings.items():
+            *parents, last = name.split(".")
+            inner = nested
+            for part in parents:
+                inner = inner.setdefault(part, {})
+            inner[last] = copy.deepcopy(value)
+        return nested
+
+    def describe(self) -> list[str]:
+        """Return a line for each parameter, in the order of the file, and each forbidden clause."""
+        width = max((len(name) for name in self.parameters), default=0)
+        lines = [f"{name:<{width}}  {p.describe()}" for name, p in self.parameters.items()]
+        return lines + [f"never {clause.describe()}" for clause in self.forbidden]
+
+    # ---- resolution of one point ------------------------------------------------------------
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """Names of all parameters, each after those that it needs."""
+        return checks.in_order(self.parameters)
+
+    @cached_property
+    def _shown(self) -> tuple[str, ...]:
+        """Names of the parameters without a leading underscore, in the order of the file."""
+        return tuple(name for name, parameter in self.parameters.items() if not parameter.hidden)
+
+    @cached_property
+    def _always_active(self) -> frozenset[str]:
+        """Names of the parameters that are active at every point of the space."""
+        found = set[str]()
+        for name in self.order:
+            parameter = self.parameters[name]
+            if not parameter.when and found.issuperset(parameter.needs):
+                found.add(name)
+        return frozenset(found)
+
+    def is_active(self, name: str, values: Mapping[str, Any]) -> bool:
+        """Return whether a parameter is active, given the values of those before it."""
+        parameter = self.parameters[name]
+        if any(needed not in values for needed in parameter.needs):
+            return False
+        try:
+            return hold(parameter.when, values)
+        except ExpressionError as error:
+            text = " and ".join(condition.describe() for condition in parameter.when)
+            raise self._no_value_error((*parameter.path, "when"), text, error, values) from error
+
+    def derive(self, name: str, derived: Derived, values: Mapping[str, Any]) -> Any:
+        """Return the value of a derived parameter."""
+        expression = derived.expression
+        try:
+            return expression.evaluate(values)
+        except ExpressionError as error:
+            path = (*self.parameters[name].path, "value")
+            given = {needed: values[needed] for needed in expression.names}
+            raise self._no_value_error(path, expression.text, error, given) from error
+
+    def settle(self, name: str, values: Mapping[str, Any], suggest: Suggest) -> Any:
+        """Return the value of an active parameter, given the values of those before it."""
+        role = self.parameters[name].role
+        if isinstance(role, Fixed):
+            return role.value
+        if isinstance(role, Derived):
+            return self.derive(name, role, values)
+        value = self.pinned[name] if name in self.pinned else suggest(name, role)
+        if role.contains(value):
+            return value
+        raise SweepError(
+            f"the searcher proposed {shorten(value)} for {name}, which allows {role.describe()}"
+        )
+
+    def _no_value_error(
+        self, path: tuple[str | int, ...], text: str, error: Exception, values: Mapping[str, Any]
+    ) -> Exception:
+        """Return the error for an expression that has no value."""
+        at = ", ".join(f"{name} = {shorten(value, 30)}" for name, value in values.items())
+        return self.source.refuse(
+            path,
+            text,
+            "a finite number or text everywhere in the space",
+            problem=f"{text!r} {error}" + (f", at {at}" if at else ""),
+        )
+
+
+def _value_at(quantile: float, _name: str, domain: Domain) -> Any:
+    """Return the value at a quantile, for any parameter."""
+    return domain.value_at(quantile)
+
+
+def _sample(stream: "np.random.Generator", _name: str, domain: Domain) -> Any:
+    """Return a random value, for any parameter."""
+    return sample(domain, stream)

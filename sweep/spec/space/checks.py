@@ -1,0 +1,257 @@
+"""Checks of a whole space: names, dependencies, conditions, forbidden combinations, and config.
+
+forbid:
+  - {activation: relu, lr: {">": 0.01}}     all conditions at once, see `parameters`
+  - "num_sgd_iter * epochs > 1000"          an expression
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from sweep.core.errors import BadSpace, Gathering, KeyPath, Source
+from sweep.spec.space.domains import choice_key
+from sweep.spec.space.expressions import ExpressionError
+from sweep.spec.space.parameters import (
+    Compared,
+    Condition,
+    Derived,
+    Fixed,
+    OneOf,
+    Parameter,
+    hold,
+    read_conditions,
+)
+from sweep.spec.space.reader import plain
+from trainables.errors import nearest, shorten
+
+#: Maximum number of parameter names in a message.
+_SHOWN = 20
+
+
+def check(parameters: Mapping[str, Parameter], source: Source) -> None:
+    """Raise BadSpace if parameters do not fit together.
+
+    `source` is the source of the key ``space``.
+    """
+    found = Gathering()
+    for parameter in parameters.values():
+        if isinstance(parameter.role, Derived):
+            for name in parameter.role.expression.names:
+                with found.collect():
+                    check_name(name, parameters, (*parameter.path, "value"), source)
+        for condition in parameter.when:
+            with found.collect():
+                check_known(condition, parameters, (*parameter.path, "when"), source)
+    found.check()
+    _check_order(parameters, source)
+    _check_names(parameters, source)
+
+
+def in_order(parameters: Mapping[str, Parameter]) -> tuple[str, ...]:
+    """Return all names, each after those that it needs; CycleError if that is impossible."""
+    graph = {name: parameter.needs for name, parameter in parameters.items()}
+    return tuple(TopologicalSorter(graph).static_order())
+
+
+def check_known(
+    condition: Condition,
+    parameters: Mapping[str, Parameter],
+    path: KeyPath,
+    source: Source,
+) -> None:
+    """Raise BadSpace if a condition names an unknown parameter, or can never hold."""
+    at = path if not isinstance(condition, OneOf | Compared) else (*path, condition.parent)
+    for name in condition.names:
+        check_name(name, parameters, at, source)
+    match condition:
+        case OneOf(parent, values):
+            for value in values:
+                if not _can_equal(parameters[parent], value):
+                    raise _unreachable(parameters[parent], value, at, source)
+        case Compared(parent, sign, bound) if not _can_compare(parameters[parent], condition):
+            raise _unreachable(parameters[parent], f"{sign} {bound}", at, source)
+
+
+def check_name(
+    name: str, parameters: Mapping[str, Parameter], path: KeyPath, source: Source
+) -> None:
+    """Raise BadSpace if the space has no such parameter."""
+    if name in parameters:
+        return
+    known = ", ".join(list(parameters)[:_SHOWN])
+    more = ", …" if len(parameters) > _SHOWN else ""
+    hint = nearest(name, parameters) or "a fixed setting can stand in space too"
+    raise source.refuse(path, name, f"a parameter of this space: {known}{more}", hint)
+
+
+def _unreachable(parent: Parameter, value: Any, path: KeyPath, source: Source) -> Exception:
+    """Return the error for a value that a parameter can never have."""
+    return source.refuse(
+        path,
+        value,
+        f"a value that {parent.name} can take: {parent.describe()}",
+        "a value that is a list stands in a list of its own: [[…]]",
+    )
+
+
+def _can_equal(parameter: Parameter, value: Any) -> bool:
+    """Return whether a parameter can have this value."""
+    match parameter.role:
+        case Fixed(fixed):
+            return choice_key(fixed) == choice_key(value)
+        case Derived():
+            return value is None or isinstance(value, int | float | str)
+        case domain:
+            return domain.contains(value)
+
+
+def _can_compare(parameter: Parameter, condition: Compared) -> bool:
+    """Return whether the comparison can be true; for a range, at one of its ends."""
+    match parameter.role:
+        case Fixed(fixed):
+            values: tuple[Any, ...] = (fixed,)
+        case Derived():
+            return True
+        case domain if hasattr(domain, "values"):
+            values = domain.values
+        case domain:
+            if condition.sign == "==":
+                return domain.contains(condition.bound)
+            values = (domain.value_at(0.0), domain.value_at(1.0))
+    return any(condition.holds({parameter.name: value}) for value in values)
+
+
+def _check_order(parameters: Mapping[str, Parameter], source: Source) -> None:
+    """Raise BadSpace if parameters depend on each other in a circle."""
+    try:
+        in_order(parameters)
+    except CycleError as error:
+        circle = list(reversed(error.args[1]))
+        raise source.refuse(
+            parameters[circle[0]].path,
+            " needs ".join(circle),
+            "parameters that do not need themselves",
+            "remove one of these when or value entries",
+        ) from error
+
+
+def _check_names(parameters: Mapping[str, Parameter], source: Source) -> None:
+    """Raise BadSpace if one parameter's name is nested inside another's."""
+    for name, parameter in parameters.items():
+        dots = [index for index, letter in enumerate(name) if letter == "."]
+        for outer in (parameters[name[:dot]] for dot in dots if name[:dot] in parameters):
+            hint = f"{outer.name} stands at {source.locate(outer.path)}; remove one of the two"
+            raise source.refuse(parameter.path, name, f"no name inside {outer.name}", hint)
+
+
+def check_against(
+    parameters: Mapping[str, Parameter], source: Source, config: Mapping[str, Any]
+) -> None:
+    """Raise BadConfig if `config` sets a setting of the space too, or blocks its path."""
+    found = Gathering()
+    for name, parameter in parameters.items():
+        clash = None if parameter.hidden else _find_clash(config, name.split("."))
+        if clash is None:
+            continue
+        path, value = clash
+        refusal = Source(source.file, source.marks).refuse(
+            ("config", *path),
+            value,
+            f"no value, since space sets {name} (at {source.locate(parameter.path)})",
+            f"remove one of the two; --set space.{name}=VALUE fixes a searched setting",
+        )
+        found.add(refusal)
+    found.check()
+
+
+def _find_clash(config: Mapping[str, Any], names: list[str]) -> tuple[tuple[str, ...], Any] | None:
+    """Return path and value in `config` at the place of `names`, or above it; None without one."""
+    inner: Any = config
+    for end, part in enumerate(names, start=1):
+        if part not in inner:
+            return None
+        inner = inner[part]
+        if end == len(names) or not isinstance(inner, Mapping):
+            return tuple(names[:end]), inner
+    return None
+
+
+# ---- forbidden combinations ---------------------------------------------------------------------
+
+MOST_CLAUSES = 1000
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A forbidden combination; it never holds if one of its parameters is inactive."""
+
+    conditions: tuple[Condition, ...]
+    path: KeyPath
+    source: Source
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of its parameters."""
+        return tuple(name for condition in self.conditions for name in condition.names)
+
+    def holds(self, values: Mapping[str, Any]) -> bool:
+        """Return whether all conditions hold for `values`.
+
+        Raises:
+            BadSpace: an expression has no value or is neither true nor false.
+        """
+        try:
+            return hold(self.conditions, values)
+        except ExpressionError as error:
+            text = self.describe()
+            given = ", ".join(f"{name} = {values[name]!r}" for name in dict.fromkeys(self.names))
+            raise self.source.refuse(
+                self.path,
+                text,
+                "an expression that is true or false everywhere in the space",
+                problem=f"{text!r} {error}, at {given}",
+            ) from error
+
+    def describe(self) -> str:
+        """Return the combination as a text."""
+        return " and ".join(condition.describe() for condition in self.conditions)
+
+
+class Forbidden(BadSpace):
+    """A point excluded by a clause of ``forbid``."""
+
+    def __init__(self, clause: Clause, values: Mapping[str, Any]) -> None:
+        given = ", ".join(f"{n} = {shorten(values[n], 30)}" for n in dict.fromkeys(clause.names))
+        super().__init__(
+            clause.source.key(clause.path),
+            clause.describe(),
+            "a point that is not forbidden",
+            place=clause.source.locate(clause.path),
+            problem=f"{clause.describe()} is forbidden, at {given}",
+        )
+
+
+def read_clauses(
+    raw: Sequence[Any], parameters: Mapping[str, Parameter], source: Source
+) -> tuple[Clause, ...]:
+    """Return the combinations that ``forbid`` lists; `source` is the source of the spec.
+
+    Raises:
+        BadSpace: one of them cannot be read, or names an unknown parameter.
+    """
+    if len(raw) > MOST_CLAUSES:
+        raise source.refuse(
+            ("forbid",), f"a list of {len(raw)}", f"at most {MOST_CLAUSES} combinations"
+        )
+    clauses = []
+    for index, item in enumerate(raw):
+        path = ("forbid", index)
+        found = read_conditions(plain(item, path, source), path, source)
+        for condition in found:
+            check_known(condition, parameters, path, source)
+            if not condition.names:
+                raise source.refuse(path, item, "an expression that speaks of a parameter")
+        clauses.append(Clause(found, path, source))
+    return tuple(clauses)

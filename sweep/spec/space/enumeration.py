@@ -1,0 +1,214 @@
+"""The points of a finite space by index, each once, without invalid or forbidden ones.
+
+    points = Points(space)
+    points.count                         number of points
+    points.nth(index)                    one of them, 0 ≤ index < count
+
+Parameters that others need change more slowly than these. Points are not stored: for a parameter on
+which no condition depends only its number of values matters, and of the others only those values
+are remembered that a later condition uses.
+"""
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from graphlib import TopologicalSorter
+from typing import Any
+
+from sweep.spec.space import Settings, Space
+from sweep.spec.space.domains import choice_key
+from sweep.spec.space.parameters import Derived, Fixed
+
+#: Maximum number of combinations of values used by conditions.
+MOST_STATES = 50_000
+
+
+@dataclass
+class _Node:
+    """A state after the first parameters have values."""
+
+    values: dict[str, Any]
+    """Values of the parameters that a later condition uses."""
+    edges: list["_Edge"] = field(default_factory=list)
+    count: int = 0
+    """Number of points that begin with this state."""
+
+
+@dataclass(frozen=True)
+class _Edge:
+    """One value of a parameter, or `times` equivalent values, leading to the state `node`."""
+
+    value: Any
+    times: int
+    node: _Node
+
+
+class Points:
+    """The points of a space; pinned parameters have one value each.
+
+    Raises:
+        BadSpace: the space is infinite, or conditions use too many combinations.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._deciding_names = _deciding_names(space)
+        self._names = [n for n in _order(space) if n in space.searched or n in self._deciding_names]
+        self._last_use = self._find_last_uses()
+        for name in space.searched:
+            domain = space.role(name)
+            if name not in space.pinned and domain.size() is None:
+                raise space.source.refuse(
+                    space.parameters[name].path,
+                    domain.describe(),
+                    "a finite number of values, since every point is visited",
+                    "give it a step, or choose another searcher",
+                )
+        self._root = _Node({})
+        layers = self._forward()
+        for node in layers[-1]:
+            node.count = 1
+        for layer in reversed(layers[:-1]):
+            for node in layer:
+                node.count = sum(edge.times * edge.node.count for edge in node.edges)
+
+    @property
+    def count(self) -> int:
+        """Number of points."""
+        return self._root.count
+
+    def nth(self, index: int) -> Settings:
+        """Return the point at an index, from 0."""
+        if not 0 <= index < self.count:
+            raise IndexError(f"point {index} of {self.count}")
+        proposed = self._walk(index)
+        return self._space.resolve(lambda name, _domain: proposed[name])
+
+    def _walk(self, index: int) -> dict[str, Any]:
+        """Return the proposed values of the point at an index."""
+        node, proposed = self._root, {}
+        for name in self._names:
+            for edge in node.edges:
+                if index < edge.times * edge.node.count:
+                    break
+                index -= edge.times * edge.node.count
+            if edge.times > 1:
+                number, index = divmod(index, edge.node.count)
+                proposed[name] = self._space.role(name).nth(number)
+            elif edge.value is not _ABSENT:
+                proposed[name] = edge.value
+            node = edge.node
+        return proposed
+
+    # ---- counting ---------------------------------------------------------------------------
+
+    def _forward(self) -> list[list[_Node]]:
+        """Return the states before each parameter, linking each to those that may follow."""
+        layers, states = [[self._root]], 0
+        for position, name in enumerate(self._names):
+            following: dict[str, _Node] = {}
+            for node in layers[-1]:
+                node.edges = self._edges(position, name, node, following)
+                states += len(node.edges)
+                if states > MOST_STATES:
+                    raise self._space.source.refuse(
+                        self._space.parameters[name].path,
+                        f"more than {MOST_STATES} combinations",
+                        "a space whose conditions can be enumerated",
+                        "let them depend on parameters with fewer values",
+                    )
+            layers.append(list(following.values()))
+        return layers
+
+    def _edges(
+        self, position: int, name: str, node: _Node, following: dict[str, _Node]
+    ) -> list[_Edge]:
+        """Return the edges of a state by the values of parameter `name`.
+
+        `following` collects new states.
+        """
+        edges = []
+        for value, times in self._alternatives(name, node.values):
+            values = node.values if value is _ABSENT else {**node.values, name: value}
+            if any(clause.holds(values) for clause in self._clauses_by_position[position]):
+                continue
+            kept = {n: v for n, v in values.items() if self._last_use.get(n, -1) > position}
+            key = choice_key(kept)
+            edges.append(_Edge(value, times, following.setdefault(key, _Node(kept))))
+        return edges
+
+    def _alternatives(self, name: str, values: Mapping[str, Any]) -> list[tuple[Any, int]]:
+        """Return the values of `name` with counts.
+
+        Values that no condition uses are counted together.
+        """
+        if not self._space.is_active(name, values):
+            return [(_ABSENT, 1)]
+        match self._space.parameters[name].role:
+            case Derived() as derived:
+                return [(self._space.derive(name, derived, values), 1)]
+            case Fixed(value):
+                return [(value, 1)]
+            case domain if name in self._space.pinned:
+                return [(self._space.pinned[name], 1)]
+            case domain if name not in self._deciding_names:
+                return [(domain.nth(0), domain.size() or 0)]
+            case domain:
+                count = min(domain.size() or 0, MOST_STATES + 1)
+                return [(domain.nth(index), 1) for index in range(count)]
+
+    @cached_property
+    def _clauses_by_position(self) -> list[list[Any]]:
+        """Clauses of ``forbid`` by the position of the last parameter that they use."""
+        found: list[list[Any]] = [[] for _ in self._names]
+        for clause in self._space.forbidden:
+            found[max(self._names.index(name) for name in clause.names)].append(clause)
+        return found
+
+    def _find_last_uses(self) -> dict[str, int]:
+        """Return name → position of the last parameter or clause that uses its value."""
+        last: dict[str, int] = {}
+        for position, name in enumerate(self._names):
+            for needed in self._space.parameters[name].needs:
+                last[needed] = position
+        for position, clauses in enumerate(self._clauses_by_position):
+            for clause in clauses:
+                for name in clause.names:
+                    last[name] = max(last.get(name, -1), position)
+        return last
+
+
+_ABSENT = object()
+
+
+def _order(space: Space) -> list[str]:
+    """Return all names, each as early as possible after those that it needs.
+
+    So their values can be forgotten early.
+    """
+    positions = {name: position for position, name in enumerate(space.parameters)}
+    sorter = TopologicalSorter({name: space.parameters[name].needs for name in positions})
+    sorter.prepare()
+    ready: list[tuple[bool, int, str]] = []
+    found: list[str] = []
+    while sorter.is_active():
+        for name in sorter.get_ready():
+            alone = not space.parameters[name].needs
+            heapq.heappush(ready, (alone, positions[name], name))
+        found.append(heapq.heappop(ready)[-1])
+        sorter.done(found[-1])
+    return found
+
+
+def _deciding_names(space: Space) -> set[str]:
+    """Return the parameters that conditions use, and those from which these are derived."""
+    asked = [n for p in space.parameters.values() for c in p.when for n in c.names]
+    asked += [name for clause in space.forbidden for name in clause.names]
+    found: set[str] = set()
+    while asked:
+        name = asked.pop()
+        if name not in found:
+            found.add(name)
+            asked += space.parameters[name].needs
+    return found

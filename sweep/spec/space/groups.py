@@ -1,0 +1,123 @@
+"""Parameters of a space, including those in groups: a group's name is the beginning of theirs.
+
+model:                                    model.hidden: {choice: …, when: {policy: mlp}}
+  when: {policy: mlp}                     model.layers: {randint: …, when: {policy: mlp}}
+  hidden: {choice: [[64], [256]]}
+  layers: {randint: [1, 3]}
+
+A group is a mapping that contains a mapping, and has no keyword such as ``uniform`` that would make
+it a parameter; its ``when`` applies to all its members. Members below the key ``parameters`` may
+have any name.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sweep.core.errors import KeyPath, Source
+from trainables.errors import shorten
+
+MOST_PARAMETERS = 1000
+_DEEPEST = 16
+NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One parameter in the syntax of a spec."""
+
+    name: str
+    """Name with dots, including those of its groups."""
+    path: KeyPath
+    """Path in the space."""
+    raw: Any
+    conditions: tuple[tuple[KeyPath, Any], ...]
+    """Path and data of each ``when`` of its groups, outermost first."""
+
+
+def entries(raw: Mapping[str, Any], words: frozenset[str], source: Source) -> list[Entry]:
+    """Return the parameters of a space in the order of the file.
+
+    Args:
+        raw: the key ``space``.
+        words: keywords that make a mapping a parameter.
+        source: source for messages.
+
+    Raises:
+        BadSpace: a name is not valid, or there are too many parameters.
+    """
+    found: dict[str, Entry] = {}
+    for entry in _Walk(words, source).below("", (), raw, ()):
+        if entry.name in found:
+            at = source.locate(found[entry.name].path)
+            raise source.refuse(
+                entry.path, entry.name, "each name once", f"it stands at {at} too; remove one"
+            )
+        found[entry.name] = entry
+        if len(found) > MOST_PARAMETERS:
+            raise source.refuse(
+                (), f"more than {MOST_PARAMETERS} parameters", f"at most {MOST_PARAMETERS}"
+            )
+    return list(found.values())
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """A walk through the groups of a space."""
+
+    words: frozenset[str]
+    source: Source
+
+    def below(
+        self,
+        prefix: str,
+        path: KeyPath,
+        raw: Mapping[str, Any],
+        conditions: tuple[tuple[KeyPath, Any], ...],
+    ) -> Iterator[Entry]:
+        """Yield the parameters of a group."""
+        if len(path) > _DEEPEST:
+            raise self.source.refuse(path[:4], "…", f"at most {_DEEPEST} groups in each other")
+        for part, item in raw.items():
+            here = (*path, str(part))
+            name = self._name(prefix, part, here)
+            inner = self._group_members(item, here)
+            if inner is None:
+                yield Entry(name, here, item, conditions)
+                continue
+            below, members = inner
+            more = (((*here, "when"), item["when"]),) if "when" in item else ()
+            yield from self.below(f"{name}.", (*here, *below), members, (*conditions, *more))
+
+    def _group_members(self, item: Any, path: KeyPath) -> tuple[KeyPath, Mapping[str, Any]] | None:
+        """Return the path to the members of a group and the members, or None if it is no group."""
+        if not isinstance(item, Mapping):
+            return None
+        if isinstance(item.get("parameters"), Mapping):
+            return ("parameters",), self._named_members(item, path)
+        members = {part: inner for part, inner in item.items() if part != "when"}
+        holds = any(isinstance(inner, Mapping) for inner in members.values())
+        return ((), members) if holds and not self.words & members.keys() else None
+
+    def _named_members(self, item: Mapping[str, Any], path: KeyPath) -> Mapping[str, Any]:
+        """Return the members below the key ``parameters``; BadSpace for other keys beside it."""
+        for word in item:
+            if word not in ("parameters", "when"):
+                raise self.source.refuse((*path, word), word, "beside parameters only when")
+        members: Mapping[str, Any] = item["parameters"]
+        if not members:
+            raise self.source.refuse((*path, "parameters"), {}, "one parameter at least")
+        return members
+
+    def _name(self, prefix: str, part: object, path: KeyPath) -> str:
+        """Return the full name of a member; BadSpace if it is not valid."""
+        allowed = f"up to {_LONGEST_NAME} letters, digits, _ and -, in parts joined by dots"
+        if not isinstance(part, str):
+            problem = f"the name {shorten(part)} is not text"
+            raise self.source.refuse(path, part, allowed, problem=problem)
+        name = prefix + part
+        if len(name) > _LONGEST_NAME or not NAME.fullmatch(part):
+            raise self.source.refuse(path, name, allowed)
+        return name

@@ -1,0 +1,155 @@
+"""Given settings: those to try first, and those that the trials take in turn.
+
+initial:
+  - {lr: 3e-4, activation: tanh}      trial 0
+  - {model: {hidden: [64]}}           trial 1; the searcher fills in the rest
+
+Values of parameters with ``grid`` are given too: after the first settings, the trials take its
+values in turn, or all combinations of values of several such parameters. A combination without a
+further point is skipped.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sweep.core.errors import BadSpace, Gathering, KeyPath, Source
+from sweep.spec.space import Space
+from trainables.errors import nearest, shorten
+
+#: Maximum number of combinations of ``grid`` values that are checked to have an allowed point.
+MOST_CELLS = 1000
+
+
+def space_of(space: Space, initial: Sequence[Mapping[str, Any]], index: int) -> Space:
+    """Return the space for the searched trial `index`, from 0, with given settings pinned."""
+    return next(spaces_of(space, initial, index))
+
+
+def spaces_of(space: Space, initial: Sequence[Mapping[str, Any]], index: int) -> Iterator[Space]:
+    """Yield `space_of` the trial, then the spaces with the next combinations of ``grid`` values."""
+    if index < len(initial):
+        given = {name: value for _, name, value in _entries(space, initial[index])}
+        yield space.pin({**_cell(space, 0), **given})
+        return
+    for further in range(space.cells):
+        yield (
+            space.pin(_cell(space, index - len(initial) + further))
+            if space.crossed_domains
+            else space
+        )
+
+
+def suggestion(space: Space, settings: Mapping[str, Any], source: Source) -> dict[str, Any]:
+    """Return the suggested settings by name; BadSpace if they do not belong to the space.
+
+    Args:
+        space: the sweep's.
+        settings: name → value; settings of a group may stand below its name.
+        source: the place of each of them, for messages.
+    """
+    entries = list(_entries(space, settings))
+    _check_one(space, entries, (), source)
+    return {name: value for _, name, value in entries}
+
+
+def spaces_of_suggestion(
+    space: Space, initial: Sequence[Mapping[str, Any]], index: int, settings: Mapping[str, Any]
+) -> Iterator[Space]:
+    """Yield the sweep's space for suggested settings before the searched trial `index`.
+
+    Parameters with ``grid`` that are not suggested have the values of that trial, or of those
+    after it.
+    """
+    for one in spaces_of(space, (), max(0, index - len(initial))):
+        yield one.pin(settings)
+
+
+def _cell(space: Space, index: int) -> dict[str, Any]:
+    """Return the values of ``grid`` parameters for a trial; the last one changes fastest."""
+    cell = {}
+    for name in reversed(space.crossed_domains):
+        domain = space.role(name)
+        size = domain.size() or 1
+        cell[name] = domain.nth(index % size)
+        index //= size
+    return cell
+
+
+def check(space: Space, initial: Sequence[Any], source: Source) -> None:
+    """Raise BadSpace if given settings are not in the space; `source` is the source of the spec."""
+    found = Gathering()
+    for index, given in enumerate(initial):
+        path = ("initial", index)
+        with found.collect():
+            if not isinstance(given, Mapping):
+                raise source.refuse(path, given, "a mapping such as {lr: 1e-3}")
+            _check_one(space, list(_entries(space, given)), path, source)
+    found.check()
+    if space.forbidden:
+        for index in range(min(space.cells, MOST_CELLS)):
+            space.pin(_cell(space, index)).draw(0)
+
+
+def _check_one(
+    space: Space, entries: list[tuple[KeyPath, str, Any]], path: KeyPath, source: Source
+) -> None:
+    """Raise BadSpace if one entry of given settings is not valid."""
+    given: dict[str, Any] = {}
+    for below, name, value in entries:
+        if name in given:
+            raise source.refuse((*path, *below), name, "each name once", "remove one of the two")
+        _check_value(space, name, value, (*path, *below), source)
+        given[name] = value
+    for below, name, _ in entries:
+        _check_active(space, name, given, (*path, *below), source)
+    try:  # there must be an allowed completion
+        space.pin(given).draw(0)
+    except BadSpace as error:
+        problem = f"no point with {shorten(given)} belongs to the space: {error}"
+        place = path or ("settings",)
+        raise source.refuse(place, given, "settings of the space", problem=problem) from error
+
+
+def _entries(
+    space: Space, settings: Mapping[str, Any], prefix: str = "", above: KeyPath = ()
+) -> Iterator[tuple[KeyPath, str, Any]]:
+    """Yield path, name and value of each setting; those of a group may be nested."""
+    for part, value in settings.items():
+        name = f"{prefix}{part}"
+        group = any(other.startswith(f"{name}.") for other in space.searched)
+        if group and isinstance(value, Mapping):
+            yield from _entries(space, value, f"{name}.", (*above, part))
+        else:
+            yield (*above, part), name, value
+
+
+def _check_value(space: Space, name: str, value: Any, path: KeyPath, source: Source) -> None:
+    """Raise BadSpace if a given parameter is not searched, or its value not in its domain."""
+    if name not in space.searched:
+        fixed = name in space.parameters
+        hint = "it is not searched" if fixed else nearest(name, space.searched)
+        known = ", ".join(space.searched[:20])
+        raise source.refuse(path, name, f"a searched parameter: {known}", hint)
+    domain = space.role(name)
+    if not domain.contains(value):
+        raise source.refuse(
+            path, value, domain.describe(), "give a value of the space, or widen it"
+        )
+
+
+def _check_active(
+    space: Space, name: str, settings: Mapping[str, Any], path: KeyPath, source: Source
+) -> None:
+    """Raise BadSpace if a given parameter is not active with the other given values."""
+    values: dict[str, Any] = {}
+    for known in space.order:
+        if space.is_active(known, values) and (known in settings or known not in space.searched):
+            values[known] = space.settle(
+                known, values, lambda searched, _domain: settings[searched]
+            )
+    if name in values:
+        return
+    when = " and ".join(condition.describe() for condition in space.parameters[name].when)
+    missing = [needed for needed in space.parameters[name].needs if needed not in values]
+    hint = f"give {', '.join(missing)} too" if missing else "remove it"
+    raise source.refuse(path, settings[name], f"{name} only when {when}", hint)

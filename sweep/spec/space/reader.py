@@ -1,0 +1,431 @@
+"""Syntax of one parameter of a search space.
+
+lr: {loguniform: [1e-5, 1e-2]}              a number between two bounds, both included; or uniform
+clip: {uniform: [0.1, 0.4], step: 0.1}      on a grid; also loguniform
+epochs: {randint: [1, 20]}                  an integer, both bounds included; also lograndint
+noise: {normal: [0, 0.1], bounds: [-1, 1]}  around a mean; lognormal: of the natural logarithm
+activation: {choice: [tanh, relu]}          one of some values, any plain data
+net: {choice: [cnn, mlp], weights: [1, 3]}  the second is drawn three times as often
+size: {ordinal: [small, medium, large]}     one of some ordered values
+env: {grid: [CartPole-v1, Acrobot-v1]}      the trials take them in turn
+gamma: 0.99                                 fixed
+lambda_: {value: "1 - _one_minus_lambda"}   derived from others, see `sweep.spec.space.expressions`
+clip: {uniform: [5, 20], when: {filter: MeanStdFilter}}   see `sweep.spec.space.parameters`
+
+The syntax of W&B's sweeps is accepted too, see `sweep.spec.space.wandb`; for groups see
+`sweep.spec.space.groups`.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sweep.core.errors import KeyPath, Source
+from sweep.spec.space import aliases, wandb
+from sweep.spec.space.domains import (
+    LEAST_MASS,
+    Choice,
+    Domain,
+    Float,
+    Int,
+    Normal,
+    Ordinal,
+    equality_key,
+    written,
+)
+from sweep.spec.space.expressions import ALLOWED, LONGEST, Expression, ExpressionError
+from sweep.spec.space.groups import Entry
+from sweep.spec.space.parameters import Derived, Fixed, Parameter, read_conditions
+from trainables.errors import nearest, shorten
+
+#: Largest integer that is exact as a float, with which samplers compute.
+LARGEST_INT = 2**53
+MOST_CHOICES = 10_000
+#: Maximum distance of the sum of probabilities from 1.
+_ROUNDING = 1e-6
+_Wrong = Callable[[Any], str]
+#: Number of standard deviations from the mean at which a log-normal number must be finite.
+_REACH = 6.0
+_SMALLEST = 1e-300
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The description of one parameter, in our keywords."""
+
+    name: str
+    kind: str
+    """Keyword of the parameter's kind, such as ``uniform``."""
+    raw: Mapping[str, Any]
+    """Keyword → its value."""
+    source: Source
+    """Source below the parameter, for messages."""
+    paths: Mapping[KeyPath, KeyPath] = field(default_factory=dict)
+    """Path in `raw` → path in the file, for entries in another tool's syntax."""
+
+    @property
+    def value(self) -> Any:
+        """Value of the keyword of the kind."""
+        return self.raw[self.kind]
+
+    def refuse(self, value: object, allowed: str, hint: str = "", *below: str | int) -> Exception:
+        """Return the error for a mistake below the keyword of the kind."""
+        return self.refuse_at((self.kind, *below), value, allowed, hint)
+
+    def refuse_at(
+        self, path: KeyPath, value: object, allowed: str, hint: str = "", problem: str = ""
+    ) -> Exception:
+        """Return the error for a mistake at `path` in `raw`."""
+        return self.source.refuse(self.paths.get(path, path), value, allowed, hint, problem)
+
+
+def read(entry: Entry, space: Source) -> Parameter:
+    """Return the parameter that an entry describes.
+
+    Raises:
+        BadSpace: the description is not valid.
+    """
+    source = space.sub_source(*entry.path)
+    found = [one for path, raw in entry.conditions for one in read_conditions(raw, path, space)]
+    if not isinstance(entry.raw, Mapping):
+        role = Fixed(_read_fixed(entry.raw, source))
+        return Parameter(entry.name, role, tuple(found), path=entry.path)
+    reading = _make_reading(entry.name, entry.raw, source)
+    if "when" in reading.raw:
+        found += read_conditions(plain(reading.raw["when"], ("when",), source), ("when",), source)
+    return Parameter(
+        entry.name,
+        _KINDS[reading.kind](reading),
+        tuple(found),
+        crossed=reading.kind == "grid",
+        path=entry.path,
+    )
+
+
+def _read_fixed(raw: Any, source: Source) -> Any:
+    """Return a fixed value; BadSpace if it looks like a call or is no plain data."""
+    if isinstance(raw, str) and (remedy := aliases.remedy_for_call(raw)):
+        raise source.refuse((), raw, "a value, or a mapping such as {uniform: [0, 1]}", remedy)
+    return plain(raw, (), source)
+
+
+def _make_reading(name: str, raw: Mapping[str, Any], source: Source) -> Reading:
+    """Return the description of a parameter in our keywords.
+
+    BadSpace if they do not fit together.
+    """
+    kinds = [word for word in _READERS if word in raw]
+    if raw.keys() & wandb.WORDS and kinds in ([], ["value"]):
+        ours, paths = wandb.translate(raw, source)
+        kind = next(word for word in _KINDS if word in ours)
+        return Reading(name, kind, ours, source, paths)
+    if len(kinds) != 1:
+        raise _no_kind(raw, kinds, source)
+    for word in raw:
+        _check_companion(word, kinds[0], source)
+    return Reading(name, kinds[0], raw, source)
+
+
+def _no_kind(raw: Mapping[str, Any], kinds: list[str], source: Source) -> Exception:
+    """Return the error for a mapping without, or with several, keywords of a kind."""
+    allowed = f"exactly one of {', '.join(_READERS)}"
+    if kinds:
+        return source.refuse((), " and ".join(kinds), allowed)
+    strange = next((word for word in raw if word != "when"), None)
+    if strange is None:
+        return source.refuse((), dict(raw), allowed, "a fixed mapping belongs in config")
+    known = (aliases.WORDS[word] for word in raw if word in aliases.WORDS)
+    hint = next(known, "") or nearest(strange, _READERS) or "a fixed mapping belongs in config"
+    return source.refuse((strange,), strange, allowed, hint)
+
+
+def _check_companion(word: str, kind: str, source: Source) -> None:
+    """Raise BadSpace if a keyword is not allowed beside the kind."""
+    companions = COMPANIONS.get(kind, ())
+    if word in (kind, "when", *companions):
+        return
+    hint = nearest(word, ("when", *companions))
+    kinds = [other for other, words in COMPANIONS.items() if word in words]
+    if kinds:
+        hint = f"{word} stands beside {', '.join(kinds)} only"
+    allowed = f"beside {kind} only {', '.join(('when', *companions))}"
+    raise source.refuse((word,), word, allowed, hint)
+
+
+# ---- numbers: bounds, steps, means and deviations -----------------------------------------------
+
+
+def read_float(reading: Reading) -> Float:
+    """Return the domain of ``uniform`` or ``loguniform``."""
+    low, high = (float(bound) for bound in _bounds(reading, real))
+    if not math.isfinite(high - low):
+        raise reading.refuse([low, high], "bounds whose distance is a finite number")
+    log = reading.kind.startswith("log")
+    step = _step(reading, low, high, real)
+    return Float(low, high, log, None if step is None else float(step))
+
+
+def read_int(reading: Reading) -> Int:
+    """Return the domain of ``randint`` or ``lograndint``."""
+    low, high = _bounds(reading, integer_problem)
+    log = reading.kind.startswith("log")
+    return Int(low, high, log, _step(reading, low, high, integer_problem) or 1)
+
+
+def read_normal(reading: Reading) -> Normal:
+    """Return the domain of ``normal`` or ``lognormal``, with its ``bounds``."""
+    log = reading.kind == "lognormal"
+    mean, deviation = _moments(reading, log)
+    low, high = _limits(reading, log)
+    step = _step(reading, low, high, real)
+    if step is not None:
+        _check_fine(reading, step, 0.0 if log else abs(mean) + _REACH * deviation)
+    if log and step is not None and low is None:
+        low = float(step)
+        _check_steps(reading, low, high, step)
+    normal = Normal(mean, deviation, log, low, high, None if step is None else float(step))
+    if normal.mass < LEAST_MASS:
+        hint = "widen the bounds, or move the mean into them"
+        raise reading.refuse_at(
+            ("bounds",), [low, high], "bounds that leave a millionth of the distribution", hint
+        )
+    return normal
+
+
+def _bounds(reading: Reading, wrong: _Wrong) -> tuple[Any, Any]:
+    """Return the two bounds of a range; `wrong` says what is expected of an invalid bound."""
+    low, high = _pair(reading, "[low, high], two numbers, both included")
+    for index, bound in enumerate((low, high)):
+        if instead := wrong(bound):
+            raise reading.refuse(bound, instead, "", index)
+    _check_order(reading, (reading.kind,), low, high)
+    if reading.kind.startswith("log") and low <= 0:
+        raise reading.refuse(low, "a low bound above 0 on a log scale", "", 0)
+    return low, high
+
+
+def _pair(reading: Reading, allowed: str) -> tuple[Any, Any]:
+    """Return the two values of the kind's keyword."""
+    pair = reading.value
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        raise reading.refuse(pair, allowed)
+    return pair[0], pair[1]
+
+
+def _check_order(reading: Reading, path: tuple[str], low: Any, high: Any) -> None:
+    """Raise BadSpace unless low < high."""
+    if low > high:
+        raise reading.refuse_at(path, [low, high], "low < high", f"write [{high}, {low}]")
+    if low == high:
+        hint = f"write it as a fixed value, {reading.name}: {low}"
+        raise reading.refuse_at(path, [low, high], "low < high", hint)
+
+
+def _step(reading: Reading, low: Any, high: Any, wrong: _Wrong) -> Any:
+    """Return the step, or None without one; BadSpace if it does not fit the bounds."""
+    if reading.raw.get("step") is None:
+        return None
+    step = reading.raw["step"]
+    if instead := wrong(step):
+        raise reading.refuse_at(("step",), step, instead)
+    if step <= 0:
+        raise reading.refuse_at(("step",), step, "a step above 0")
+    if low is not None:
+        _check_steps(reading, low, high, step)
+    return step
+
+
+def _check_steps(reading: Reading, low: Any, high: Any, step: Any) -> None:
+    """Raise BadSpace unless the step leads exactly from `low` to `high`, if there is a `high`."""
+    if high is None:
+        return
+    steps = (written(high) - written(low)) / written(step)
+    if steps.denominator != 1 or steps < 1:
+        last = type(high)(written(low) + int(steps) * written(step))
+        hint = f"with this step the last value is {last!r}" if steps > 1 else "take a smaller step"
+        allowed = f"a step that divides {high!r} - {low!r}"
+        raise reading.refuse_at(("step",), step, allowed, hint)
+    _check_fine(reading, step, max(abs(low), abs(high)))
+
+
+def _check_fine(reading: Reading, step: Any, farthest: float) -> None:
+    """Raise BadSpace if a step is so small that neighbours are equal floats."""
+    if step < _SMALLEST or written(farthest) / written(step) > LARGEST_INT:
+        allowed = f"a step of at least {max(_SMALLEST, farthest / LARGEST_INT):.3g}"
+        raise reading.refuse_at(("step",), step, allowed, "2**53 steps lead from 0 to a number")
+
+
+def _moments(reading: Reading, log: bool) -> tuple[float, float]:
+    """Return mean and deviation."""
+    mean, deviation = _pair(reading, "[mean, deviation], two numbers")
+    for index, number in enumerate((mean, deviation)):
+        if instead := real(number):
+            raise reading.refuse(number, instead, "", index)
+    if deviation <= 0:
+        raise reading.refuse(deviation, "a deviation above 0", "", 1)
+    far = abs(mean) + _REACH * deviation
+    if not math.isfinite(far) or (log and far > math.log(1e300)):
+        allowed = "a mean and a deviation whose numbers are finite"
+        hint = "of a lognormal they are those of the natural logarithm" if log else ""
+        raise reading.refuse([mean, deviation], allowed, hint)
+    return float(mean), float(deviation)
+
+
+def _limits(reading: Reading, log: bool) -> tuple[float | None, float | None]:
+    """Return the bounds of a normal distribution, each None if missing."""
+    bounds = reading.raw.get("bounds")
+    if bounds is None and "bounds" not in reading.raw:
+        return None, None
+    allowed = "[low, high], both included; null for none"
+    if not isinstance(bounds, list | tuple) or len(bounds) != 2 or list(bounds) == [None, None]:
+        raise reading.refuse_at(("bounds",), bounds, allowed)
+    for index, bound in enumerate(bounds):
+        if bound is not None and (instead := real(bound)):
+            raise reading.refuse_at(("bounds", index), bound, f"{instead}, or null")
+    low, high = (None if bound is None else float(bound) for bound in bounds)
+    if low is not None and high is not None:
+        _check_order(reading, ("bounds",), low, high)
+    for index, bound in enumerate((low, high)):
+        if log and bound is not None and bound <= 0:
+            raise reading.refuse_at(("bounds", index), bound, "a bound above 0")
+    return low, high
+
+
+# ---- choices and values ---------------------------------------------------------------------
+
+
+def _values(reading: Reading) -> tuple[Any, ...]:
+    """Return the values of a list; BadSpace for equal ones or too many."""
+    values = reading.value
+    allowed = f"a list of 1 to {MOST_CHOICES} different values"
+    if not isinstance(values, list | tuple):
+        raise reading.refuse(values, allowed)
+    if not 1 <= len(values) <= MOST_CHOICES:
+        raise reading.refuse(f"a list of {len(values)}", allowed)
+    seen: dict[str, int] = {}
+    for index, value in enumerate(values):
+        path = (reading.kind, index)
+        plain(value, reading.paths.get(path, path), reading.source)
+        first = seen.setdefault(equality_key(value), index)
+        if first != index:
+            hint = f"it equals {shorten(values[first])}, value {first}; write each value once"
+            raise reading.refuse(value, allowed, hint, index)
+    return tuple(values)
+
+
+def _read_choice(reading: Reading) -> Choice:
+    """Return the domain of ``choice``."""
+    values = _values(reading)
+    given = [word for word in ("weights", "probabilities") if word in reading.raw]
+    if not given:
+        return Choice(values)
+    if len(given) > 1:
+        raise reading.refuse_at((given[1],), given[1], "weights or probabilities, not both")
+    return Choice(values, _weights(reading, given[0], len(values)))
+
+
+def _weights(reading: Reading, word: str, count: int) -> tuple[float, ...]:
+    """Return the weights of a choice."""
+    weights = reading.raw[word]
+    if not isinstance(weights, list | tuple) or len(weights) != count:
+        raise reading.refuse_at((word,), weights, f"a list of {count} numbers, one per value")
+    for index, weight in enumerate(weights):
+        if instead := real(weight):
+            raise reading.refuse_at((word, index), weight, instead)
+        if not 1e-12 <= weight <= 1e12:
+            hint = "leave out a value that is never to be drawn"
+            raise reading.refuse_at((word, index), weight, "a number from 1e-12 to 1e12", hint)
+    total = math.fsum(weights)
+    if word == "probabilities" and abs(total - 1.0) > _ROUNDING:
+        hint = "weights may have any sum"
+        raise reading.refuse_at((word,), weights, f"numbers whose sum is 1, not {total:g}", hint)
+    return tuple(float(weight) for weight in weights)
+
+
+def _read_value(reading: Reading) -> Fixed | Derived:
+    """Return the fixed or derived value of ``value``."""
+    value = reading.value
+    if not isinstance(value, str):
+        return Fixed(plain(value, (reading.kind,), reading.source))
+    try:
+        return Derived(Expression(value))
+    except ExpressionError as error:
+        raise reading.refuse_at(
+            (reading.kind,),
+            value,
+            f"{ALLOWED}, up to {LONGEST} characters",
+            f"a fixed value is written bare, {reading.name}: …",
+            f"{shorten(value, LONGEST)} {error}",
+        ) from error
+
+
+_READERS: dict[str, Callable[[Reading], Domain | Fixed | Derived]] = {
+    "uniform": read_float,
+    "loguniform": read_float,
+    "randint": read_int,
+    "lograndint": read_int,
+    "normal": read_normal,
+    "lognormal": read_normal,
+    "choice": _read_choice,
+    "ordinal": lambda reading: Ordinal(_values(reading)),
+    "grid": lambda reading: Choice(_values(reading)),
+    "value": _read_value,
+}
+#: The same with W&B's constant, which is never an expression.
+_KINDS: dict[str, Callable[[Reading], Domain | Fixed | Derived]] = {
+    **_READERS,
+    "constant": lambda reading: Fixed(_read_fixed(reading.value, reading.source)),
+}
+COMPANIONS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("uniform", "loguniform", "randint", "lograndint"), ("step",)),
+    **dict.fromkeys(("normal", "lognormal"), ("bounds", "step")),
+    "choice": ("weights", "probabilities"),
+}
+#: Keywords that make a mapping a parameter instead of a group.
+WORDS = frozenset({*_READERS, "distribution", "values"})
+
+
+# ---- plain data ---------------------------------------------------------------------------------
+
+
+def real(value: Any) -> str:
+    """Return the expectation that `value` violates; empty if it is a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, int):
+        return "" if abs(value) <= LARGEST_INT else "a whole number within ±2**53"
+    return "" if math.isfinite(value) else "a finite number"
+
+
+def integer_problem(value: Any) -> str:
+    """Return the expectation that `value` violates; empty if it is an integer within bounds."""
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > LARGEST_INT:
+        return "a whole number within ±2**53, written without a point"
+    return ""
+
+
+def plain(value: Any, path: KeyPath, source: Source) -> Any:
+    """Return `value` if it is plain JSON data with finite numbers and 64-bit integers.
+
+    Raises:
+        BadSpace: it is not.
+    """
+    match value:
+        case None | bool() | str():
+            pass
+        case int() if abs(value) < 2**63:
+            pass
+        case float() if math.isfinite(value):
+            pass
+        case list() | tuple():
+            for index, item in enumerate(value):
+                plain(item, (*path, index), source)
+        case dict() if all(isinstance(key, str) for key in value):
+            for key, item in value.items():
+                plain(item, (*path, key), source)
+        case _:
+            raise source.refuse(
+                path, value, "text, a finite number, true, false, null, or these in lists"
+            )
+    return value
