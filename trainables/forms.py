@@ -45,7 +45,7 @@ class ReportingCalls:
     number: Callable[[], int]
     """Returns the number of the trial in its sweep; 0 outside one."""
     objectives: Callable[[], tuple[str, ...]]
-    """Returns the names of further objectives beside the metric."""
+    """Returns the names of the objectives other than the metric."""
     ends: type[BaseException]
     """Raised by `report` if the trial is stopped there."""
 

@@ -323,7 +323,8 @@ def report(
         words = ", ".join(f"{name}=" for name in named)
         near = nearest(next(iter(named)), ["checkpoint"])
         raise TrainableError(
-            f"report() was given {words} beside metrics{near}; expected report(metrics, checkpoint)"
+            f"report() was given {words} in addition to metrics{near}; "
+            "expected report(metrics, checkpoint)"
         )
     given = _mapping(metrics if metrics is not None else named or None, "report() was given")
     if thread := current():
@@ -485,7 +486,7 @@ class FunctionTrainable(Trainable):
 
     @classmethod
     def exports_own(cls) -> bool:
-        """Return whether there is an ``export_model(folder)`` beside the function."""
+        """Return whether the function's module defines ``export_model(folder)``."""
         return _exporter(cls.function) is not None
 
     def export_own(self, folder: Path) -> None:

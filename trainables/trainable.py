@@ -67,7 +67,7 @@ class TrialContext:
     #: Readable name of the trial.
     trial_name: str = "default"
     logdir: Path | None = None
-    """Folder for files that the trainable keeps beside its checkpoints.
+    """Folder for files that the trainable keeps outside its checkpoints.
 
     With None, a new folder under ``results`` in the current folder, made at the first write.
     """
@@ -101,7 +101,7 @@ class TrialContext:
     seed_index: int = 0
     """Index of the replica's seed among the seeds of the trial, from 0."""
     objectives: tuple[str, ...] = ()
-    """Names of the results that the sweep optimises beside the metric."""
+    """Names of the results that the sweep optimises in addition to the metric."""
 
 
 _Save = TypeVar("_Save", bound=Callable[..., Any])
@@ -146,7 +146,7 @@ class Trainable:
     fixed_keys: ClassVar[frozenset[str]] = frozenset()
     #: Model of the settings; None if it is not known which there are.
     config_class: "ClassVar[type[Settings] | None]" = None
-    #: True if settings that `config_class` does not have are allowed beside its own.
+    #: True if settings that `config_class` does not have are allowed in addition to its own.
     takes_other_settings: ClassVar[bool] = True
     at_checkpoint = True
     """True if a checkpoint saved now contains everything done so far; always, for a class."""
@@ -637,7 +637,7 @@ def _state_entries(returned: object, folder: str, name: str, pickles: bool) -> d
         remedy = "return a dict of plain data, or write files into the folder that it is given"
         raise StateError(place, f"a {type(returned).__name__}, {shorten(returned)},", remedy)
     if files:
-        found = f"what it returned beside files ({', '.join(sorted(files))})"
+        found = f"what it returned in addition to files ({', '.join(sorted(files))})"
         remedy = "only one of the two is given back: return a dict, or write files and return None"
         raise StateError(place, printable(found), remedy)
     return {"data": unsafe_pickle.pack(returned, name, pickles), "files": {}}

@@ -356,8 +356,8 @@ def without_metric(
     Args:
         history: history so far.
         name: name of the sweep.
-        rungs: ascending levels at which trials are compared beside their goals; None if goals are
-            no comparisons either.
+        rungs: ascending levels at which trials are compared in addition to their goals; None if
+            trials are not even compared at goals.
         at_end: True if nothing more will be trained, so that no later evaluation can come.
     """
     if history.has_metric:

@@ -199,7 +199,7 @@ class Driver:
         self._watch(())
 
     def _note_remark(self) -> None:
-        """Let other processes read what the pool says of itself, if that is something new."""
+        """Store the pool's remark about itself for other processes, if it has changed."""
         if (remark := self.context.pool.describe_speed()) != self._remark:
             self._remark = remark
             note_remark(self.context.folder, self.history.term, remark)
@@ -262,7 +262,7 @@ class Driver:
             self._carry_out(decision)
 
     def _carry_out(self, decision: Response) -> None:
-        """Do what a response requires beside its events: stop files, slots, the driver's end."""
+        """Do what a response requires other than events: stop files, slots, the driver's end."""
         folder, term = self.context.folder, self.history.term
         for number in decision.asked:
             folder.stop_file(term, number).touch()

@@ -148,9 +148,7 @@ def check_changed(history: History, budget: Mapping[str, float | None]) -> None:
     """Raise BadConfig for a new budget that can never be exhausted in this sweep."""
     settled = budget.get("settled")
     if settled is not None and not is_by_expectation(history.objective):
-        hint = (
-            "it has objectives, constraints or an aggregate beside what a score is expected to be"
-        )
+        hint = "it has objectives, constraints or an aggregate in addition to the expected score"
         raise BadConfig("--budget settled", settled, "no value in this sweep", hint)
 
 

@@ -69,7 +69,7 @@ class RunResult:
     how: str
     """``finished`` or ``stopped``."""
     signal: int | None
-    """Number of the first signal received, even while the last results were sent; None without one.
+    """Number of the first signal received, even while the last results were sent, or None.
     """
     seconds: float
     unsent: tuple[str, ...]

@@ -95,7 +95,7 @@ def _is_uri(text: str) -> bool:
 
 
 # -------------------------------------------------------------------------------------------------
-# Attachments of a finished sweep for MLflow beside its rows: another entry of the outbox.
+# Attachments of a finished sweep for MLflow in addition to its rows: another entry of the outbox.
 #
 # The entry is a file beside the ledger, written before the ledger records the sweep's end. The
 # ledger records what was sent, as for trackers. Models are made by code that the sweep names, so

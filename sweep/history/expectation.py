@@ -121,7 +121,7 @@ class _TrialScores(NamedTuple):
 
 
 def _extract_scores(trial: Trial) -> _TrialScores | None:
-    """Return the trial's properties for the model; None without a score or if one is not finite."""
+    """Return the trial's properties for the model; None without score or if one is not finite."""
     if trial.score is None:
         return None
     sign = trial.objective.sign
@@ -209,7 +209,7 @@ class Expectations(Kept):
 
     @property
     def spreads(self) -> Spreads | None:
-        """Standard deviations of scores by cause; None with too few trials."""
+        """Standard deviations of scores by cause; None if there are too few trials."""
         found = self._current_fit.estimates
         if found is None:
             return None

@@ -50,7 +50,7 @@ class Replica:
     """Results of the newest attempt that do not count: of a running slice, or lost with one that
     ended. They will be computed again."""
     tail_after: int | None = None
-    """Iteration after which `tail` replaces the curve; None without a tail."""
+    """Iteration after which `tail` replaces the curve; None if there is no tail."""
     saved_to: int | None = None
     """Last iteration that was not lost with its slice; None if none was lost."""
     reported_to: int | None = None

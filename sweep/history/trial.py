@@ -318,12 +318,12 @@ class Trial:
 
     @property
     def started_at(self) -> float | None:
-        """Start of the first slice, in seconds since 1970; None before."""
+        """Start of the first slice, in seconds since 1970; None before that."""
         return min((r.started_at for r in self.replicas if r.started_at), default=None)
 
     @property
     def ended_at(self) -> float | None:
-        """End of the last replica, in seconds since 1970; None before all have ended."""
+        """End of the last replica, in seconds since 1970; None until all have ended."""
         if self.status not in FINISHED:
             return None
         return max((r.ended_at for r in self.replicas if r.ended_at), default=None)

@@ -72,7 +72,7 @@ class LedgerHeader:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Conditions of the results beside the spec, recorded when the sweep was created."""
+    """Conditions of the results other than the spec, recorded when the sweep was created."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
     source: str = ""

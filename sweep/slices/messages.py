@@ -68,7 +68,7 @@ class SliceSpec:
     shared_folder: str = ""
     """Folder in which concurrent trials share measurements; empty if there is none."""
     trust: Trust | None = None
-    """Key that signs checkpoints that may run code, and the accepted signers; None without a key.
+    """Key that signs checkpoints that may run code, and the accepted signers; None without key.
     """
     kept: Kept | None = None
     """File of a script's pickled trainable, or None."""
@@ -83,7 +83,7 @@ class SliceSpec:
     looked_for: tuple[str, ...] = ()
     """Names of results that may be misspelt; progress files list those that are missing."""
     objectives: tuple[str, ...] = ()
-    """Names of the objectives beside the metric, in the order of the spec."""
+    """Names of the further objectives after the metric, in the order of the spec."""
     isolate: Literal["process", "slot"] | None = None
     """Process to run in: the trial's own or the slot's; None means its own for functions only."""
 

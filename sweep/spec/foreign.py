@@ -1,8 +1,8 @@
 """Files of other tools, recognised when given as a spec.
 
-A sweep of W&B has `parameters` beside `method` or `program`; hyperparameters of rl-baselines3-zoo
-are a mapping of environments, each with `n_timesteps`, or one of algorithms to such mappings. They
-are not accepted as specs: `sweep init --from FILE` converts them.
+A sweep of W&B has `parameters` together with `method` or `program`; hyperparameters of
+rl-baselines3-zoo are a mapping of environments, each with `n_timesteps`, or one of algorithms to
+such mappings. They are not accepted as specs: `sweep init --from FILE` converts them.
 """
 
 import re

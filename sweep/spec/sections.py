@@ -126,7 +126,7 @@ def check_seeds(seeds: Seeds, aggregate: Aggregate, source: Source) -> None:
         problem = (
             f"{aggregate.kind} changes with the number of seeds, and trials have different ones"
         )
-        allowed = "mean, iqm or median beside a plan of seeds"
+        allowed = "mean, iqm or median with a plan of seeds"
         raise source.refuse(("aggregate",), aggregate.to_spec(), allowed, problem=problem)
     if aggregate.kind == "lower_bound" and isinstance(seeds, int) and seeds < 2:
         problem = "a bound needs the spread of at least two seeds"
@@ -365,7 +365,7 @@ def check_budget(budget: Budget, stop: Mapping[str, float], source: Source) -> N
 
 
 # -------------------------------------------------------------------------------------------------
-# The keys beside `space` about the search: forbid, initial.
+# The keys about the search other than `space`: forbid, initial.
 
 
 def _read_list(items: str, example: str) -> BeforeValidator:

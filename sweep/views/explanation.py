@@ -75,7 +75,7 @@ def steps(sweep: Sweep, trial: Trial) -> Iterator[Data]:
 
 
 def _decision(event: Event, sweep: Sweep) -> tuple[str, str] | None:
-    """Return the word for an event's effect on its trial, and the reason; None without one."""
+    """Return the word for an event's effect on its trial, and the reason; None if there is none."""
     match event:
         case Created():
             return overview.origin(event, sweep)

@@ -159,7 +159,9 @@ def misnamed(config: dict[str, Any]) -> None:
 
 def test_a_result_may_be_given_by_its_names() -> None:
     assert results(named, {"x": 2.0}) == [{"loss": 2.0, "training_iteration": 1}]
-    with pytest.raises(TrainableError, match=r"given chekpoint= beside.*did you mean 'checkpoint'"):
+    with pytest.raises(
+        TrainableError, match=r"given chekpoint= in addition to.*did you mean 'checkpoint'"
+    ):
         results(misnamed, {"x": 2.0})
 
 

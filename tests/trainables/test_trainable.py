@@ -360,7 +360,7 @@ def _pipes(folder: Path) -> None:
         (_writes("/"), "the path '/', which is not in the folder"),
         (_writes("a.bin"), "the path 'a.bin', which is not in the folder"),
         (_writes(""), "which is not in the folder"),
-        (_writes({"x": 1}), r"beside files \(a.bin\)"),
+        (_writes({"x": 1}), r"in addition to files \(a.bin\)"),
         (lambda _: [1, 2], r"a list, \[1, 2\], .*return a dict of plain data"),
         (lambda _: 3, "a int, 3,"),
         (_links, "'newest.bin', a link"),

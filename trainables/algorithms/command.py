@@ -409,7 +409,7 @@ def _arguments(config: Mapping[str, Any], booleans: str) -> Iterator[str]:
 
 
 def _found(match: re.Match[str] | None) -> dict[str, Any] | None:
-    """Return the numbers in the named groups of a match; None without a match or a number."""
+    """Return the numbers in the named groups of a match; None if no group is a number."""
     numbers: dict[str, Any] = {}
     for name, text in (match.groupdict() if match else {}).items():
         with contextlib.suppress(ValueError):  # a group that is no number, or absent

@@ -65,7 +65,7 @@ def scan(pickled: bytes, arrays: int, limit: int = MAX_MEMORY) -> int:
 
     Args:
         pickled: the pickle; nothing in it is executed.
-        arrays: number of arrays beside it, which it must mention in order.
+        arrays: number of arrays stored with the pickle, which must mention them in order.
         limit: largest memory that loading may take, without the arrays, bytes.
 
     Raises:

@@ -15,7 +15,7 @@ from trainables.errors import DeviceError, DeviceLost, DeviceOutOfMemory, printa
 _OF_XLA = frozenset({"JaxRuntimeError", "XlaRuntimeError"})
 #: Statuses with which a device computes no more.
 _LOST = ("INTERNAL", "UNAVAILABLE", "DATA_LOSS")
-#: How JAX begins the error that there is no device of the wanted kind.
+#: Beginning of JAX's error that there is no device of the requested kind.
 _NO_DEVICE = "Unable to initialize backend"
 #: Parts of an error that is one of memory although its status is another.
 _OF_MEMORY = ("RESOURCE_EXHAUSTED", "CUDA_ERROR_OUT_OF_MEMORY", "STATUS_ALLOC_FAILED")
@@ -24,7 +24,7 @@ _OF_A_CALLBACK = "allback"
 
 
 def device_error(error: BaseException) -> DeviceError | None:
-    """Return the error of the device that an exception, or one of its causes, is; None: it is none.
+    """Return the device's error in an exception or its causes; None if there is none.
 
     Args:
         error: what was raised while a device was used.

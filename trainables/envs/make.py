@@ -180,7 +180,7 @@ class EnvironmentConfig(Section):
 
     @property
     def sight(self) -> Sight:
-        """What a policy is shown of the environment."""
+        """Part of the environment's observation that policies see."""
         return self._sight
 
     def with_sight(self, sight: Sight) -> Self:

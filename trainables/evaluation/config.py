@@ -35,7 +35,7 @@ _WHOLE = "it plays whole episodes, as many as evaluation_num_episodes says"
 _FRESH = "its episodes are fresh ones"
 _AS_THEY_ARE = "its results are sums of the environment's own rewards"
 _LEARNT_SO = "the policy sees what it has learnt to see, through the training's filter, frozen"
-_BESIDE = "it stands beside evaluation_config, not in it"
+_BESIDE = "write it next to evaluation_config, not in it"
 _REPLACED = "a child that fails is replaced and plays the same episodes; see evaluation_timeout_s"
 #: Setting of rollout workers → its only value in an evaluation, and the reason.
 ALWAYS: Mapping[str, tuple[Any, str]] = {
@@ -75,7 +75,7 @@ WHY_NOT: Mapping[str, str] = {
     "sample_timeout_s": "evaluation_timeout_s says how long one may take",
     "metrics_smoothing_episodes": "means are taken over its own episodes, all of them",
     "collect_metrics_timeout": "evaluation_timeout_s says how long one may take",
-    "record_env": "record_env: evaluation, beside evaluation_config, records evaluations",
+    "record_env": "record_env: evaluation, next to evaluation_config, records evaluations",
     "record_episodes": _BESIDE,
     "evaluation_interval": _BESIDE,
     "evaluation_num_episodes": _BESIDE,
@@ -143,7 +143,7 @@ def evaluation_settings(settings: S, config: EvaluationConfig) -> tuple[S, bool]
         elif key in READ_BY_CHILDREN and not config.evaluation_num_workers:
             hint = "the trainer's own process evaluates, and has what the trainer has"
             raise ConfigError(
-                f"{PLACE}.{key}", value, "evaluation_num_workers above 0 beside it", hint
+                f"{PLACE}.{key}", value, "allowed only with evaluation_num_workers above 0", hint
             )
         elif key not in READ and key not in READ_BY_CHILDREN:
             raise _not_read(key, value, known_keys(type(settings)))

@@ -285,7 +285,7 @@ class _RunningEpisode:
             self._watch.start(self.observation)
 
     def _make_watch(self) -> EpisodeWatch | None:
-        """Return the watch that calls the episode's callbacks; None without callbacks."""
+        """Return the watch that calls the episode's callbacks; None if there are no callbacks."""
         plan = self._plan
         if plan.calls is None:
             return None
@@ -306,7 +306,7 @@ class _RunningEpisode:
 
     @property
     def watched(self) -> Episode | None:
-        """The episode as callbacks see it; None without callbacks."""
+        """The episode as callbacks see it; None if there are no callbacks."""
         return self._watch.episode if self._watch else None
 
     def _count_failure(self, method: str, error: Exception) -> Exception:

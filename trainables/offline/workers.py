@@ -257,7 +257,7 @@ class ReadingWorkers(WorkerSet):
         return self._sampling.foreach_worker(function) if self._sampling else []
 
     def local_worker(self) -> RolloutWorker | None:
-        """Return the sampling worker in this process; None without one."""
+        """Return the sampling worker in this process; None if there is none."""
         return self._sampling.local_worker() if self._sampling else None
 
     def remote_workers(self) -> list[Any]:

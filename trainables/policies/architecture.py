@@ -148,7 +148,7 @@ class ModelConfig(Settings):
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
-        """Return the settings; raises ValueError for a key without an effect beside the others."""
+        """Return the settings; raises ValueError for a key that has no effect with the others."""
         given = self.custom_model is not None
         why = "with custom_model, which has layers of its own" if given else "without custom_model"
         for key in KEYS_OF_BUILT_IN_NETWORKS if given else ("custom_model_config",):

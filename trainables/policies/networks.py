@@ -47,7 +47,7 @@ class Replay(NamedTuple):
 
 
 def replay_of(columns: Mapping[str, Tensor]) -> Replay | None:
-    """Return the sequences in columns ``positions`` and ``states``; None without these columns."""
+    """Return the sequences in columns ``positions`` and ``states``; None if these are missing."""
     return Replay(columns["positions"], columns["states"]) if "positions" in columns else None
 
 

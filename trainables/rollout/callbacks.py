@@ -61,7 +61,8 @@ class Callbacks:
     columns: ClassVar[frozenset[str]] = frozenset()
     """Requested columns of samples, names of `trainables.rollout.batch.REQUESTABLE`.
 
-    `on_sample_end` and `on_postprocess_traj` see them beside the columns that every sample has.
+    `on_sample_end` and `on_postprocess_traj` see them in addition to the columns that every sample
+    has.
     """
 
     def on_episode_created(self, *, worker: Any, episode: Any) -> None:

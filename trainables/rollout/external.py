@@ -150,7 +150,7 @@ class _Episode(RunningEpisode):
     total: float = 0.0
     """Sum of the rewards so far."""
     watch: EpisodeWatch | None = None
-    """Watch that calls the callbacks; None without callbacks."""
+    """Watch that calls the callbacks; None if there are no callbacks."""
     before: tuple[int, int] = (0, 0)
     """``known`` and ``length`` when the running sample began."""
 
@@ -446,7 +446,7 @@ class ExternalSampler(AgentsSampler):
         return episode
 
     def _callback_episode(self, env_index: Any) -> Episode | None:
-        """Return a running episode as callbacks see it; None without callbacks."""
+        """Return a running episode as callbacks see it; None if there are no callbacks."""
         watch = self._running[env_index].watch
         return watch.episode if watch else None
 

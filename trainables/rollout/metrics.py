@@ -144,7 +144,7 @@ def with_written(
 
     Args:
         done: the episode.
-        written: the callbacks' dicts; None without callbacks.
+        written: the callbacks' dicts; None if there are no callbacks.
         faulty: True if the episode's environment failed.
     """
     if written is None:

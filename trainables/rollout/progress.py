@@ -29,7 +29,7 @@ PARTS = ("raw_obs_processing", "inference", "action_processing", "env_wait")
 They are: from observations to the filter's output; the policy; preparing the actions; the
 environments.
 """
-#: Under it a worker says the times of its connectors, beside those of `PARTS`.
+#: Prefix under which a worker reports the times of its connectors, in addition to `PARTS`.
 PREFIX = "connector_metrics/"
 
 

@@ -1,4 +1,4 @@
-"""DQN that trains as a lane of a compiled program, with its replay beside it."""
+"""DQN that trains as a lane of a compiled program, with its replay on the same device."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar

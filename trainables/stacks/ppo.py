@@ -31,7 +31,7 @@ _READ = frozenset(
     }
 )
 _READ_OF_MODEL = frozenset({"hidden", "activation", "log_std_init"})
-#: Fields of a lane that are stored with its environments, beside the episodes.
+#: Fields of a lane that are stored with its environments, in addition to the episodes.
 _NOISE = ("matrices", "age")
 
 

@@ -5,6 +5,6 @@ suggested     the parameters that an objective of Optuna's asks for
 samples       checks random points of the space with the trainable before anything runs
 result_names  checks the results that a spec names
 creating      makes the folder and the ledger of a new sweep
-provenance    conditions of the results beside the spec
+provenance    conditions of the results other than the spec
 learning      copies results of earlier sweeps
 """

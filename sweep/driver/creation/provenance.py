@@ -1,4 +1,4 @@
-"""Conditions of results beside the spec: versions, the trainable's source, the processor."""
+"""Conditions of results other than the spec: versions, the trainable's source, the processor."""
 
 import importlib.metadata
 import inspect
@@ -14,7 +14,7 @@ from sweep.ledger.ledger import Ledger
 from trainables.errors import printable
 from trainables.trainable import Trainable
 
-#: Distributions whose versions, beside ours, may change the results of a resumed trial.
+#: Distributions whose versions, in addition to ours, may change the results of a resumed trial.
 RECORDED = ("torch", "numpy", "gymnasium", "optuna")
 _PROCESSORS = Path("/proc/cpuinfo")
 

@@ -58,7 +58,7 @@ STEEPEST, FURTHEST = 10.0, 1e6
 ALL, ROUNDS = 1.5, 10
 #: Variance of a training of which nothing was seen, relative to the variance of scores.
 UNSEEN = 0.5
-#: Least number of trials with exactly the best score for it to count as a ceiling.
+#: Minimum number of trials with exactly the best score for it to count as a ceiling.
 TIES = 3
 #: Distance from the ceiling beyond which it changes nothing, in standard deviations.
 FARTHEST = 8.0

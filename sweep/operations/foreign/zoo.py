@@ -347,7 +347,7 @@ class _Settings:
         return self._set_exploration(type=kind, stddev=_number(self.given.get("noise_std")) or 0.1)
 
     def _take_noise_std(self, _value: Any) -> bool:
-        """Return true if `_take_noise_type` converts the deviation of the noise."""
+        """Return true if `_take_noise_type` can convert the noise, which includes this key."""
         return self.given.get("noise_type") in _NOISE and "target_noise" in self.known
 
     def _take_use_sde(self, value: Any) -> bool:

@@ -129,7 +129,7 @@ class ClusterPool(pools.Pool):
 
     @abstractmethod
     async def _ask(self, address: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of `_shared.worker` in a worker, beside its slice; return its result.
+        """Call a function of `_shared.worker` in a worker, even during a slice; return its result.
 
         Raises:
             OSError: the worker cannot be reached (yet).

@@ -1,4 +1,4 @@
-"""A worker of a cluster: its one slot, and the functions that the driver calls beside a slice.
+"""A worker of a cluster: its one slot, and the functions that the driver calls while a slice runs.
 
 A slice runs in a child of the cluster's worker, in the slot of a pool on this machine, so it runs
 as without a cluster: with its threads, its log, its warm trainable, and children of its own. If it

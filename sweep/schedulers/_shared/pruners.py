@@ -116,5 +116,5 @@ class Pruned(PerTrialStopping):
         what = "stopped" if ends else "continues"
         between = sides_text(trial, compared) if step == compared else ""
         own = f"{metric} {value:.6g} at {step_text(step)}{between}"
-        why = f"{what}: {own} beside {count} completed trials"
+        why = f"{what}: {own} compared with {count} completed trials"
         return Verdict(not ends, f"{why}, says {name}", evidence)

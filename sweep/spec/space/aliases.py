@@ -33,10 +33,10 @@ WORDS = {
     "log": "write {loguniform: [low, high]}, or lograndint",
     **dict.fromkeys(("type", "_type"), "the word is the key: {uniform: [low, high]}"),
     "name": "the name is the key: lr: {uniform: [low, high]}",
-    "weights": "weights stand beside choice: {choice: [a, b], weights: [1, 3]}",
-    "probabilities": "they stand beside choice: {choice: [a, b], probabilities: [0.25, 0.75]}",
-    "bounds": "bounds stand beside normal and lognormal; else {uniform: [low, high]}",
-    "step": "a step stands beside a range: {uniform: [0, 1], step: 0.1}",
+    "weights": "weights go next to choice: {choice: [a, b], weights: [1, 3]}",
+    "probabilities": "they go next to choice: {choice: [a, b], probabilities: [0.25, 0.75]}",
+    "bounds": "bounds go next to normal and lognormal; otherwise write {uniform: [low, high]}",
+    "step": "a step goes next to a range: {uniform: [0, 1], step: 0.1}",
     **dict.fromkeys(("condition", "conditions", "if", "depends"), "write when"),
     **dict.fromkeys(
         "ab", "a and b belong to beta; write {normal: [mean, deviation], bounds: [0, 1]}"

@@ -105,7 +105,7 @@ class _Walk:
         """Return the members below the key ``parameters``; BadSpace for other keys beside it."""
         for word in item:
             if word not in ("parameters", "when"):
-                raise self.source.refuse((*path, word), word, "beside parameters only when")
+                raise self.source.refuse((*path, word), word, "next to parameters only when")
         members: Mapping[str, Any] = item["parameters"]
         if not members:
             raise self.source.refuse((*path, "parameters"), {}, "one parameter at least")

@@ -161,7 +161,7 @@ def _of_kind(word: str) -> Schema:
 
 
 def _operand(word: str) -> Schema:
-    """Return the schema of the value beside a word."""
+    """Return the schema of the value of a word."""
     if word == "value":
         return {}
     if word in ("choice", "ordinal", "grid"):
@@ -175,7 +175,7 @@ def _operand(word: str) -> Schema:
 
 
 def _companion(word: str) -> Schema:
-    """Return the schema of the value beside a word that stands beside a kind."""
+    """Return the schema of the value of a companion word, which stands next to a kind."""
     if word == "step":
         return {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "null"}]}
     if word == "bounds":

@@ -148,8 +148,8 @@ def _check_companion(word: str, kind: str, source: Source) -> None:
     hint = nearest(word, ("when", *companions))
     kinds = [other for other, words in COMPANIONS.items() if word in words]
     if kinds:
-        hint = f"{word} stands beside {', '.join(kinds)} only"
-    allowed = f"beside {kind} only {', '.join(('when', *companions))}"
+        hint = f"{word} may stand next to {', '.join(kinds)} only"
+    allowed = f"next to {kind} only {', '.join(('when', *companions))}"
     raise source.refuse((word,), word, allowed, hint)
 
 

@@ -67,7 +67,7 @@ def translate(
             raise source.refuse((word,), word, expected, nearest(word, allowed))
     for word in words:
         if word not in raw and word not in OPTIONAL:
-            raise source.refuse((), dict(raw), f"{word} beside distribution {distribution}")
+            raise source.refuse((), dict(raw), f"{word} next to distribution {distribution}")
     kind, value = _kind_and_value(distribution, raw, source)
     ours: dict[str, Any] = {kind: value}
     paths: dict[KeyPath, KeyPath] = {}

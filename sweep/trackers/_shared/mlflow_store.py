@@ -3,8 +3,8 @@
 Without a tracking URI it is ``mlflow.db`` in the sweep's root, shared by all sweeps there, in WAL
 mode so that an open MLflow page never blocks the writer. Its rows are written with SQL, each batch
 in one transaction: MLflow's own store needs 0.1 ms of CPU for each row, thirty times as much, and
-its import takes 2 s and 200 MB beside training. A file whose tables have a revision that is not in
-`REVISIONS`, and a server, are written through MLflow's client.
+its import takes 2 s and 200 MB. A file whose tables have a revision that is not in `REVISIONS`, and
+a server, are written through MLflow's client.
 """
 
 import fcntl

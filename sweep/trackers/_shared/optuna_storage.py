@@ -3,7 +3,7 @@
 Studies are created and read through Optuna's storage. Trials are written to its tables directly, a
 batch in one transaction, since the storage needs 3 ms for each. The file is in WAL mode, so that a
 dashboard never blocks the writer. It is not synced at every commit: rows lost in a power cut are
-written again. On a server the tables have a schema of their own beside the ledger's; a copy that
+written again. On a server the tables have a schema of their own next to the ledger's; a copy that
 was started in a file stays there.
 """
 

@@ -99,7 +99,7 @@ def test_a_file_writes_rungs_as_numbers() -> None:
 def test_a_plan_stands_beside_no_aggregate_that_changes_with_the_number_of_seeds(
     aggregate: Any,
 ) -> None:
-    with pytest.raises(BadConfig, match=r"aggregate: .*mean, iqm or median beside a plan of seeds"):
+    with pytest.raises(BadConfig, match=r"aggregate: .*mean, iqm or median with a plan of seeds"):
         simulate({**CLIMB, "aggregate": aggregate}, noisy)
 
 

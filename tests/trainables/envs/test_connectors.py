@@ -396,7 +396,7 @@ def test_what_cannot_be_is_refused_in_one_line(case: str) -> None:
 def test_images_and_squashed_actions_are_refused() -> None:
     image = {"env": "tests.support.spaces:AnySpaces", "env_config": {"observation": "image"}}
     for previous in ("lstm_use_prev_action", "lstm_use_prev_reward"):
-        with pytest.raises(ConfigError, match=rf"^model\.{previous}.*no room beside pixels"):
+        with pytest.raises(ConfigError, match=rf"^model\.{previous}.*pixels leave no room"):
             make({**WORLD, **image, "model": {previous: True}})
     with pytest.raises(ConfigError, match=r"normalize_actions.*actions in files"):
         BC.check_config({"env": WIDE, "input": "nowhere/*.json", "normalize_actions": True})

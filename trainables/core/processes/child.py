@@ -198,7 +198,7 @@ class ChildProcess:
         return self._asked_at + seconds + (0.0 if self._begun else START_TIMEOUT_S)
 
     def seconds_left(self, seconds: float | None) -> float | None:
-        """Return how many of the `seconds` to answer are left, at least 0; None without a limit."""
+        """Return how many of the `seconds` to answer are left, at least 0; None without limit."""
         if seconds is None:
             return None
         return max(0.0, self.deadline(seconds) - time.monotonic())

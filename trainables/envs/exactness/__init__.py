@@ -3,7 +3,7 @@
 levels      the levels A to D
 known       the levels of gymnasium's classic control, measured before
 measuring   measures in a child process, once for each settings
-comparison  copies run beside each other, every number compared
+comparison  copies run side by side, every number compared
 random_actions  what is drawn for them, by their masks
 traces      what stays outside of an environment's state
 rendering   whether drawing changes anything

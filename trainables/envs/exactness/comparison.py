@@ -1,4 +1,4 @@
-"""Copies of an environment run beside each other, with every number compared.
+"""Copies of an environment run side by side, with every number compared.
 
 The callers set the global streams and restore them. A failure is a sentence; an empty string means
 that there is none. Each call of an environment is announced

@@ -310,7 +310,7 @@ class Inquiry:
         return found
 
     def _answer(self, ask: Callable[["_Child"], T | None]) -> T | None:
-        """Return a child's answer, or a second child's if the first dies; None without a child."""
+        """Return a child's answer, or a second child's if the first dies; None without child."""
         if self._child is None:
             return None
         with self._releasing_page():

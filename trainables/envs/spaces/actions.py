@@ -20,7 +20,7 @@ from trainables.errors import ConfigError
 Array = NDArray[Any]
 ActionLeaf = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
 #: Largest number of a network's outputs: one for each choice and number of an action. Choices
-#: beside real numbers are stored as float32, which holds integers up to 2**24 exactly.
+#: together with real numbers are stored as float32, which holds integers up to 2**24 exactly.
 MOST_CHOICES = 2**20
 
 

@@ -7,7 +7,7 @@ Rollouts, evaluations, `compute_action` and the exported file all use `Connector
 
 The first and the last step act at each environment by itself (`EnvConnector`), all others on the
 rows of many at once. Steps have no state. What a step carries from one observation to the next is a
-row of numbers, zeros when an episode begins. Whoever steps the environment keeps it beside the
+row of numbers, zeros when an episode begins. Whoever steps the environment keeps it with the
 policy's memory: so it is in every checkpoint, and calling a step twice changes nothing. N
 environments, D numbers of an observation, K columns of an action, L numbers that all steps carry.
 """
@@ -271,7 +271,7 @@ def _extended_space(part: str, box: spaces.Box, numbers: int) -> spaces.Box:
     """
     if is_image(box):
         allowed = "false for observations that are images"
-        why = f"there is no room beside pixels for numbers, and observations are {box.shape}"
+        why = f"pixels leave no room for numbers, and observations are {box.shape}"
         raise ConfigError(f"model.lstm_use_prev_{part}", True, allowed, why)
     return spaces.Box(-np.inf, np.inf, (numbers + int(np.prod(box.shape)),), np.float32)
 

@@ -21,7 +21,7 @@ from trainables.envs.spaces.actions import ActionLayout, layout_of
 from trainables.errors import ConfigError, EnvError, shorten
 
 Array = NDArray[Any]
-#: Where an environment gives its masks.
+#: Place in which an environment gives its masks.
 Source = Literal["info", "observation"]
 #: Key of a mask.
 MASK = "action_mask"

@@ -54,7 +54,7 @@ class Step(NamedTuple):
     infos: Mapping[int, Mapping[str, Any]] = NONE
     """Environment → its info; empty infos are left out."""
     metric_ends: NDArray[np.bool_] | None = None
-    """Flags (N,) of soft horizons, which end an episode for the metrics only; None without one."""
+    """Flags (N,) of soft horizons, which end an episode for the metrics only, or None."""
     faults: Mapping[int, Exception] = NONE
     """Environment → exception that it raised in this step.
 
@@ -112,7 +112,7 @@ class VectorEnv(Protocol):
         """Restore a state in environments that were made alike and reset once."""
 
     def get_counters(self) -> dict[str, Any]:
-        """Return the counts beside the environments; they are exact even if those are not."""
+        """Return the counts kept outside the environments, which are always exact."""
 
     def set_counters(self, counters: Mapping[str, Any]) -> None:
         """Restore counts that `get_counters` returned."""

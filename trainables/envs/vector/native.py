@@ -199,7 +199,7 @@ class SameStepVectorEnv(NativeVectorEnv):
                     f"{self._place.name(env_index)}: step() ended an episode without its last "
                     "observation; in the mode SAME_STEP infos['final_obs'] has to hold it"
                 )
-        # What stands beside an end comes from the reset; what came with the step is final_info.
+        # The info returned with an end comes from the reset; the step's own info is final_info.
         envs = {**_per_env(infos, self.count), **_per_env(infos.get("final_info"), self.count)}
         return Step(observations, rewards, terminated, truncated, final_observations, envs)
 
@@ -311,7 +311,7 @@ KINDS: Mapping[Any, type[NativeVectorEnv]] = {
 
 
 def _per_env(infos: Any, count: int) -> Mapping[int, Mapping[str, Any]]:
-    """Return environment → its own infos, from arrays with a mask ``_key`` beside each ``key``."""
+    """Return environment → its own infos, from arrays with a mask ``_key`` for each ``key``."""
     if not infos:
         return NONE
     envs: dict[int, dict[str, Any]] = {}

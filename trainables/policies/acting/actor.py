@@ -58,12 +58,12 @@ class Actor:
     """
 
     columns: ClassVar[Mapping[str, Column]] = {"logp": REAL, "values": REAL}
-    """Columns that `act` returns beside the actions, and fragments store: name → shape and
+    """Columns that `act` returns in addition to the actions, and fragments store: name → shape and
     dtype."""
     judged: ClassVar[tuple[str, ...]] = ("values",)
     """Names of the columns that `value_columns` returns."""
     fetches: ClassVar[Mapping[str, str]] = {"logp": "logp", "value": "values"}
-    """Output of `compute_action` beside the action → column from which it is taken."""
+    """Output of `compute_action` other than the action → column from which it is taken."""
     memory_size = 0
     """Size M of a memory."""
     state_parts: int | Sequence[int] = 0

@@ -66,7 +66,7 @@ def make_actor(source: Any, env_spaces: EnvSpaces, config: Mapping[str, Any], se
     if not callable(getattr(made, "compute_actions", None)):
         hint = f"it made a {type(made).__name__}"
         raise ConfigError("policy", source, ALLOWED, hint)
-    # A second object is called once to find which columns it returns beside its actions.
+    # A second object is called once to find which columns it returns in addition to its actions.
     probe = HandWritten(make(), env_spaces, {})
     blank = np.zeros((1, *env_spaces.observation_shape), env_spaces.observation_dtype)
     said = probe.ask(blank, probe.initial_memory(1)).columns
@@ -80,7 +80,7 @@ class HandWritten(Actor):
     Args:
         policy: the policy object.
         of: spaces of the environment, or of one agent in it.
-        columns: name → shape and dtype of each output that it returns beside its actions.
+        columns: name → shape and dtype of each output that it returns in addition to its actions.
     """
 
     def __init__(self, policy: Any, env_spaces: EnvSpaces, columns: Mapping[str, Any]) -> None:

@@ -55,7 +55,7 @@ class GraphBuilder:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.inputs: list[Any] = []
-        """Inputs beside the observation."""
+        """Inputs other than the observation."""
         self.outputs: list[Any] = []
         """Outputs that are inputs of the next step."""
         self.is_exact = False

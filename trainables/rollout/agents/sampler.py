@@ -55,7 +55,7 @@ class PolicyPlan:
     """Function that makes the policy's actor."""
     spaces: EnvSpaces
     columns: frozenset[str]
-    """Requested columns of fragments, beside the standard ones and those of the actor."""
+    """Requested columns of fragments, in addition to the standard ones and those of the actor."""
     learns: bool
     """False if the policy does not learn; its filter is not updated either."""
     gamma: float
@@ -161,7 +161,7 @@ class AgentsSampler:
         self.perf = PerfStats(PerfConfig())
         self.latest: dict[str, Any] = {}
         self.watch: EpisodeTracker | None = None
-        """Tracker that calls the callbacks; None without callbacks."""
+        """Tracker that calls the callbacks; None if there are no callbacks."""
         self.film: VideoRecorder | None = None
         """Recorder of the first environment; None without videos and viewer."""
         self._random_stream = rng.generator(seed, "missing observations", self._index)

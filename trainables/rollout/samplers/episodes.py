@@ -40,7 +40,7 @@ class _Piece(NamedTuple):
     goes_on: bool
     """True after a soft horizon: neither flag is set, and the value after it is bootstrapped."""
     episode: Episode | None
-    """The episode as callbacks see it; None without callbacks."""
+    """The episode as callbacks see it; None if there are no callbacks."""
 
 
 class EpisodeSampler(Sampler):

@@ -120,7 +120,7 @@ class Sampler:
         self.between_ticks: Callable[[], None] | None = None
         """Function called before each tick, when no environment is in a step; None for none."""
         self.watch: EpisodeTracker | None = None
-        """Tracker that calls the callbacks; None without callbacks."""
+        """Tracker that calls the callbacks; None if there are no callbacks."""
         self.film: VideoRecorder | None = None
         """Recorder of environment 0; None without videos and viewer."""
         self.perf = PerfStats(PerfConfig())

@@ -70,7 +70,7 @@ class WorkerSpec:
     columns: frozenset[str] = frozenset()
     """Requested columns of fragments, names of `trainables.rollout.batch.REQUESTABLE`.
 
-    They come beside the standard columns and those that the actor declares.
+    They are added to the standard columns and those that the actor declares.
     """
     unfiltered: bool = False
     """True if fragments hold observations before the filter, and rewards before scaling.

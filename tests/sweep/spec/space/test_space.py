@@ -274,7 +274,7 @@ BIG = 2**70
             "x.step",
             "step",
             "only when",
-            "beside uniform, log",
+            "next to uniform, log",
         ),
         ({"x": {"randint": [1, 9], "stp": 1}}, "x.stp", "stp", "only when", "did you mean 'step'?"),
         ({"x": {"choice": []}}, "x.choice", "a list of 0", "1 to 10000", ""),

@@ -444,7 +444,7 @@ for _ in range(40):
         ("tag(log, interval(1e-5,1e-1))", "x", ..., "a mapping such as", "{loguniform:"),
         ("tune.choice(['a'])", "x", ..., "a mapping such as", "write {choice: [...]}"),
         ("hp.quniform('x', 0, 1, 0.1)", "x", ..., "a mapping", "step: q"),
-        ({"min": 0}, "x", {"min": 0}, "max beside distribution int_uniform", ""),
+        ({"min": 0}, "x", {"min": 0}, "max next to distribution int_uniform", ""),
         ({"min": 2, "max": 1}, "x", [2, 1], "low < high", "write"),
         ({"min": "0", "max": 1.0}, "x.min", "0", "a number", ""),
         ({"min": 1, "max": 2, "step": 1}, "x.step", "step", "one kind: ours or W&B's", ""),
@@ -484,7 +484,7 @@ for _ in range(40):
         ({"choice": [BIG]}, "x.choice[0]", BIG, "a finite number", ""),
         (BIG, "x", BIG, "a finite number", ""),
         ({"parameters": {}}, "x.parameters", {}, "one parameter at least", ""),
-        ({"parameters": {"a": {"b": 1}}, "c": 1}, "x.c", "c", "beside parameters only when", ""),
+        ({"parameters": {"a": {"b": 1}}, "c": 1}, "x.c", "c", "next to parameters only when", ""),
         (DEEP, "x.g.g.g", "…", "at most 16 groups", ""),
     ],
 )

@@ -113,7 +113,7 @@ class SupervisedWorker:
             return self._answer_of_replacement(error)
 
     def seconds_left(self) -> float | None:
-        """Return the seconds that the answer may still take; None without a limit."""
+        """Return the seconds that the answer may still take; None if there is no limit."""
         return self.process.seconds_left(self._patience(*self._request).seconds)
 
     def metrics(self, timeout_s: float) -> list[RolloutMetrics] | None:
