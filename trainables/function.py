@@ -254,7 +254,7 @@ def _capture(metrics: Mapping[str, Any], checkpoint: object) -> Checkpoint:
     """Return a copy of a reported checkpoint, data or the files of a folder.
 
     Raises:
-        StateError: it cannot be stored, or is no folder with files.
+        StateError: it cannot be stored, or is not a folder with files.
     """
     kept = _copy(metrics, "metrics")
     if isinstance(checkpoint, (str, Path)):

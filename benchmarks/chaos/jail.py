@@ -70,7 +70,7 @@ def serve(reader: Reader, warm_up: Callable[[], object]) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
     monitor = Monitor()
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # so that the output of imported modules is no answer
+    os.dup2(2, 1)  # so that the output of imported modules is not an answer
     for line in sys.stdin:
         used_s = int(time.process_time())
         resource.setrlimit(resource.RLIMIT_CPU, (used_s + CPU_S, resource.RLIM_INFINITY))

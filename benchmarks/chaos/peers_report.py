@@ -191,7 +191,7 @@ These causes were found in the folders of runs with errors:
 
 ## Limits of this comparison
 
-There are few kills, on one busy machine, in a small search: a zero is no proof, and a one is no
+There are few kills, on one busy machine, in a small search: a zero is not a proof, and a one is no
 rate. Runs in which Ray failed to start within its own limit of 30 s are not counted, and the age of
 Tune's saved state at a kill depends on the machine. Ray Tune and Optuna have many features that are
 not tested here, such as several machines. sweep repeats the iterations that were not yet in the

@@ -20,7 +20,7 @@ REPORT = Path(__file__).with_name("report.json")
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 #: Marks before and after the table of the page.
 BEGIN, END = "<!-- figures -->\n", "<!-- end of figures -->\n"
-#: Entries of a case that are no figures.
+#: Entries of a case that are not figures.
 _NO_FIGURES = {"case", "ok", "s", "failed"}
 
 

@@ -19,7 +19,7 @@ def _warm_up() -> None:
 
 
 def main() -> None:
-    """Read the files that standard input names; `pack` raises for objects that are no data."""
+    """Read the files that standard input names; `pack` raises for objects that are not data."""
     serve(Reader(_read, (CheckpointError,), check=pack), _warm_up)
 
 

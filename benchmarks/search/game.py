@@ -186,7 +186,7 @@ def load(path: Path) -> Iterator[Game]:
     """Yield the games of a file, in the order of their names.
 
     Raises:
-        ValueError: the file is no table of learning curves, for the reason in the message.
+        ValueError: the file is not a table of learning curves, for the reason in the message.
     """
     try:
         with np.load(path) as file:

@@ -496,7 +496,7 @@ CURVES = (
         tuple((n, _point(_slots(n))) for n in (1, 2, 3, 4)),
     ),
 )
-#: All cases: the rows, then the points of curves that are no rows.
+#: All cases: the rows, then the points of curves that are not rows.
 ALL = (
     *CASES,
     *{

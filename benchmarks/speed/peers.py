@@ -1,6 +1,6 @@
 """Python environments for the libraries that sweep is compared with.
 
-These libraries are no dependencies: they are installed under ``build/`` and nowhere else.
+These libraries are not dependencies: they are installed under ``build/`` and nowhere else.
 """
 
 import subprocess

@@ -227,7 +227,9 @@ def load_trackers(context: TrackerContext, only_installed: bool = False) -> dict
 
 def left_out(context: TrackerContext) -> dict[str, str]:
     """Return tracker → the reason for which `load_trackers` leaves it out with `only_installed`."""
-    why = "it is no installed tracker, and `sweep resume` alone runs what a sweep's folder names"
+    why = (
+        "it is not an installed tracker, and `sweep resume` alone runs what a sweep's folder names"
+    )
     return {name: why for name in context.spec.trackers if not trackers.KIND.is_installed(name)}
 
 

@@ -165,6 +165,6 @@ class Followed:
 
 
 def _finite_or_zero(value: Scalar | None) -> float:
-    """Return a value as a float, or 0 if it is no finite number."""
+    """Return a value as a float, or 0 if it is not a finite number."""
     found = number(value)
     return found if found is not None and math.isfinite(found) else 0.0

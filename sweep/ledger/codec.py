@@ -143,9 +143,9 @@ def _describe_error(first: ErrorDetails) -> str:
     if first["type"] == "missing":
         found = f"no {last}"
     elif first["type"] == "unexpected_keyword_argument":
-        found = f"{short_repr(last)}, which is no key of it"
-    elif first["type"] == "string_unicode":  # a key that is no Unicode
-        found = f"{short_repr(first['input'])}, which is no key of it"
+        found = f"{short_repr(last)}, which is not a key of it"
+    elif first["type"] == "string_unicode":  # a key that is not Unicode
+        found = f"{short_repr(first['input'])}, which is not a key of it"
     else:
         around = [*around, last]
         expected = _EXPECTED.get(first["type"], "a whole number from 0 on")
@@ -195,7 +195,7 @@ def from_body(kind: object, body: object, rows: tuple[Row, ...] = ()) -> Event:
         DecodeError: the row holds no valid event; the message says why.
     """
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise DecodeError(f"{short_repr(kind)} is no kind of event")
+        raise DecodeError(f"{short_repr(kind)} is not a kind of event")
     event: Event = read(_KINDS[kind], parse(body))
     if isinstance(event, Reported | Closed):
         if event.rows:
@@ -224,7 +224,7 @@ def read_metrics(iteration: object, metrics: object) -> Row:
     """Return the result with these metrics (a dict of numbers and texts).
 
     Raises:
-        DecodeError: `iteration` is not an int, or `metrics` is no flat dict of numbers and texts.
+        DecodeError: `iteration` is not an int, or `metrics` is not a flat dict of numbers and text.
     """
     if type(iteration) is not int or type(metrics) is not dict:
         raise DecodeError(f"no result of iteration {short_repr(iteration)}")

@@ -326,7 +326,7 @@ def reading(path: Path) -> Iterator[tuple[int, int]]:
     """Open a file of a trial and yield its descriptor and size in bytes.
 
     Raises:
-        UsageError: `path` is no regular file, or the trial's folder is a link.
+        UsageError: `path` is not a regular file, or the trial's folder is a link.
         OSError: the file cannot be opened.
     """
     if leads_elsewhere(path.parent):

@@ -104,7 +104,7 @@ def read_header(database: "storage.Database") -> tuple[LedgerHeader, Mapping[str
             raise DecodeError(f"its table sweep has {len(rows)} rows, not one")
         head: LedgerHeader = codec.read(LedgerHeader, dict(zip(names, rows[0], strict=True)))
         if not isinstance(codec.parse(head.spec), dict):
-            raise DecodeError("its spec is no mapping")
+            raise DecodeError("its spec is not a mapping")
         return head, vars(codec.read(Provenance, codec.parse(head.provenance)))
 
 

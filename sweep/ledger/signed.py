@@ -70,7 +70,7 @@ def identify(path: Path) -> tuple[str, dict[str, Any]]:
             content = file.read(_MOST)
         return hashlib.sha256(content).hexdigest(), dict(json.loads(content))
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise UsageError(f"{path}: is no file of a sweep ({error})") from error
+        raise UsageError(f"{path}: is not a file of a sweep ({error})") from error
 
 
 def is_trusted(path: Path) -> bool:

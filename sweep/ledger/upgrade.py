@@ -83,7 +83,7 @@ def is_old(path: Path) -> bool:
 
     Raises:
         UsageError: its revision is newer than this program.
-        StorageError: the file is no ledger.
+        StorageError: the file is not a ledger.
     """
     revision = _revision(path)
     if revision not in known_revisions():
@@ -103,7 +103,7 @@ def _revision(path: Path) -> str:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Convert a StorageError inside the block to one that says that `path` is no readable ledger.
+    """Convert a StorageError inside the block to one that calls `path` no readable ledger.
 
     `Unreachable` passes unchanged.
     """
@@ -113,7 +113,7 @@ def readable(path: Path) -> Iterator[None]:
         raise
     except StorageError as error:
         why = tables.reason(error.__cause__ or error)
-        raise StorageError(f"{path}: is no readable ledger ({why})") from error
+        raise StorageError(f"{path}: is not a readable ledger ({why})") from error
 
 
 def upgrade(path: Path, term: int) -> str:

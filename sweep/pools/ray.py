@@ -215,7 +215,7 @@ def _check_address(address: str) -> str:
         raise BadConfig("--pool", "ray", "another pool", hint, problem="Ray is not installed")
     form = re.fullmatch(r"([\w.-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})", address, re.ASCII)
     if form is None or not 0 < int(form[2]) <= _LAST_PORT:
-        problem = f"'{without_password(address)}' is no address of a Ray head"
+        problem = f"'{without_password(address)}' is not an address of a Ray head"
         problem = problem if address else "the pool ray has no cluster"
         allowed = f"the head's host and port, {_EXAMPLE}"
         raise BadConfig("--address", address, allowed, problem=problem)
@@ -296,7 +296,7 @@ async def _wants_token(address: str) -> bool:
         with contextlib.suppress(ProcessLookupError):
             stranger.kill()
         raise StorageError(
-            f"--address: the server at {address} is no compatible Ray head; make sure that both "
+            f"--address: the server at {address} is not a compatible Ray head; make sure that both "
             f"have the same version of Ray and the same RAY_USE_TLS"
         )
     return came == _TURNED_AWAY
@@ -557,7 +557,7 @@ def _init(address: str) -> None:
 
 
 def _no_node(address: str, problem: str) -> StorageError:
-    """Return the error for a machine that is no node of the cluster."""
+    """Return the error for a machine that is not a node of the cluster."""
     return StorageError(
         f"--address: this machine cannot join the Ray cluster at {address} ({problem}); make it "
         f"one of the nodes: `ray start --address {address}`"

@@ -79,7 +79,7 @@ class _Fitting:
     def suggest(
         self, request: Request, options: Mapping[str, Any], trials: Sequence[FrozenTrial]
     ) -> Settings | str:
-        """Return the settings, or a text that says why the proposal is no point of the space."""
+        """Return the settings, or a text that says why the proposal is not a point of the space."""
         with study.without_warnings():
             sampler = optuna.samplers.GPSampler(
                 seed=request.seed % 2**30, warn_independent_sampling=False, **options

@@ -193,7 +193,7 @@ class Saving:
         """Exception raised in the timer's thread, to be raised again by the slice."""
 
     def is_due(self, iteration: int) -> bool:
-        """Return whether to save this iteration even if its metric is no new best."""
+        """Return whether to save this iteration even if its metric is not a new best."""
         policy = self._spec.policy
         if policy.every is not None:
             return iteration % policy.every == 0

@@ -61,7 +61,7 @@ class Layout:
         """Return the result that `packed` turned into `text`.
 
         Raises:
-            ValueError: `text` is no output of `packed`.
+            ValueError: `text` is not an output of `packed`.
         """
         try:
             if self._bytes is None:

@@ -133,7 +133,7 @@ class DeviceFailed:
     why: str
     """The error of the device, on one line."""
     lanes: int | None = None
-    """For how many lanes its memory did not suffice; None: the device is lost."""
+    """Number of lanes for which its memory did not suffice; None if the device is lost."""
 
 
 @dataclass(frozen=True)

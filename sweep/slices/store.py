@@ -437,7 +437,7 @@ def check(url: str) -> str:
     """Return the URL given to ``--checkpoints`` without trailing slashes.
 
     Raises:
-        BadConfig: it is no URL of a folder, contains a user or secret, or its library is not
+        BadConfig: it is not a URL of a folder, contains a user or secret, or its library is not
             installed.
     """
     allowed = "the URL of a folder, such as s3://bucket/prefix"

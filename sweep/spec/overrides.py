@@ -69,7 +69,7 @@ def apply_overrides(
     Overrides, each an `Override` or the text after ``--set``, are applied in order.
 
     Raises:
-        BadConfig: one of them cannot be read, or leads into something that is no mapping.
+        BadConfig: one of them cannot be read, or leads into something that is not a mapping.
     """
     changed = copy.deepcopy(dict(raw))
     marks = dict(source.marks)

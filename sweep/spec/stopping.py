@@ -139,7 +139,7 @@ def _plateau(raw: Any, entry: Mapping[str, Any], source: Source) -> Plateau:
 
 
 def _check_key(key: str, source: Source) -> None:
-    """Raise BadConfig if a key is no valid name of a result."""
+    """Raise BadConfig if a key is not a valid name of a result."""
     if not RESULT_PATH.fullmatch(key):
         raise source.refuse(("stop", key), key, RESULT_PATH_ALLOWED)
     if key.startswith(f"{PLATEAU}."):

@@ -201,7 +201,7 @@ class _Builder:
         return mapping
 
     def _key(self, event: Any, path: KeyPath) -> str:
-        """Return the key of a mapping's entry; BadConfig if it is no text."""
+        """Return the key of a mapping's entry; BadConfig if it is not text."""
         around = self.marks[path]
         self.marks[path] = self._place_of(event)
         if not isinstance(event, ScalarEvent):

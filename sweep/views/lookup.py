@@ -163,7 +163,7 @@ def read_log(folder: Folder, trial: Trial) -> str:
     """Return the end of a trial's output, seed by seed.
 
     Raises:
-        UsageError: a log is no regular file.
+        UsageError: a log is not a regular file.
     """
     logs = {
         replica_name(replica.trial, replica.index): _log_of(

@@ -271,7 +271,7 @@ FILES: dict[str, bytes] = {
     "33 empty": with_header(b" "),
     "33 control characters": with_header(b'{"format":"\\u001b[2J\\u202e"}'),
     "header over 1 MiB": with_entry(b'"x":"' + b"x" * 2**20 + b'"'),
-    "state is no dict": crafted(
+    "state is not a dict": crafted(
         b"\x80\x04].", sections=[section(sha256=hashlib.sha256(b"\x80\x04].").hexdigest())]
     ),
     "26 a pickle": b"\x80\x04}.",

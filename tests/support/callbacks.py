@@ -79,7 +79,7 @@ class KeepsItsWorker(Callbacks):
 
 
 class WritesAWord(Callbacks):
-    """Writes a metric that is no number."""
+    """Writes a metric that is not a number."""
 
     def on_episode_end(self, *, worker: Any, episode: Any, error: Exception | None) -> None:
         episode.custom_metrics["mood"] = "fine"

@@ -130,7 +130,7 @@ class Broken(Counting):
 
 
 class Hidden(Counting):
-    """Its observations come out of a generator object, which is no plain data."""
+    """Its observations come out of a generator object, which is not plain data."""
 
     def __init__(self) -> None:
         super().__init__(length=7)

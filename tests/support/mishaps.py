@@ -190,7 +190,7 @@ class KillsItsWorker(Counter):
 
 
 class Own(BaseException):
-    """An exception of a program's own that is no Exception."""
+    """An exception of a program's own that is not an Exception."""
 
 
 RAISED: dict[str, type[BaseException]] = {

@@ -1,4 +1,4 @@
-"""A scheduler that is no plugin of ours: it is named by its path."""
+"""A scheduler that is not a plugin of ours: it is named by its path."""
 
 from sweep.schedulers import asha
 

@@ -102,7 +102,7 @@ class Pictures(gymnasium.Env[Any, Any]):
 
 
 class Broken(Pictures):
-    """Draws floats, and in the third step one that is no number."""
+    """Draws floats, and in the third step one that is not a number."""
 
     def __init__(self, shape: Sequence[int]) -> None:
         super().__init__(shape, "float32")

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# ruff: noqa: T201, S311  it prints results, and noise is no secret
+# ruff: noqa: T201, S311  it prints results, and noise is not a secret
 
 
 def settings() -> dict[str, Any]:

@@ -412,13 +412,13 @@ def _found(match: re.Match[str] | None) -> dict[str, Any] | None:
     """Return the numbers in the named groups of a match; None if no group is a number."""
     numbers: dict[str, Any] = {}
     for name, text in (match.groupdict() if match else {}).items():
-        with contextlib.suppress(ValueError):  # a group that is no number, or absent
+        with contextlib.suppress(ValueError):  # a group that is not a number, or absent
             numbers[name] = int(text) if (text or "").isdecimal() else float(text or "")
     return numbers or None
 
 
 def _result(line: str) -> dict[str, Any] | None:
-    """Return the result in a line; None if the line is no JSON mapping."""
+    """Return the result in a line; None if the line is not a JSON mapping."""
     if not line.lstrip().startswith("{"):
         return None
     try:

@@ -175,7 +175,7 @@ def header_of(content: memoryview, source: object) -> dict[str, Any]:
         reason = printable(f"its header is not valid: {error}")
         raise CorruptCheckpoint(source, reason) from error
     if not isinstance(header, dict):
-        raise CorruptCheckpoint(source, "its header is no JSON object")
+        raise CorruptCheckpoint(source, "its header is not a JSON object")
     _check_versions(header, source)
     return header
 

@@ -167,7 +167,7 @@ class Normaliser:
 def parts_of(normal: Any, path: Path) -> list[tuple[Any, Path]]:
     """Return the items of a normalised container with their paths; empty for other values."""
     if isinstance(normal, dict):
-        if TAG in normal:  # its fields are no places of the state
+        if TAG in normal:  # its fields are not places of the state
             return [(field, path) for field in normal.values()]
         return [(item, (path, key)) for key, item in normal.items()]
     if isinstance(normal, (list, tuple)):

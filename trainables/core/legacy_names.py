@@ -28,8 +28,10 @@ class Renamed:
 Entry = Renamed | str
 
 _TENSORFLOW = "it switches TensorFlow and everything here runs on torch; remove the key"
-_STOP = "it is no setting of the trainer: call train() so often, or write stop: in a sweep's file"
-_CONTEXT = "it is no setting: results and checkpoints lie in the trial's folder"
+_STOP = (
+    "it is not a setting of the trainer: call train() so often, or write stop: in a sweep's file"
+)
+_CONTEXT = "it is not a setting: results and checkpoints lie in the trial's folder"
 
 #: Keys of older versions of this trainer.
 OLDER: Mapping[str, Entry] = {
@@ -176,9 +178,9 @@ CLEANRL: Mapping[str, Entry] = {
     "norm_adv": Renamed("normalize_advantages"),
     "torch_deterministic": "training is exact on the CPU; remove the key",
     "cuda": Renamed("num_gpus", "0: the CPU, 1: a GPU"),
-    "track": "it is no setting of the trainer: write trackers: [mlflow] in a sweep's file",
+    "track": "it is not a setting of the trainer: write trackers: [mlflow] in a sweep's file",
     "capture_video": Renamed("record_env"),
-    "save_model": "it is no setting: save() and export_model() are methods",
+    "save_model": "it is not a setting: save() and export_model() are methods",
     "exp_name": _CONTEXT,
 }
 
@@ -191,7 +193,7 @@ NESTED: Mapping[str, Entry] = {
     "model.lstm_hidden_size": Renamed("model.lstm_cell_size"),
     "optimizer.epsilon": Renamed("optimizer.eps"),
     "optimizer.adam_epsilon": Renamed("optimizer.eps"),
-    "optimizer.lr": Renamed("lr", "it is no part of optimizer, since schedules change it"),
+    "optimizer.lr": Renamed("lr", "it is not part of optimizer, since schedules change it"),
     "optimizer.type": Renamed("optimizer.name"),
     "multiagent.policy_graphs": "its name is multiagent.policies",
 }

@@ -134,7 +134,7 @@ def _with_masks(config: EnvironmentConfig, seen: Look) -> EnvironmentConfig:
     try:
         with closing(make_env(masked)):
             return masked
-    except ConfigError:  # what is called so is no mask of its actions
+    except ConfigError:  # what is called so is not a mask of its actions
         return config
 
 

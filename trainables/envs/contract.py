@@ -112,8 +112,8 @@ class EnvChecker:
             array = np.asarray(observation)
         except ValueError as error:
             raise EnvContractError(
-                f"{method}() returned the observation {shorten(observation)}, which is no array "
-                f"({error}); expected {expected}"
+                f"{method}() returned the observation {shorten(observation)}, which is not an "
+                f"array ({error}); expected {expected}"
             ) from error
         seen = f"{method}() returned an observation of shape {array.shape} and dtype {array.dtype}"
         if array.shape != self._shape:

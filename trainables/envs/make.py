@@ -92,7 +92,7 @@ class Sight:
     preprocessor: str | None = None
     """Path of a user's preprocessor, or None."""
     previous: tuple[bool, bool] = (False, False)
-    """Whether the policy also sees the last action, and the last reward."""
+    """Flags: the policy also sees the last action, and the last reward."""
     layout: Layout | None = None
     """Layout of an image, or ``flat`` for no image; None if its space decides."""
     convolved: bool | None = None
@@ -213,7 +213,7 @@ class EnvSpaces:
     connectors: tuple[Named, ...] = ()
     """Users' connectors, as the settings name them."""
     previous: tuple[bool, bool] = (False, False)
-    """Whether the policy also sees the last action, and the last reward."""
+    """Flags: the policy also sees the last action, and the last reward."""
     asked: ImageSettings = DEFAULT_IMAGE_SETTINGS
     """Settings that decide how images are read."""
     note: str = ""
@@ -330,7 +330,7 @@ def connect(
         each = {a: connect(config, one, action.of[a]) for a, one in observation.of.items()}
         return agents.AgentsConnector((observation, action), each)
     if config.preprocessor_pref is None and config.sight.preprocessor is None:
-        NoPreprocessor(observation)  # refuses what is no Box
+        NoPreprocessor(observation)  # refuses what is not a Box
     return EnvConnector(observation, action, config.sight.preprocessor, _image_settings(config))
 
 

@@ -462,8 +462,8 @@ def _close_gaps(rows: Rows, autoreset: Array | None) -> dict[str, Array]:
 
     Args:
         rows: K held rows, then T new ones.
-        autoreset: flags (T, N) of new rows that are no transitions, or None. Flagged rows before an
-            environment's first transition are moved above its held rows.
+        autoreset: flags (T, N) of new rows that are not transitions, or None. Flagged rows before
+            an environment's first transition are moved above its held rows.
     """
     if autoreset is None or not autoreset[0].any():
         return dict(rows)

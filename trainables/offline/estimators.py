@@ -364,7 +364,7 @@ class Estimates:
             given = self._terms(name, policy, self.episodes)
             found = estimate(given, stream) if given else None
             if found is not None and not np.isfinite(found).all():
-                self._warn(f"{name} is left out: it is {found.value:g}, which is no estimate")
+                self._warn(f"{name} is left out: it is {found.value:g}, which is not an estimate")
             elif found is not None:
                 result |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
         return result

@@ -44,7 +44,7 @@ _VALUES = {
 
 
 class NotAnArray(ValueError):
-    """Packed bytes that are no plain array; the message says what they hold instead."""
+    """Packed bytes that are not plain array; the message says what they hold instead."""
 
 
 class _Name(str):
@@ -58,7 +58,7 @@ class _Kind:
 
     def __init__(self, name: Any, *arguments: Any) -> None:
         if not isinstance(name, str) or not _KIND.fullmatch(name):
-            raise NotAnArray("an array of what are no numbers")
+            raise NotAnArray("an array of what are not numbers")
         self.dtype = np.dtype(name)
 
     def build(self, state: Any) -> None:
@@ -112,7 +112,7 @@ def unpack(text: str) -> NDArray[Any]:
     except NotAnArray:
         raise
     except (ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError) as error:
-        raise NotAnArray(f"what is no pickled array ({error})") from None
+        raise NotAnArray(f"what is not a pickled array ({error})") from None
 
 
 class _Machine:
@@ -130,7 +130,7 @@ class _Machine:
                 raise NotAnArray(f"a pickle of more than {MAX_OPCODES} opcodes")
             self.take(opcode.name, given)
         if len(self.stack) != 1 or not isinstance(self.stack[0], _Array):
-            raise NotAnArray("a pickle of what is no array")
+            raise NotAnArray("a pickle of what is not an array")
         found = self.stack[0].value
         if found is None:
             raise NotAnArray("an array without its bytes")
@@ -169,7 +169,7 @@ class _Machine:
     def push_name(self, module: Any, name: Any) -> None:
         """Push a name."""
         if not (isinstance(module, str) and isinstance(name, str)):
-            raise NotAnArray("a pickle that names something by what is no text")
+            raise NotAnArray("a pickle that names something by what is not text")
         if (module, name) not in _NAMES:
             raise NotAnArray(f"a pickle that names {module}.{name}, which no array needs")
         self.stack.append(_Name(_NAMES[module, name]))
@@ -178,14 +178,14 @@ class _Machine:
         """Replace a name and its arguments by the object that they make."""
         what, given = self.pop(2)
         if not isinstance(what, _Name) or not isinstance(given, tuple) or what not in _MADE:
-            raise NotAnArray("a pickle that calls what is no part of an array")
+            raise NotAnArray("a pickle that calls what is not part of an array")
         self.stack.append(_MADE[what](*given))
 
     def build(self) -> None:
         """Set the state of a part of an array."""
         made, state = self.pop(2)
         if not isinstance(made, _Kind | _Array):
-            raise NotAnArray("a pickle that builds what is no part of an array")
+            raise NotAnArray("a pickle that builds what is not part of an array")
         made.build(state)
         self.stack.append(made)
 
@@ -206,7 +206,7 @@ def _fill_array(data: Any, kind: Any, shape: Any, order: Any) -> NDArray[Any]:
     if not lengths or len(shape) > MOST_DIMENSIONS or order not in ("C", "F"):
         raise NotAnArray("an array whose shape is none")
     if not isinstance(data, bytes | bytearray) or not isinstance(kind, _Kind):
-        raise NotAnArray("an array of what are no numbers")
+        raise NotAnArray("an array of what are not numbers")
     found = np.frombuffer(data, dtype=kind.dtype).reshape(shape, order=order)
     return found.astype(kind.dtype.newbyteorder("="))
 
@@ -221,7 +221,7 @@ def _of_buffer(data: Any, kind: Any, shape: Any, order: Any) -> _Array:
 def _encode(text: Any, kind: Any) -> bytes:
     """Return latin1 text as bytes; NotAnArray for anything else."""
     if not isinstance(text, str) or kind != "latin1":
-        raise NotAnArray("bytes that are no latin1")
+        raise NotAnArray("bytes that are not latin1")
     return text.encode("latin1")
 
 

@@ -51,7 +51,7 @@ READABLE = (NAMES.keys() | _NUMBERS.keys()) - UNREAD | {"dones"}
 
 
 class NotABatch(ValueError):
-    """A line that is no batch of such rows; the message says what it is."""
+    """A line that is not a batch of such rows; the message says what it is."""
 
 
 class InputReader:
@@ -92,7 +92,7 @@ class Rows:
         `following.add_following` removes rows whose next observation is unknown.
 
         Raises:
-            NotABatch: the line is no batch.
+            NotABatch: the line is not a batch.
         """
         return self._checked(_parse_line(line))
 
@@ -212,7 +212,7 @@ def _check_policy_columns(readers: Mapping[str, Rows], pid: str, columns: Any) -
         called = f"policy {str(pid)[:40]!r}"
         raise NotABatch(f"a batch of {called}; the policies are {', '.join(readers)}")
     if not isinstance(columns, Mapping):
-        raise NotABatch(f"policy {pid}: a {type(columns).__name__}, which is no columns")
+        raise NotABatch(f"policy {pid}: a {type(columns).__name__}, which is not columns")
     try:
         return readers[pid].checked(columns)
     except NotABatch as error:
@@ -231,7 +231,7 @@ def _select_columns(value: Any) -> list[tuple[str, Any]]:
     """Return (name, column) of the columns of a line's object that are read.
 
     Raises:
-        NotABatch: the object is no batch of one agent, or has an unknown column.
+        NotABatch: the object is not a batch of one agent, or has an unknown column.
     """
     if not isinstance(value, dict):
         raise NotABatch(f"a {type(value).__name__}, where an object with columns is expected")

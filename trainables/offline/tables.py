@@ -75,7 +75,7 @@ class ParquetReader(FilesReader):
         return int(self._open_file(path).num_row_groups)
 
     def _open_file(self, path: Path) -> "pq.ParquetFile":
-        """Return the opened file; raises StoredDataError if it is no complete Parquet file."""
+        """Return the opened file; raises StoredDataError if it is not a complete Parquet file."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -106,7 +106,7 @@ def numbers(name: str, column: "pa.ChunkedArray") -> Array:
         array = array.flatten()
     of = array.type
     if not (pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_boolean(of)):
-        raise NotABatch(f"column {name} holds {str(of)[:60]}, which are no numbers")
+        raise NotABatch(f"column {name} holds {str(of)[:60]}, which are not numbers")
     if array.null_count:
         raise NotABatch(f"column {name} holds nothing in {array.null_count} places")
     return np.asarray(array.to_numpy(zero_copy_only=False)).reshape(shape)

@@ -378,7 +378,7 @@ def _choose_filters(config: ModelConfig, shape: tuple[int, ...]) -> tuple[Convol
     """
     if len(shape) != 3:
         if config.conv_filters:
-            allowed = "null or [] for observations that are no images"
+            allowed = "null or [] for observations that are not images"
             raise ConfigError("model.conv_filters", config.conv_filters, allowed)
         return ()
     if config.conv_filters is None:

@@ -423,7 +423,7 @@ class FilterConfig(Section):
     def _check_observation_filter(cls, value: object) -> object:
         """Return `value` unchanged.
 
-        Raises ValueError if it is no callable, known name, path or entry point.
+        Raises ValueError if it is not callable, known name, path or entry point.
         """
         named = isinstance(value, str) and (value in KINDS or ":" in value)
         if named or callable(value) or value in (installed := entry_points(GROUP)):

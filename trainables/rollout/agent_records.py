@@ -242,7 +242,9 @@ class AgentRecords:
     def _require_cast(self, agent_id: str) -> Cast:
         """Return the cast; raises ValueError after the episode."""
         if self._cast is None:
-            raise ValueError(f"who plays {agent_id!r} is known only while its episode is played")
+            raise ValueError(
+                f"the policy of agent {agent_id!r} is known only while its episode is played"
+            )
         return self._cast
 
     def _player(self, agent_id: str) -> InferencePolicy:

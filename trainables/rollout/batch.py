@@ -81,7 +81,7 @@ class Fragment:
     Such rows are of faulty episodes, or have ``training_enabled: False`` in their info.
     """
     autoreset: Array
-    """(T, N) True where the row is no transition and is not counted (`Step.restarting` in
+    """(T, N) True where the row is not a transition and is not counted (`Step.restarting` in
     `trainables.envs.vector.base`).
     """
     declared: Mapping[str, Array]
@@ -139,7 +139,7 @@ class Fragment:
     def split_by_episode(self) -> "list[Fragment]":
         """Return the pieces of episodes (L, 1), environment after environment, as views.
 
-        Rows that are no transition are left out.
+        Rows that are not transitions are left out.
         """
         pieces: list[Fragment] = []
         steps, envs = self.valid.shape
@@ -213,13 +213,13 @@ class Fragment:
 
 
 def _transitions(piece: Fragment) -> Fragment:
-    """Return a piece of one environment without a last row that is no transition."""
+    """Return a piece of one environment without a last row that is not a transition."""
     steps = len(piece.valid)
     return piece.slice(0, steps - 1) if steps and piece.autoreset[-1, 0] else piece
 
 
 BESIDE = ("declared", "last")
-"""Fields of a fragment that are no columns."""
+"""Fields of a fragment that are not columns."""
 
 
 def requested_columns(names: frozenset[str], like: Mapping[str, Column]) -> dict[str, Column]:
@@ -305,7 +305,7 @@ class Sample:
     perf: Mapping[str, float] = field(default_factory=dict)
     """Mean times of the worker's ticks, name → milliseconds."""
     trajectories: Sequence[list[Trajectory]] = ()
-    """For each fragment its pieces by episode; empty unless a callback needs them."""
+    """Pieces of each fragment by episode; empty unless a callback needs them."""
     index: int = 0
     """Index of the worker."""
     late: bool = False
@@ -431,7 +431,7 @@ class PackedSample:
     sample: Sample
     """The sample, whose compressed columns are empty."""
     columns: list[dict[str, Packed]]
-    """For each fragment, column → compressed array."""
+    """Columns of each fragment: name → compressed array."""
 
     def decompress(self) -> Sample:
         """Return the original sample, equal to the bit."""

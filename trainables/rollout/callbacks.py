@@ -227,7 +227,7 @@ class Calls:
         """Return the state of the user's class, or None if it has no ``get_state``.
 
         Raises:
-            StateError: the state is no plain data; it names the key.
+            StateError: the state is not plain data; it names the key.
         """
         getter = getattr(self._own, "get_state", None)
         state = getter() if getter else None

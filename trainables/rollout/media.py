@@ -59,8 +59,8 @@ def _check_item(name: str, item: Any) -> Any:
         pictures = np.zeros(0)
     if pictures.dtype != np.uint8 or pictures.ndim not in (3, 4) or pictures.shape[-1] != 3:
         raise CallbackError(
-            f"{where}: {shorten(item)} is no picture (H, W, 3) of uint8, no list of such pictures "
-            "of one size, and no table as a dict of columns"
+            f"{where}: {shorten(item)} is neither a picture (H, W, 3) of uint8, nor a list of such "
+            "pictures of one size, nor a table as a dict of columns"
         )
     _require_small(where, pictures.nbytes)
     return np.array(pictures)
@@ -83,7 +83,7 @@ def _cell(place: str, value: Any) -> Any:
     """Return a cell as plain data; raises CallbackError unless it is a number, text or None."""
     value = value.item() if isinstance(value, np.generic) else value
     if value is not None and not isinstance(value, str | bool | int | float):
-        raise CallbackError(f"{place}: {shorten(value)} is no number and no text")
+        raise CallbackError(f"{place}: {shorten(value)} is not a number and no text")
     return value
 
 

@@ -244,7 +244,7 @@ def checked_numbers(written: Written) -> None:
     """Turn custom metrics and histories into floats, and media into arrays, in place.
 
     Raises:
-        CallbackError: a value is no number, or media are not allowed; it names the key.
+        CallbackError: a value is not a number, or media are not allowed; it names the key.
     """
     if written.media:
         written.media = media.checked(written.media)
@@ -256,8 +256,8 @@ def checked_numbers(written: Written) -> None:
 
 
 def _number(place: str, value: Any) -> float:
-    """Return `value` as a float; raises CallbackError, which names `place`, if it is no number."""
+    """Return `value` as a float; raises CallbackError with `place` if it is not a number."""
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise CallbackError(f"{place}: {shorten(value)} is no number") from None
+        raise CallbackError(f"{place}: {shorten(value)} is not a number") from None

@@ -162,7 +162,7 @@ def _validate_policies(policies: Any) -> Mapping[str, Any]:
     for name, own in (policies or {}).items():
         if not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise ValueError(
-                f"policies: {name!r} is no name; expected letters, digits, '_', '-' and '.', of "
+                f"policies: {name!r} is not a name; expected letters, digits, '_', '-' and '.', of "
                 "which files are named"
             )
         classic = isinstance(own, list | tuple) and len(own) == 4 and _is_settings(own[3])
@@ -404,7 +404,7 @@ def _check_sight(environment: EnvironmentConfig, model: ModelConfig) -> None:
         if repr(value) == repr(ModelConfig.model_fields[key].default):  # 1 == True, yet differs
             continue
         if not has_deepmind_wrappers(environment):
-            hint = f"{environment.env} is no Atari game in DeepMind's wrappers"
+            hint = f"{environment.env} is not an Atari game in DeepMind's wrappers"
             raise ConfigError(f"model.{key}", value, "left out with this environment", hint)
         if key == "framestack" and value is not False and environment.no_framestack:
             hint = "no_framestack is true, as it is with model.use_lstm"

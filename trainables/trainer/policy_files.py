@@ -106,7 +106,7 @@ def read_weights(path: str | Path, expected: Weights) -> Weights:
     try:
         found = load_file(path)
     except Exception as error:
-        raise CheckpointError(path, f"it is no safetensors file: {error}") from error
+        raise CheckpointError(path, f"it is not a safetensors file: {error}") from error
     if problem := misfit(found, expected):
         raise CheckpointError(path, problem)
     return found
@@ -132,7 +132,7 @@ def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None
         try:
             weights = load_file(found)
         except Exception as error:
-            raise CheckpointError(found, f"it is no safetensors file: {error}") from error
+            raise CheckpointError(found, f"it is not a safetensors file: {error}") from error
         if FILTERED in weights:
             why = "its filter can play and not learn; name a checkpoint, which holds all of it"
             raise CheckpointError(found, why)

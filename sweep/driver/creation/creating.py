@@ -78,7 +78,7 @@ def _make_root(root: Path) -> None:
         raise  # the command line adds the folder's owner
     except OSError as error:
         there = next(above for above in (root, *root.absolute().parents) if os.path.lexists(above))
-        why = "it is no folder" if not there.is_dir() else error.strerror
+        why = "it is not a folder" if not there.is_dir() else error.strerror
         if error.errno == errno.ENOENT:  # as in /proc
             why = "its file system takes none"
         raise StorageError(

@@ -303,7 +303,7 @@ class _Settings:
         return True
 
     def _take_train_freq(self, value: Any) -> bool:
-        """Convert the steps between two updates. Returns false if they are no number."""
+        """Convert the steps between two updates. Returns false if they are not numbers."""
         number = _number(value)
         if number is None:
             return False
@@ -381,7 +381,7 @@ class _Settings:
 
 
 def _number(value: Any) -> int | float | None:
-    """Return a number, also from text, or None if it is no number.
+    """Return a number, also from text, or None if it is not a number.
 
     Whole numbers become an int, except floats below 1000.
     """

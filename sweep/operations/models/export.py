@@ -198,7 +198,7 @@ def play(folder: Path, playing: Playing) -> dict[str, Any]:
 
 
 def identify(card: Path) -> tuple[str, dict[str, Any]]:
-    """Return the digest and the content of a card; UsageError if the file is no card."""
+    """Return the digest and the content of a card; UsageError if the file is not a card."""
     try:
         content = card.read_bytes()
         said = dict(json.loads(content))

@@ -208,7 +208,7 @@ def importance(result: Importance, causes: Causes) -> Data | None:
 
 
 def _parts(causes: Causes) -> Iterator[tuple[str, float]]:
-    """Yield name and share of each cause that is no setting."""
+    """Yield name and share of each cause that is not a setting."""
     seeds, evaluations = causes.seeds, causes.evaluations
     if seeds is not None:
         yield ("seed" if evaluations is not None else "seed and evaluation"), seeds

@@ -166,7 +166,7 @@ def _importance(data: Data) -> Section | None:
         "with what its parent has learnt."
         if its["gained"]
         else "Only scores after the same length of training are compared, so a trial that was "
-        "stopped early is no bad value."
+        "stopped early is not a bad value."
     )
     note = (
         f"Shares of the differences between trials. {how} A pair is what two settings do beyond "

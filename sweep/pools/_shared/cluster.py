@@ -537,7 +537,7 @@ def _ready_to_travel(spec: SliceSpec) -> SliceSpec:
 
 
 def _outcome(came: object) -> SliceOutcome:
-    """Return the result of a slice; raise WorkerLost if it is no SliceOutcome."""
+    """Return the result of a slice; raise WorkerLost if it is not a SliceOutcome."""
     if not isinstance(came, SliceOutcome):
         raise WorkerLost(None, None, f"its worker returned {type(came).__name__}")
     return came

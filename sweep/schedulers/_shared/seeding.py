@@ -43,7 +43,7 @@ def added(plan: Seeds, levels: Sequence[float], time_attr: str) -> dict[float, i
     """Return the rungs at which trials get further seeds → the number of seeds from there on.
 
     Raises:
-        BadConfig: a level of the plan is no rung, or the rungs are unknown.
+        BadConfig: a level of the plan is not a rung, or the rungs are unknown.
     """
     if isinstance(plan, int):
         return {}

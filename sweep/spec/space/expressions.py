@@ -107,7 +107,7 @@ class Expression:
         if value is None or isinstance(value, str):
             return value
         if not isinstance(value, int | float):
-            raise ExpressionError(f"has the value {shorten(value)}, which is no number or text")
+            raise ExpressionError(f"has the value {shorten(value)}, which is not a number or text")
         if isinstance(value, float) and not math.isfinite(value):
             raise ExpressionError(f"has the value {value}, which is not finite")
         if abs(value) >= 2**63 and isinstance(value, int):
@@ -316,7 +316,7 @@ def _power(base: float, exponent: float) -> Any:
         if abs(exponent) * base.bit_length() > _LARGEST_POWER_BITS:
             raise ExpressionError(f"raises {base} to the power {exponent}, which is too large")
     elif base < 0 and exponent != int(exponent):
-        raise ExpressionError(f"raises {base} to the power {exponent}, which is no real number")
+        raise ExpressionError(f"raises {base} to the power {exponent}, which is not a real number")
     return base**exponent
 
 

@@ -92,7 +92,7 @@ class _Walk:
             yield from self.below(f"{name}.", (*here, *below), members, (*conditions, *more))
 
     def _group_members(self, item: Any, path: KeyPath) -> tuple[KeyPath, Mapping[str, Any]] | None:
-        """Return the path to the members of a group and the members, or None if it is no group."""
+        """Return the path to a group's members and the members; None if `item` is not a group."""
         if not isinstance(item, Mapping):
             return None
         if isinstance(item.get("parameters"), Mapping):

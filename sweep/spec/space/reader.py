@@ -104,7 +104,7 @@ def read(entry: Entry, space: Source) -> Parameter:
 
 
 def _read_fixed(raw: Any, source: Source) -> Any:
-    """Return a fixed value; BadSpace if it looks like a call or is no plain data."""
+    """Return a fixed value; BadSpace if it looks like a call or is not plain data."""
     if isinstance(raw, str) and (remedy := aliases.remedy_for_call(raw)):
         raise source.refuse((), raw, "a value, or a mapping such as {uniform: [0, 1]}", remedy)
     return plain(raw, (), source)

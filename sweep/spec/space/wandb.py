@@ -130,7 +130,7 @@ def _kind_and_value(distribution: str, raw: Mapping[str, Any], source: Source) -
 
 
 def _power(raw: Mapping[str, Any], word: str, source: Source) -> float:
-    """Return e to the power of an entry; BadSpace if the entry is no valid exponent."""
+    """Return e to the power of an entry; BadSpace if the entry is not a valid exponent."""
     exponent = raw[word]
     number = isinstance(exponent, int | float) and not isinstance(exponent, bool)
     if not number or not abs(exponent) <= math.log(1e300):

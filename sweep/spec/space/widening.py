@@ -30,7 +30,7 @@ def check(old: Space, new: Space) -> None:
 
 
 def _check_parameter(old: Parameter, new: Parameter, space: Space) -> None:
-    """Raise BadSpace if a parameter is no widening of its old form."""
+    """Raise BadSpace if a parameter is not a widening of its old form."""
     changed = "" if old.when == new.when else "its conditions have changed"
     reason = changed or _narrower(old.role, new.role)
     if not reason and old.crossed != new.crossed:
@@ -39,12 +39,12 @@ def _check_parameter(old: Parameter, new: Parameter, space: Space) -> None:
         reason = "the trials have taken the values of the grid in turn"
     if reason:
         was = f"more than {old.describe()}, or the same"
-        problem = f"{new.describe()} is no wider space: {reason}"
+        problem = f"{new.describe()} is not a wider space: {reason}"
         raise space.source.refuse(new.path, new.describe(), was, problem=problem)
 
 
 def _narrower(old: Any, new: Any) -> str:
-    """Return why `new` is no widening of `old`; empty if it is one."""
+    """Return why `new` is not a widening of `old`; empty if it is one."""
     if type(old) is not type(new):
         return "it is of another kind"
     match old:

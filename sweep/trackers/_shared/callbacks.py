@@ -61,7 +61,7 @@ def find(name: str, paths: Iterable[str]) -> type[Any]:
     """Return the class that a spec names.
 
     Raises:
-        UsageError: it cannot be imported, is no class, has none of the methods, or a misspelt one.
+        UsageError: it cannot be imported, is not a class, or has no method or a misspelt one.
     """
     kind: plugins.Kind[Any] = plugins.Kind("callback", trackers.PACKAGE, object)
     found = kind.imported(name, paths)

@@ -474,7 +474,7 @@ def _make(database: Path, lock: int) -> None:
     """Create the tables in a draft, and rename it when they are complete.
 
     The file `TABLES` contains the result of MLflow's migrations for the release that we ship with.
-    For another release the migrations are run, which takes seconds; they are no transaction and
+    For another release the migrations are run, which takes seconds; they are not transaction and
     cannot continue after a kill.
     """
     draft = database.with_name(f"{database.name}.new")

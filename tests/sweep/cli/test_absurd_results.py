@@ -47,7 +47,7 @@ def parsed(text: str) -> Any:
     """What a strict reader of JSON makes of it."""
 
     def refuse(word: str) -> None:
-        raise AssertionError(f"{word} is no JSON")
+        raise AssertionError(f"{word} is not a JSON")
 
     return json.loads(text, parse_constant=refuse)
 

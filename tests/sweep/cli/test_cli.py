@@ -794,7 +794,7 @@ def test_a_disk_that_refuses_is_exit_code_4(here: Here, spec: Path, tmp_path: Pa
     code, _, err = here("run", spec, "--pool", "inline")
     assert code == 4
     assert len(err.splitlines()) == 1
-    assert f"cannot make the folder {here.root} in {tmp_path / 'file'}: it is no folder" in err
+    assert f"cannot make the folder {here.root} in {tmp_path / 'file'}: it is not a folder" in err
 
 
 def test_a_root_in_which_no_folder_can_be_made_is_named_with_the_reason(
@@ -899,7 +899,7 @@ def test_an_error_of_a_plugin_of_ones_own_names_it_and_is_no_internal_one(
 def test_a_sweep_that_cannot_be_read_does_not_hide_the_others(here: Here, spec: Path) -> None:
     here("run", spec, "--pool", "inline", "--trials", 3)
     (here.root / "broken").mkdir()
-    (here.root / "broken" / "sweep.db").write_text("this is no database")
+    (here.root / "broken" / "sweep.db").write_text("this is not a database")
     code, out, err = here("ls")
     assert code == 0
     assert "demo" in out

@@ -52,7 +52,7 @@ def test_a_space_is_widened_on_resume(here: Here, tmp_path: Path) -> None:
     spec.write_text(narrow.replace("0.2", "0.15"))
     code, out, err = here("resume", "demo", "--pool", "inline", "--space", spec)
     assert (code, out) == (2, "")
-    assert "space.lr: 0.1 to 0.15, both included is no wider space: values above 0.15 are" in err
+    assert "space.lr: 0.1 to 0.15, both included is not a wider space: values above 0.15 are" in err
     spec.write_text(narrow.replace("0.2", "0.9"))
     arguments = ("resume", "demo", "--pool", "inline", "--space", spec, "--trials", 9)
     assert here(*arguments)[0] == 0

@@ -38,7 +38,7 @@ class Evaluated(Quadratic):
 
 
 class Odd(Trainable):
-    """Reports what is no number."""
+    """Reports what is not a number."""
 
     def step(self) -> dict[str, Any]:
         return {
@@ -211,7 +211,7 @@ def test_a_mean_over_episodes_is_waited_for_until_one_has_ended(tmp_path: Path) 
     assert max(iterations(wrong)) == 3  # rungs: 1, 3, 9
 
 
-# ---- what is no number --------------------------------------------------------------------------
+# ---- what is not a number ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a trial's curves count as, under several seeds and with values that are no numbers."""
+"""What a trial's curves count as, under several seeds and with values that are not numbers."""
 
 import math
 from collections.abc import Sequence

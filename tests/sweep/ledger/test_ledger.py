@@ -146,7 +146,7 @@ def test_the_file_has_the_journal_of_its_disk_with_full_sync(tmp_path: Path) -> 
 def test_a_file_that_is_no_ledger_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "sweep.db"
     path.write_text("not a database, " * 100)
-    with pytest.raises(StorageError, match=r"sweep\.db: is no readable ledger"):
+    with pytest.raises(StorageError, match=r"sweep\.db: is not a readable ledger"):
         Ledger(path)
 
 

@@ -298,7 +298,7 @@ def test_an_address_of_another_engine_is_refused_and_a_pool_without_a_cluster_is
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
     (row,) = doctor("--pool", "ray", "--address", "tls://192.0.2.1:8786", code=2)["ray"]
-    assert "is no address of a Ray head" in row["seen"]
+    assert "is not an address of a Ray head" in row["seen"]
     (row,) = doctor("--pool", "ray", code=2)["ray"]
     assert row["seen"] == "--address: the pool ray has no cluster"
     assert "the head's host and port" in row["todo"]

@@ -83,7 +83,7 @@ def test_the_page_opens_at_the_trials_with_their_charts_and_without_the_assistan
         seen.until("document.body.innerText.includes('[64,64]')")
 
 
-#: Lines in the line chart of a page; those of the parallel coordinates are no scatter.
+#: Lines in the line chart of a page; parallel coordinates are not scatter.
 LINES = "document.querySelectorAll('.scatterlayer .trace').length"
 #: Requests of the page for curves.
 CURVES = "get-history-bulk"

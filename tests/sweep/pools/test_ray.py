@@ -314,10 +314,10 @@ def test_a_cluster_that_lets_everybody_in_is_refused_before_it_is_joined(tmp_pat
     ("address", "problem"),
     [
         ("", "the pool ray has no cluster; expected the head's host and port, such as node-1:6379"),
-        ("node-1", "'node-1' is no address of a Ray head"),
-        ("ray://node-1:10001", "'ray://node-1:10001' is no address of a Ray head"),
-        ("node-1:65536", "is no address of a Ray head"),
-        ("node-1:6379 --head", "is no address of a Ray head"),
+        ("node-1", "'node-1' is not an address of a Ray head"),
+        ("ray://node-1:10001", "'ray://node-1:10001' is not an address of a Ray head"),
+        ("node-1:65536", "is not an address of a Ray head"),
+        ("node-1:6379 --head", "is not an address of a Ray head"),
     ],
 )
 def test_what_is_no_head_of_a_cluster_is_refused_in_one_line(address: str, problem: str) -> None:

@@ -167,7 +167,7 @@ def test_who_is_done_and_lacks_seeds_is_waited_for() -> None:
 
 
 def test_a_plan_names_rungs_as_they_are_told() -> None:
-    """100 / 9 is no number that a person writes to the last digit."""
+    """100 / 9 is not a number that a person writes to the last digit."""
     (bracket,) = brackets({11.1111: 2}, max_t=100, grace_period=10).brackets(1)
     assert [(step.level, step.seeds) for step in bracket.steps] == [
         (pytest.approx(100 / 9), 1),

@@ -805,7 +805,7 @@ def test_odd_keys_and_long_values_reach_mlflow(story: Story) -> None:
 
 
 def test_half_a_character_in_a_reason_holds_nothing_up(story: Story) -> None:
-    """Names of files that are no UTF-8 stand so in messages of exceptions."""
+    """Names of files that are not UTF-8 stand so in messages of exceptions."""
     story.begin()
     story.start(0)
     story.close(0, Status.FAILED, rows(0, 1, 1), reason="no file \udc80")

@@ -102,7 +102,7 @@ def test_a_child_answers_notes_and_errors_and_ends_when_it_is_asked_to(
     assert heard == [("note", 0), ("note", 1), ("note", 2), ("ok", "counted")]
     assert ask(one, "count", 2) == "counted", "who does not want notes hears none"
     one.send("count", 9)
-    assert ask(one, "double", 5) == 10, "what nobody waited for is no answer to the next"
+    assert ask(one, "double", 5) == 10, "what nobody waited for is not an answer to the next"
     with pytest.raises(EnvError, match="the world ended") as caught:
         ask(one, "wrong")
     assert "in wrong" in str(caught.value.__cause__)

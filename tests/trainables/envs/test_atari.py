@@ -107,7 +107,7 @@ def test_W7_K2_small_frames_are_learnt_from_and_evaluated() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"env": "CartPole-v1", "model": {"dim": 42}}, "model.dim: 42.*is no Atari game"),
+        ({"env": "CartPole-v1", "model": {"dim": 42}}, "model.dim: 42.*is not an Atari game"),
         ({"env": "CartPole-v1", "model": {"framestack": 1}}, "model.framestack: 1.*no Atari"),
         ({"preprocessor_pref": "rllib", "model": {"dim": 42}}, "model.dim"),
         ({"no_framestack": True, "model": {"framestack": 2}}, "no_framestack is true"),

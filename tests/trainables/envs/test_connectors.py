@@ -252,7 +252,7 @@ def test_E12_a_policy_chooses_before_actions_are_spread_over_their_bounds() -> N
         ([50.0, -2.0], [150.0, 2.0], [100.0, 0.0]),
         ([0.0, -np.inf], [np.inf, np.inf], [0.0, 0.0]),
         ([-np.inf, 4.0], [-3.0, 6.0], [-3.0, 5.0]),
-        ([-3.4e38, 50.0], [3.4e38, 150.0], [0.0, 100.0]),  # the ends of float32 are no bounds
+        ([-3.4e38, 50.0], [3.4e38, 150.0], [0.0, 100.0]),  # the ends of float32 are not bounds
     ],
 )
 def test_only_numbers_between_two_bounds_are_spread_over_them(

@@ -28,7 +28,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     def made(env: str, env_type: str, **arguments: Any) -> Any:
         given.append({"env": env, "env_type": env_type, **arguments})
         if "wrong" in arguments:
-            raise TypeError("wrong is no setting")
+            raise TypeError("wrong is not a setting")
         return gymnasium.make_vec(
             env, arguments["num_envs"], vectorization_mode="vector_entry_point"
         )
@@ -69,7 +69,7 @@ def test_its_environments_are_one_object_with_one_thread_and_arguments_of_ones_o
     ("change", "words"),
     [
         ({"env": "Pong-v4"}, r"env: .*EnvPool.*Pong-v5"),
-        ({"env_config": {"wrong": 1}}, r"env_config: .*TypeError: wrong is no setting"),
+        ({"env_config": {"wrong": 1}}, r"env_config: .*TypeError: wrong is not a setting"),
     ],
 )
 @pytest.mark.usefixtures("pretended")

@@ -205,10 +205,10 @@ def test_a_request_that_comes_again_is_answered_alike_and_back_pressure_says_lat
         ({"observation": {"b": [0]}}, "episode e: observation of agent 'b' of shape (1,)"),
         ({"reward": {"b": 1.0}}, "episode 'e', agent 'b': a reward of an agent that has not acted"),
         ({"reward": {"z": 1.0}}, "episode 'e', agent 'z': reward of an unknown agent"),
-        ({"reward": {"a": True}}, "episode 'e', agent 'a': reward True is no number"),
+        ({"reward": {"a": True}}, "episode 'e', agent 'a': reward True is not a number"),
         ({"reward": 1.0}, "episode 'e': reward 1.0; expected a dict by agent"),
         ({"done": {"b": True}}, "episode 'e', agent 'b': an end of an agent that has not acted"),
-        ({"done": ["a"]}, "episode e: done ['a'] is no object"),
+        ({"done": ["a"]}, "episode e: done ['a'] is not an object"),
         (
             {"call": "log_action", "action": {"a": 1}, "policies": {"a": "other"}},
             "episode e, agent 'a': it has the policy 'own' for the whole episode, and an action of "

@@ -1,4 +1,4 @@
-"""An episode that is played again on restore takes longer than a step; that is no hang."""
+"""An episode that is played again on restore takes longer than a step; that is not a hang."""
 
 import time
 from pathlib import Path

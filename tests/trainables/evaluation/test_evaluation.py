@@ -504,7 +504,7 @@ def test_P16_E8_the_phases_of_an_evaluation_come_in_order_and_say_that_it_is_one
     phases = ("created", "start", "step", "end")
     trainer = make({**COUNTED, "callbacks": {f"on_episode_{one}": noting(one) for one in phases}})
     trainer.train()
-    assert notes == []  # in training a worker says that it is no evaluation
+    assert notes == []  # in training a worker says that it is not an evaluation
     trainer.evaluate()
     of_first = [note for note in notes if note[1] == "evaluation-0"]
     assert of_first == [

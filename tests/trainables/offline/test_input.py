@@ -1,4 +1,4 @@
-"""Learning from files: ours and RLlib's, resumed exactly; what is no batch is one line."""
+"""Learning from files: ours and RLlib's, resumed exactly; what is not a batch is one line."""
 
 import base64
 import json

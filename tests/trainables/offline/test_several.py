@@ -405,7 +405,7 @@ def with_ones(**columns: Any) -> dict[str, Any]:
         ({"type": "SampleBatch", **columns_of(1)}, "type 'SampleBatch'; expected MultiAgentBatch"),
         ({"type": "MultiAgentBatch", "count": 3}, "no policy_batches, policy → columns"),
         (as_line(strange=columns_of(1)), "of policy 'strange'; the policies are ones, others"),
-        ({**WHOLE, "policy_batches": {"ones": [1]}}, "policy ones: a list, which is no columns"),
+        ({**WHOLE, "policy_batches": {"ones": [1]}}, "policy ones: a list, which is not columns"),
         (with_ones(rewardz=[0.0] * 8), "policy ones: unknown column 'rewardz'"),
         (with_ones(actions=[3] * 8), "policy ones: column actions holds 3; the environment has 0"),
         (with_ones(obs=[[0.0]] * 8), r"policy ones: column obs has rows of shape \(1,\)"),

@@ -329,8 +329,8 @@ PICKLED = pickle.dumps(Attack())
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"obs": pa.array([PICKLED] * 3)}, "column obs holds binary, which are no numbers"),
-        ({"obs": pa.array(["gAN9cQAu"] * 3)}, "column obs holds string, which are no numbers"),
+        ({"obs": pa.array([PICKLED] * 3)}, "column obs holds binary, which are not numbers"),
+        ({"obs": pa.array(["gAN9cQAu"] * 3)}, "column obs holds string, which are not numbers"),
         ({"rewards": pa.array([{"a": 1}] * 3)}, "column rewards holds struct<"),
         ({"rewards": pa.array([1.0, None, 1.0])}, "column rewards holds nothing in 1 places"),
         ({"obs": pa.array([[0.0] * 4, [0.0], [1.0]])}, "column obs has rows of several shapes"),

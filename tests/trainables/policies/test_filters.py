@@ -79,7 +79,7 @@ def test_rewards_are_scaled_by_the_deviation_of_the_discounted_return_and_clippe
 
 
 def shapeless(shape: tuple[int, ...]) -> int:
-    """What it gives is no filter."""
+    """What it gives is not a filter."""
     return len(shape)
 
 

@@ -202,7 +202,7 @@ def test_K1_a_callback_that_raises_is_named_with_its_phase(workers: dict[str, An
 
 def test_K1_a_metric_that_is_no_number_is_named() -> None:
     trainer = make({**COUNTING, "callbacks": f"{HERE}:WritesAWord"})
-    with pytest.raises(CallbackError, match=r"custom_metrics\['mood'\]: 'fine' is no number"):
+    with pytest.raises(CallbackError, match=r"custom_metrics\['mood'\]: 'fine' is not a number"):
         trainer.train()
     trainer.stop()
 

@@ -300,7 +300,7 @@ class Wrong(ExternalEnv):
             "episode 'first': observation of shape (4,) and dtype float32; expected shape (3,)",
         ),
         ("nan", "episode 'first': observation array([nan, nan, nan], dtype=float32) is not finite"),
-        ("reward", "episode 'first': the reward inf is no number"),
+        ("reward", "episode 'first': the reward inf is not a number"),
         ("action", "episode 'first': action 3 is not in Discrete(3)"),
     ],
 )

@@ -307,7 +307,7 @@ NOW = seen_by("a", 0, 1)
         ),
         (
             lambda env: env.log_returns("first", {"a": float("nan")}),
-            "episode 'first', agent 'a': the reward nan is no number",
+            "episode 'first', agent 'a': the reward nan is not a number",
         ),
         (
             lambda env: env.log_returns("first", 1.0),
@@ -319,7 +319,7 @@ NOW = seen_by("a", 0, 1)
         ),
         (
             lambda env: env.log_returns("first", {}, {"a": 3}),
-            "episode 'first', agent 'a': info 3 is no dict",
+            "episode 'first', agent 'a': info 3 is not a dict",
         ),
         (
             lambda env: env.end_episode("first", {}, truncated=True),

@@ -249,7 +249,7 @@ def test_one_environment_is_sent_choices_as_it_counts_them() -> None:
 
 
 class Number(Counting):
-    """Observes a number that is no vector."""
+    """Observes a number that is not a vector."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -190,7 +190,7 @@ NUMBER, OTHER = spaces.Discrete(3), spaces.Discrete(7)
     ("change", "words"),
     [
         (lambda t: t.add_policy("main"), "'main' is not allowed; expected a new name"),
-        (lambda t: t.add_policy("a/b"), "'a/b' is no name"),
+        (lambda t: t.add_policy("a/b"), "'a/b' is not a name"),
         (lambda t: t.add_policy("a", DQN), "policy_cls: .*expected PPO"),
         (lambda t: t.add_policy("a", config={"lrr": 1}), "policies.a.lrr: .*'lr'"),
         (lambda t: t.add_policy("a", config={"num_workers": 1}), "the same for all policies"),

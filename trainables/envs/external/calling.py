@@ -566,12 +566,12 @@ class ExternalEnv:
         rewards = {}
         for agent, where, one in self._by_agent(episode_id, "reward", reward):
             if not _is_number(one):
-                raise EpisodeError(f"{where}: the reward {shorten(one)} is no number of float32")
+                raise EpisodeError(f"{where}: the reward {shorten(one)} is not a number of float32")
             rewards[agent] = one
         infos = {}
         for agent, where, one in self._by_agent(episode_id, "info", info) if info else ():
             if not isinstance(one, Mapping):
-                raise EpisodeError(f"{where}: info {shorten(one)} is no dict")
+                raise EpisodeError(f"{where}: info {shorten(one)} is not a dict")
             infos[agent] = one
         died = {agent: flag for agent, flag in (done or {}).items() if flag}
         if died and (ALL in died or not self.has_agents):

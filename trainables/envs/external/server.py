@@ -404,7 +404,7 @@ class PolicyServer(ExternalEnv):
         done = request.get("done") or {}
         for name, given in (("info", info), ("done", done)):
             if not isinstance(given, dict):
-                raise Refused(400, f"{what}: {name} {shorten(given)} is no object")
+                raise Refused(400, f"{what}: {name} {shorten(given)} is not an object")
         event: dict[str, Any] = {}
         if call == "log_action":
             action = decode(self.action_space, request.get("action"), f"{what}: action")
@@ -429,7 +429,9 @@ class PolicyServer(ExternalEnv):
     def _require_bound(self, episode_id: str, claimed: Any) -> None:
         """Refuse actions that were chosen by another policy than the agent's."""
         if not isinstance(claimed, dict):
-            raise Refused(400, f"episode {episode_id}: policies {shorten(claimed)} is no object")
+            raise Refused(
+                400, f"episode {episode_id}: policies {shorten(claimed)} is not an object"
+            )
         for agent, bound in self.policies_of(episode_id, claimed).items():
             if claimed[agent] != bound:
                 raise Refused(
@@ -445,7 +447,7 @@ class PolicyServer(ExternalEnv):
             return default
         for _, where, one in self._by_agent(request["episode"], key, value):
             if isinstance(one, bool) or not isinstance(one, int | float):
-                raise Refused(400, f"{where}: {key} {shorten(one)} is no number")
+                raise Refused(400, f"{where}: {key} {shorten(one)} is not a number")
         return value
 
     def _wait_for_action(self, episode_id: str, timeout_s: float) -> Any:
@@ -629,7 +631,7 @@ class _Handler(BaseHTTPRequestHandler):
             line = str(refused)
             if refused.status not in (410, 429, 503):
                 self.server.log_refusal(f"{self.client_address[0]}: {line}")
-            if not self._is_read:  # what comes next on this connection is no request
+            if not self._is_read:  # what comes next on this connection is not a request
                 self.close_connection = True
                 self._drain()
             self._send(refused.status, {"error": line})

@@ -162,11 +162,11 @@ def describe(space: spaces.Space[Any]) -> dict[str, Any]:
 def parse_space(data: Any) -> spaces.Space[Any]:
     """Return the space that JSON describes; raises ValueError if it describes none."""
     if not isinstance(data, Mapping):
-        raise ValueError(f"{shorten(data)} is no space")  # noqa: TRY004 as for its content
+        raise ValueError(f"{shorten(data)} is not a space")  # noqa: TRY004 as for its content
     try:
         return _parse_space(data)
     except (AssertionError, KeyError, OverflowError, TypeError) as error:
-        raise ValueError(f"{shorten(dict(data))} is no space: {error!r}") from error
+        raise ValueError(f"{shorten(dict(data))} is not a space: {error!r}") from error
 
 
 def _parse_space(data: Mapping[str, Any]) -> spaces.Space[Any]:

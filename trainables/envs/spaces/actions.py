@@ -170,7 +170,7 @@ UNBOUNDED = float(np.finfo(np.float32).max) / 2
 def spread(space: spaces.Space[Any]) -> Spread | None:
     """Return what spreads numbers from -1 to 1 over their bounds; None if that changes nothing.
 
-    A column that is no interval has 1 and 0: choices, and numbers without both bounds.
+    A column that is not an interval has 1 and 0: choices, and numbers without both bounds.
     """
     low, high = bounds(space)
     real = np.isin(np.arange(len(low)), layout_of(space).real_columns)

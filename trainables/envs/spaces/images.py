@@ -102,7 +102,7 @@ def view(box: spaces.Box, settings: ImageSettings) -> View:
         return View(_AXES[axes, layout] if is_seen else "")
     if is_wide and settings.convolved is not False:
         allowed = f"channels_last, channels_first or flat for observations of shape {box.shape}"
-        hint = "it leaves open which axis the channels are: say it, or flat if this is no image"
+        hint = "it leaves open which axis the channels are: say it, or flat if this is not an image"
         raise ConfigError(PLACE, None, allowed, hint)
     return View(_AXES[axes, "channels_last"] if axes == 3 else "")
 
@@ -124,7 +124,7 @@ def divisor(box: spaces.Box) -> float:
 
 
 def part_divisor(space: spaces.Space[Any]) -> float:
-    """Return the number that scales a part of a flattened observation; 1 if it is no image."""
+    """Return the number that scales a part of a flattened observation; 1 if it is not an image."""
     if not isinstance(space, spaces.Box) or len(space.shape) < 2:
         return 1.0
     return _largest(space) if _is_sure(space, _guess_layout(space.shape)[1]) else 1.0
@@ -217,7 +217,7 @@ def scale_warning(box: spaces.Box) -> str:
 
 
 def _largest(box: spaces.Box) -> float:
-    """Return the largest absolute value within the bounds; 1 if that is no scale."""
+    """Return the largest absolute value within the bounds; 1 if that is not a scale."""
     largest = _bound(box)
     return largest if 0.0 < largest <= LARGEST_NUMBER else 1.0
 

@@ -60,7 +60,7 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         if self._in_info:
             parts = {"observation": space}
         elif parts is None or MASK not in parts or len(parts) == 1:
-            allowed = f"info or null where observations are no Dict with {MASK} and more"
+            allowed = f"info or null where observations are not Dict with {MASK} and more"
             raise ConfigError(MASK, source, allowed, f"they are {space}")
         self._starts, self._shape = column_starts(layout), (layout.logits,)
         self._length = 0

@@ -50,7 +50,7 @@ class NoPreprocessor:
     def __init__(self, space: spaces.Space[Any]) -> None:
         if not isinstance(space, spaces.Box):
             name = NAMES.get(type(space), "FlatteningPreprocessor")
-            allowed = "deepmind or rllib for an environment whose observations are no Box"
+            allowed = "deepmind or rllib for an environment whose observations are not Box"
             hint = f"a policy takes no raw {type(space).__name__}: the {name} flattens it"
             raise ConfigError("preprocessor_pref", None, allowed, hint)
         self.observation_space = space
@@ -147,7 +147,7 @@ def make_preprocessor(
     """
     if not isinstance(space, spaces.Box):
         if settings.layout not in (None, "flat"):
-            allowed = "null or flat where observations are no Box"
+            allowed = "null or flat where observations are not Box"
             hint = f"a {type(space).__name__} is flattened, images in it too"
             raise ConfigError(PLACE, settings.layout, allowed, hint)
         return FlatteningPreprocessor(space), ""
@@ -292,7 +292,7 @@ def _plan_choice(space: spaces.Discrete, first: int) -> tuple[Write, Read, int]:
     def write(observation: Any, out: Array) -> None:
         choice = int(observation) - start
         if not 0 <= choice < n:
-            raise ValueError(f"{observation} is no choice of {space}")
+            raise ValueError(f"{observation} is not a choice of {space}")
         out[first + choice] = 1.0
 
     return write, lambda row: np.int64(np.argmax(row[first : first + n]) + start), first + n
@@ -307,7 +307,7 @@ def _plan_choices(space: spaces.MultiDiscrete, first: int) -> tuple[Write, Read,
     def write(observation: Any, out: Array) -> None:
         choices = np.asarray(observation).reshape(-1) - start
         if (choices < 0).any() or (choices >= nvec).any():
-            raise ValueError(f"{observation} is no choice of {space}")
+            raise ValueError(f"{observation} is not a choice of {space}")
         out[offsets + choices] = 1.0
 
     def read(row: Array) -> Array:

@@ -44,7 +44,7 @@ def make_actor(source: Any, env_spaces: EnvSpaces, config: Mapping[str, Any], se
         seed: seed of the action space that the class gets.
 
     Raises:
-        ConfigError: the class cannot be called with these arguments, or its object is no policy.
+        ConfigError: the class cannot be called with these arguments, or its object is not a policy.
     """
     if not callable(source):
         raise ConfigError("policy", source, ALLOWED)

@@ -345,7 +345,7 @@ def _stack_frames(graph: GraphBuilder, x: str, number: int, connector: Connector
         The name of the stacked observations.
 
     Raises:
-        ExportError: the connector is no frame stack of vectors.
+        ExportError: the connector is not a frame stack of vectors.
     """
     input_name, output, size = f"frames_in_{number}", f"frames_out_{number}", connector.memory_size
     shape = connector.observation_space.shape

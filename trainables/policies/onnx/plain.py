@@ -36,7 +36,7 @@ def load(path: str | Path) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
     if graph is None:
         raise ValueError(f"{path}: holds tensors without a graph: weights alone, no policy")
     if unknown := sorted({node["kind"] for node in graph["nodes"]} - OPERATIONS.keys()):
-        raise ValueError(f"{path}: operations that are not known here: {', '.join(unknown)}")
+        raise ValueError(f"{path}: unknown operations: {', '.join(unknown)}")
     return lambda inputs: run(graph, constants, inputs, OPERATIONS)
 
 

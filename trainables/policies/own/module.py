@@ -195,7 +195,7 @@ def make_module(architecture: Architecture, outputs: int, seed: int) -> nn.Modul
         seed: seed of the trial.
 
     Raises:
-        ConfigError: the module cannot be made, is no torch module, has nothing to train, or has
+        ConfigError: the module cannot be made, is not a torch module, has nothing to train, or has
             other parameters than float32.
     """
     own = _require_own_module(architecture)

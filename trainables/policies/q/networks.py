@@ -128,7 +128,7 @@ class Target:
             self.network.saved_tensors().items(), online.saved_tensors().values(), strict=True
         )
         self._buffer_pairs = [(mine, its) for (name, mine), its in pairs if name not in learnt]
-        """Pairs of tensors that are no parameters, such as buffers of a user's module: (copy,
+        """Pairs of tensors that are not parameters, such as buffers of a user's module: (copy,
         original)."""
 
     @torch.no_grad()

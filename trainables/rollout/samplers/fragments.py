@@ -129,7 +129,7 @@ class Sampler:
         self._observe_seconds = 0.0
         """Seconds that receiving the current observations took."""
         self._autoreset_rows: NDArray[np.bool_] | None = None
-        """(N,) True where the next step is no transition; None if every step is one."""
+        """(N,) True where the next step is not a transition; None if every step is one."""
         self.memory: Array = self.actor.initial_memory(config.num_envs_per_worker)
         """(N, M) memory of the policy that belongs to the current observations."""
         self.actor.exploration.begin(config.num_envs_per_worker)

@@ -70,7 +70,7 @@ def pack(function: Callable[..., Any]) -> bytes:
 def apply_packed(worker: Any, packed: bytes) -> bytes:
     """Call a packed function in the child, and return its result or its error as bytes.
 
-    An error of the function is no failure of the worker, which is neither replaced nor left out.
+    An error of the function is not a failure of the worker, which is neither replaced nor left out.
     """
     try:
         answer = cloudpickle.loads(packed)(worker)

@@ -390,9 +390,9 @@ def test_a_damaged_sweep_starts_no_other_and_hides_none(root: Path) -> None:
         answer = agent("status")
         assert [row["name"] for row in answer["sweeps"]] == ["mine"]
         assert answer["unreadable"][0].startswith("lost: ")
-        assert "is no readable ledger" in answer["left"]["unknown"]
+        assert "is not a readable ledger" in answer["left"]["unknown"]
         assert agent("status", name="mine")["wanted"] == 9
-        assert "is no readable ledger" in agent.refused("run", spec="demo")
+        assert "is not a readable ledger" in agent.refused("run", spec="demo")
 
 
 def test_a_sweep_of_a_person_with_the_name_of_a_removed_one_is_not_the_models(

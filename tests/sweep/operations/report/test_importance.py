@@ -1,4 +1,4 @@
-"""What decides: known shares are found, and a trial that was stopped early is no bad value."""
+"""What decides: known shares are found, and a trial that was stopped early is not a bad value."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

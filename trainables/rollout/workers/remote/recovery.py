@@ -238,7 +238,7 @@ def checked(sample: Any, spec: WorkerSpec) -> Sample:
     """Return `sample` if it has the steps and shapes that the spec asks for.
 
     Raises:
-        WorkerError: it is no sample, or has other numbers of steps or other shapes.
+        WorkerError: it is not a sample, or has other numbers of steps or other shapes.
     """
     where = f"rollout worker {spec.index} returned garbage instead of a sample"
     if not isinstance(sample, Sample):
