@@ -769,7 +769,7 @@ class Checkpoint:
         """Return the saved data, or write the saved files into `folder` and return it.
 
         Raises:
-            CheckpointError: it is unusable, or somebody else signed it.
+            CheckpointError: it is unusable, or another user signed it.
             UsageError: it contains files, and `folder` is None.
         """
         loaded = self._store.read(self.saved)

@@ -96,7 +96,7 @@ class StateError(TrainableError):
 
     def __init__(self, path: str, problem: str, remedy: str) -> None:
         self.path = path
-        super().__init__(f"{path}: {problem} cannot stand in a checkpoint; {remedy}")
+        super().__init__(f"{path}: {problem} cannot be stored in a checkpoint; {remedy}")
 
 
 class DeviceError(TrainableError):

@@ -244,8 +244,9 @@ def current() -> FunctionThread | None:
     thread: FunctionThread | None = getattr(_here, "thread", None)
     if thread is None and (_running or multiprocessing.parent_process() is not None):
         raise TrainableError(
-            "report() and its like work in the thread of a training function only, not in threads "
-            "or processes that it starts; let those hand their results to it, and report there"
+            "report() and similar functions work only in the thread of a training function, not in "
+            "threads or processes that it starts; return their results to that thread, and report "
+            "them there"
         )
     return thread
 

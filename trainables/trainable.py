@@ -392,7 +392,7 @@ class Trainable:
             rng.restore_global(streams)
         if type(self).load_checkpoint is Trainable.load_checkpoint:
             remedy = f"define {name}.load_checkpoint(checkpoint), which takes it back"
-            raise StateError(f"{name}.save_checkpoint()", "what nothing can take back", remedy)
+            raise StateError(f"{name}.save_checkpoint()", "a state that it cannot load", remedy)
         remembered = self.remembers()
         return {
             "trainable": saved,

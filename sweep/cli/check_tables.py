@@ -59,7 +59,7 @@ def _costs(costs: Data | None) -> list[RenderableType]:
     measured += "" if size is None else f", a checkpoint {in_words(size)}"
     lines = [Text(), Text(f"an iteration takes {measured}")]
     if per_trial is None:
-        lines.append(Text("at most    no bound: stop names nothing that is counted"))
+        lines.append(Text("at most    no bound: no criterion of stop is counted"))
     else:
         lines.append(
             Text(f"at most    {_cost_line(costs, 'most')}, {per_trial} iterations a trial")

@@ -196,7 +196,7 @@ def ui(name: str | None, port: int, host: str, show: bool | None, root: Path) ->
 @click.argument("files", nargs=-1, required=True, metavar="FILE…", type=click.Path(path_type=Path))
 @options.json_option
 def trust(files: tuple[Path, ...], as_json: bool) -> None:
-    """Let checkpoints that somebody else signed be restored.
+    """Let checkpoints that another user signed be restored.
 
     They may run code as you. FILE may also be the card.json of an exported model, which can then be
     played, and the file sweep.postgresql or checkpoints of a sweep's folder, whose server then gets

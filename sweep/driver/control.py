@@ -136,7 +136,7 @@ class RequestHandler:
         made = self.proposer.clone(
             self.history, parent, body.get("settings", {}), body.get("from_checkpoint", False)
         )
-        text = f"trial {made.trial} is a clone of {number}; it takes the next free place"
+        text = f"trial {made.trial} is a clone of {number}; it runs in the next free slot"
         return Response(Answer(True, text, (made.trial,)), (made, *topped_up(self.history)))
 
     def suggest(self, request: Request) -> Response:

@@ -220,7 +220,7 @@ def open_context(
         try:
             _tidy(stored, history)
         except RemoteError as error:
-            launch.say(f"checkpoints that nobody needs stay, until `sweep gc`: {error}")
+            launch.say(f"checkpoints that are no longer needed stay until `sweep gc`: {error}")
 
 
 def _open_store(launch: "Launch", ledger: Ledger) -> SweepStore:

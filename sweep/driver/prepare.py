@@ -165,7 +165,10 @@ def check_lanes(resolved: Resolved) -> None:
     """Raise BadConfig for a trainable or settings that cannot train in lanes."""
     trainable, spec = resolved.trainable, resolved.spec
     if not trainable.can_be_lane():
-        allowed, hint = "ppo or dqn with this pool", "no other one trains in lanes; use --pool loky"
+        allowed, hint = (
+            "ppo or dqn with this pool",
+            "other trainers do not train in lanes; use --pool loky",
+        )
         raise spec.source.refuse(("trainable",), spec.trainable, allowed, hint)
 
     def check(config: Mapping[str, Any]) -> None:

@@ -173,7 +173,7 @@ def read_pointer(path: Path) -> Pointer:
         raise UsageError(f"{path}: says no place of a ledger (schema {pointer.schema[:80]!r})")
     if not signed.is_accepted(said, path):
         raise UsageError(
-            f"{path}: names the server {place_of(pointer.url)}, and somebody else signed "
+            f"{path}: names the server {place_of(pointer.url)}, and another user signed "
             f"it; to ask that server with your credentials, first `sweep trust {path}`"
         )
     return pointer
@@ -213,7 +213,7 @@ def _limit_silence(gen: Any) -> Any:
                 heard = time.monotonic()
             elif time.monotonic() - heard > HANG_S:
                 gen.close()
-                raise _ServerSilent(f"the server has said nothing for {HANG_S:g} s")
+                raise _ServerSilent(f"the server has not answered for {HANG_S:g} s")
             wanted = gen.send(ready)
     except StopIteration as stop:
         return stop.value

@@ -166,7 +166,7 @@ def _check_address(address: str) -> tuple[str, Any]:
     if "://" not in address:
         address = f"tcp://{address}"
     if not _is_closed_to_others(address):
-        problem = f"{address} is open: everybody who reaches it can run code there"
+        problem = f"{address} is open: anyone who can reach it can run code there"
         hint = "start the scheduler and the workers with --tls-ca-file, --tls-cert and --tls-key"
         allowed = f"a scheduler with TLS, {_EXAMPLE}, or one on this machine, tcp://127.0.0.1:8786"
         raise BadConfig("--address", address, allowed, hint, problem=problem)

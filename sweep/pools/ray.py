@@ -5,7 +5,7 @@ lost. So the driver does not import it: a separate process, the gateway, holds t
 forwards requests. If the gateway ends in any way, only the cluster is lost.
 
 Every Ray process listens on all networks of its machine, even if it was started with 127.0.0.1, and
-everybody who reaches it can run code there. So a cluster is used only if it refuses clients without
+anyone who can reach it can run code there. So a cluster is used only if it refuses clients without
 a token or certificate, which is tested by connecting as such a client.
 """
 

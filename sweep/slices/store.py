@@ -457,7 +457,7 @@ def check(url: str) -> str:
     except ImportError as error:
         extra = _EXTRAS.get(scheme)
         hint = f"pip install 'sweep-rl[{extra}]'" if extra else str(error)
-        known = f"a URL of what is installed, which {scheme} is not"
+        known = f"a URL for which the library is installed; that of {scheme} is not"
         raise BadConfig("--checkpoints", url, known, hint) from error
     return url.rstrip("/")
 
@@ -489,7 +489,7 @@ def examine(url: str, patience_s: float) -> float | None:
             raise RemoteError(place.url, f"{name} is not listed after it was written")
         doing = "read"
         if place.read(name) != name.encode():
-            raise RemoteError(place.url, f"{name} is read as something else")
+            raise RemoteError(place.url, f"{name} is not read as it was written")
         doing = "deleted"
         place.delete([name])
     except OSError as error:
@@ -524,9 +524,9 @@ def of(folder: Folder) -> SweepStore:
     url = storage_url(folder)
     if url and not signed.is_accepted(signed.read(folder.checkpoints), folder.checkpoints):
         raise UsageError(
-            f"{folder.name}: its checkpoints lie in {url}, as somebody else has said; "
-            f"`sweep resume {folder.in_commands} --checkpoints URL` takes your word for it, "
-            f"`sweep trust {folder.checkpoints}` theirs"
+            f"{folder.name}: another user chose {url} as the storage of its checkpoints; choose it "
+            f"yourself with `sweep resume {folder.in_commands} --checkpoints URL`, or accept their "
+            f"choice with `sweep trust {folder.checkpoints}`"
         )
     return SweepStore(folder, url)
 

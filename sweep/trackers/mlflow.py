@@ -114,7 +114,7 @@ class Tracker(trackers.Tracker):
         context = self._context
         if not context.uri_is_own:
             raise StorageError(
-                "somebody else chose its MLflow server (the file tracking-uri); `sweep sync` "
+                "another user chose its MLflow server (the file tracking-uri); `sweep sync` "
                 "accepts it"
             )
         if context.tracking_uri is None and not tables.has(context.folder.mlflow, "experiments"):

@@ -64,7 +64,7 @@ class BC(Trainer):
         """
         super().validate_config(settings)
         if not settings.offline.only_reads:
-            allowed = "files alone with bc: what it samples it would imitate"
+            allowed = "files alone with bc, which would imitate what it samples itself"
             raise ConfigError("input", settings.offline.input, allowed, "docs/offline.md has more")
         if settings.model.use_lstm:
             hint = "it learns from single rows, not from sequences"

@@ -210,7 +210,7 @@ class DQN(Trainer):
             _check_module(settings)
         if settings.num_atoms > 1 and settings.v_min >= settings.v_max:
             allowed = f"less than {settings.v_max}, which is v_max"
-            raise ConfigError("v_min", settings.v_min, allowed, "between them lie all returns")
+            raise ConfigError("v_min", settings.v_min, allowed, "all returns are between them")
         if settings.noisy and settings.exploration_config != EpsilonGreedyConfig():
             allowed = "left out with noisy: true, which explores in its place"
             raise ConfigError("exploration_config", settings.exploration_config, allowed)
@@ -264,7 +264,7 @@ class DQN(Trainer):
     def _not_fused(cls, settings: Config, spaces: EnvSpaces) -> str:
         """Return the reason why torch has to compute the gradients; empty if it need not."""
         if cls.differences is not DQN.differences:
-            return f"{cls.__name__} has a way of learning of its own"
+            return f"{cls.__name__} has its own way of learning"
         if settings.resources.num_gpus:
             return "num_gpus is not 0"
         if settings.cql_alpha:

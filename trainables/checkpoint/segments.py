@@ -165,7 +165,7 @@ def check(section: Section, source: Path) -> None:
     """
     length, digests = section["len"], section["segments"]
     if _length_of(section["dtype"], section["shape"]) != length or length == 0:
-        raise ValueError(f"{length} bytes are not those of an array of shape {section['shape']}")
+        raise ValueError(f"{length} bytes do not fit an array of shape {section['shape']}")
     chunk = section["chunk"]
     if type(chunk) is not int or chunk < 1 or len(digests) != -(-length // chunk):
         raise ValueError(f"{len(digests)} segments cannot hold {length} bytes")

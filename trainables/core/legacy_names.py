@@ -31,7 +31,7 @@ _TENSORFLOW = "it switches TensorFlow and everything here runs on torch; remove 
 _STOP = (
     "it is not a setting of the trainer: call train() so often, or write stop: in a sweep's file"
 )
-_CONTEXT = "it is not a setting: results and checkpoints lie in the trial's folder"
+_CONTEXT = "it is not a setting: results and checkpoints are in the trial's folder"
 
 #: Keys of older versions of this trainer.
 OLDER: Mapping[str, Entry] = {
@@ -51,7 +51,7 @@ OLDER: Mapping[str, Entry] = {
     "resources": Renamed("num_cpus_for_driver", "and its neighbours, one key each"),
     "compute_apply": "it is a method, and its name is learn_on_batch",
     "import_policy_model_from_h5": "import_policy_weights(path) reads weights, as safetensors",
-    "as_remote": Renamed("num_workers", "so many children are started by the trainer itself"),
+    "as_remote": Renamed("num_workers", "the trainer itself starts that many child processes"),
     "eager": _TENSORFLOW,
     "eager_tracing": _TENSORFLOW,
     "no_eager_on_workers": _TENSORFLOW,
@@ -163,7 +163,7 @@ OFF_POLICY: Mapping[str, Entry] = {
     "n_steps": Renamed("n_step"),
     "replay_buffer_class": Renamed("prioritized_replay", "true or false"),
     "replay_buffer_kwargs": Renamed("prioritized_replay", "and its neighbours, one key each"),
-    "optimize_memory_usage": "what is stored once is kept once; remove the key",
+    "optimize_memory_usage": "nothing is stored twice; remove the key",
 }
 
 #: Keys of CleanRL.

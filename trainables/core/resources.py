@@ -29,7 +29,7 @@ def _check_worker_count(count: int) -> int:
     """Return `count`, or raise ValueError if it exceeds `MOST_WORKERS`."""
     if count > MOST_WORKERS:
         raise ValueError(
-            f"at most {MOST_WORKERS}: each is a process of its own; "
+            f"at most {MOST_WORKERS}: each is a separate process; "
             f"raise num_envs_per_worker for more environments"
         )
     return count
@@ -49,7 +49,7 @@ def _check_empty(names: dict[str, float]) -> dict[str, float]:
     """Return `names`, or raise ValueError if it is not empty."""
     if names:
         raise ValueError(
-            "{}: a pool provides CPUs, GPUs and memory and nothing named "
+            "{}: a pool provides CPUs, GPUs and memory, but nothing named "
             f"{', '.join(sorted(names))}; write num_cpus_per_worker, num_gpus_per_worker, "
             "memory_per_worker"
         )

@@ -57,13 +57,13 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return `pairs` as a dict; raises ValueError if a key occurs twice."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key stands there twice")
+        raise ValueError("a key occurs twice")
     return found
 
 
 def _refuse_constant(name: str) -> NoReturn:
     """Raise ValueError for NaN and infinities, which are not JSON."""
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _short_int(digits: str) -> int:

@@ -271,7 +271,7 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         for agent in agents:
             if agent not in known:
                 raise EnvContractError(
-                    f"{place}: the agent {agent!r} is none of possible_agents: "
+                    f"{place}: the agent {agent!r} is not one of possible_agents: "
                     f"{', '.join(map(repr, known))}; name there every agent that may take part"
                 )
 

@@ -19,7 +19,7 @@ FPS = 30.0
 #: Description of allowed return values of ``render()``.
 RETURNS = (
     "a picture, an array of uint8 of shape (height, width, 3), or True, False or None from an "
-    "environment that draws into a window of its own"
+    "environment that draws into its own window"
 )
 
 
@@ -46,7 +46,7 @@ def picture(returned: Any, key: str) -> NDArray[np.uint8] | None:
         image: NDArray[np.uint8] = returned
         return image
     seen = f"an array of {returned.dtype} of shape {returned.shape}" if array else returned
-    raise ConfigError(key, seen, RETURNS, "the environment's render() returned it")
+    raise ConfigError(key, seen, RETURNS, "it was returned by the environment's render()")
 
 
 def frames_per_second(env: Any) -> float:

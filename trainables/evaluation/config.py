@@ -31,15 +31,15 @@ READ_BY_CHILDREN = (
     *("num_cpus_per_worker", "num_gpus_per_worker", "memory_per_worker", "extra_python_environs"),
 )
 
-_WHOLE = "it plays whole episodes, as many as evaluation_num_episodes says"
+_WHOLE = "it plays whole episodes; evaluation_num_episodes is their number"
 _FRESH = "its episodes are fresh ones"
 _AS_THEY_ARE = "its results are sums of the environment's own rewards"
-_LEARNT_SO = "the policy sees what it has learnt to see, through the training's filter, frozen"
+_LEARNT_SO = "the policy's observations pass through the training's filter, which is frozen"
 _BESIDE = "write it next to evaluation_config, not in it"
 _REPLACED = "a child that fails is replaced and plays the same episodes; see evaluation_timeout_s"
 #: Setting of rollout workers → its only value in an evaluation, and the reason.
 ALWAYS: Mapping[str, tuple[Any, str]] = {
-    "native_vector_env": (False, "each episode has an environment of its own"),
+    "native_vector_env": (False, "each episode has its own environment"),
     "soft_horizon": (False, "its episodes are fresh ones, so a horizon ends them"),
     "remote_env_batch_wait_ms": (0.0, "no number of it depends on which environment is ready"),
     "batch_mode": ("complete_episodes", _WHOLE),
@@ -49,7 +49,7 @@ ALWAYS: Mapping[str, tuple[Any, str]] = {
     "compress_observations": (False, "none of its observations is sent anywhere"),
     "clip_rewards": (False, _AS_THEY_ARE),
     "normalize_rewards": (False, _AS_THEY_ARE),
-    "data_parallel": (False, "nothing is learnt in it"),
+    "data_parallel": (False, "no policy learns in it"),
 }
 #: Key without effect in an evaluation → the reason, where it is not `_OF_TRAINING`.
 WHY_NOT: Mapping[str, str] = {

@@ -249,7 +249,7 @@ def check_statistics(config: OfflineConfig, flat: Mapping[str, Any], keeps_rows:
     """
     only: dict[str, tuple[Any, str]] = {}
     if config.output and not keeps_rows:
-        why = "what is written is what was learnt from, and no reader knows the statistics of then"
+        why = "filtered rows would be written, and a reader does not know their filter's statistics"
         only = {"observation_filter": ("NoFilter", why), "normalize_rewards": (False, why)}
     elif config.reads_experience:
         why = "it follows the returns of whole episodes, which files need not hold in order"
@@ -269,11 +269,11 @@ NOTHING_IS_SAMPLED = "nothing is sampled"
 OF_WHAT_IS_SAMPLED: Mapping[str, str] = {
     "num_workers": NOTHING_IS_SAMPLED,
     "render_env": NOTHING_IS_SAMPLED,
-    "monitor": "nothing is sampled, of whose episodes there would be a record",
+    "monitor": "nothing is sampled, so there are no episodes to record",
     "explore": "nothing is sampled; evaluation_config.explore is of evaluations",
-    "batch_mode": "what is read comes in the batches of the files",
-    "metrics_smoothing_episodes": "nothing is sampled; an evaluation has means of its own",
-    "sampler_perf_stats_ema_coef": "nothing is sampled, of which times would be taken",
+    "batch_mode": "the files determine the batches",
+    "metrics_smoothing_episodes": "nothing is sampled; an evaluation computes its own means",
+    "sampler_perf_stats_ema_coef": "nothing is sampled, so there are no times to measure",
     "remote_env_batch_wait_ms": "nothing is sampled, and evaluations wait for every environment",
 }
 
@@ -304,14 +304,14 @@ def check_offline(config: OfflineConfig, flat: Mapping[str, Any], usual: Mapping
         allowed = "null, logdir, a folder or package.module:Name"
         raise ConfigError("output", config.output, allowed)
     if config.output and config.only_reads:
-        hint = "nothing is sampled that could be written"
+        hint = "nothing is sampled, so there is nothing to write"
         raise ConfigError("output", config.output, "null with this input", hint)
     _check_arguments(config)
-    why = "what stands in files is what a learner sees"
+    why = "a learner uses the files' values as they are"
     only: dict[str, tuple[Any, str]] = {
         "connectors": ((), f"{why}, and what connectors carry is not in them"),
-        "model.lstm_use_prev_action": (False, f"{why}, and no previous actions stand in it"),
-        "model.lstm_use_prev_reward": (False, f"{why}, and no previous rewards stand in it"),
+        "model.lstm_use_prev_action": (False, f"{why}, and it has no previous actions"),
+        "model.lstm_use_prev_reward": (False, f"{why}, and it has no previous rewards"),
         "action_mask": (None, f"{why}, and files hold no masks"),
         "data_parallel": (False, "files are read and written by the trainer's own process"),
         "fake_sampler": (False, "one batch would be given for ever"),

@@ -231,7 +231,7 @@ def read_episodes(reader: InputReader, limit: int, policy: str | None = None) ->
     read = islice(each_once(reader), MOST_BATCHES)
     for batch in read if policy is None else _select_policy(read, policy):
         if "action_logp" not in batch or "terminateds" not in batch or "rewards" not in batch:
-            logger.warning("input_evaluation: action_logp, terminateds or rewards are not there")
+            logger.warning("input_evaluation: action_logp, terminateds or rewards are missing")
             return None
         if "new_obs" not in batch:
             logger.warning("input_evaluation: there is no column new_obs; %s", REMEDY)

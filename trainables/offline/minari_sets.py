@@ -176,7 +176,7 @@ def described(path: Path) -> dict[str, Any]:
             hint = "without it the environment that the file names would be made, which runs code"
             raise StoredDataError(file, f"no {key}", hint)
     if type(said.get("total_episodes")) is not int or said["total_episodes"] < 1:
-        raise StoredDataError(file, "no total_episodes of at least 1")
+        raise StoredDataError(file, "total_episodes is missing or less than 1")
     if said["data_format"] == "hdf5":
         _check_hdf5(path / "main_data.hdf5")
     return said
@@ -185,7 +185,7 @@ def described(path: Path) -> dict[str, Any]:
 def _check_hdf5(path: Path) -> None:
     """Raise StoredDataError for a file that links to other files."""
     if importlib.util.find_spec("h5py") is None:
-        raise StoredDataError(path, "HDF5, which takes h5py", "pip install h5py")
+        raise StoredDataError(path, "an HDF5 file, which needs h5py", "pip install h5py")
     import h5py
 
     def check(group: Any, depth: int) -> None:
@@ -236,7 +236,7 @@ def write_set(folder: Path, name: str, batches: Iterable[Columns], spaces: EnvSp
     """
     if folder.exists():
         raise ConfigError(
-            "target", str(folder), "a folder that is not there yet", "remove it first"
+            "target", str(folder), "a folder that does not exist yet", "remove it first"
         )
     require("minari", "target", str(folder))
     from minari import __version__
@@ -304,7 +304,9 @@ def runs(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
     waiting: dict[int, list[Columns]] = {}
     for batch in batches:
         if "goes_on" not in batch or "rewards" not in batch:
-            raise StoredDataError(path, "no columns terminateds and rewards, which episodes have")
+            raise StoredDataError(
+                path, "the columns terminateds and rewards are missing, which episodes need"
+            )
         if "new_obs" not in batch:
             raise StoredDataError(path, "no column new_obs, of which episodes are made", REMEDY)
         for piece in pieces(batch):

@@ -45,7 +45,7 @@ _NUMBERS: Mapping[str, type] = {
 #: Maximum number of environment steps of a line.
 MAX_STEPS = 10**9
 #: Reason for a batch without rows, and advice.
-NO_ROW = "what its rows lead to is not there; give the column new_obs"
+NO_ROW = "the next observations of its rows are missing; give the column new_obs"
 #: Columns that are read.
 READABLE = (NAMES.keys() | _NUMBERS.keys()) - UNREAD | {"dones"}
 
@@ -138,7 +138,7 @@ class Rows:
         if column.dtype.kind not in "biuf":
             raise NotABatch(f"column {name} does not hold numbers alone")
         if not np.isfinite(column).all() and name not in ("action_logp", "action_prob"):
-            raise NotABatch(f"column {name} holds what is not finite")
+            raise NotABatch(f"column {name} holds values that are not finite")
         if name in ("obs", "new_obs"):
             of, column = self.spaces, _as_seen(self.spaces, column)
             kind = of.observation_dtype
@@ -295,7 +295,7 @@ def _add_likelihoods(columns: dict[str, Array]) -> None:
             columns["action_logp"] = np.log(columns["action_prob"])
     if len(wrong := np.flatnonzero(~np.isfinite(columns["action_logp"]))):
         found = f"column {given} holds {columns[given][wrong[0]]} in row {wrong[0]}"
-        remedy = "leave the column out if nobody knows how likely the actions were"
+        remedy = "leave the column out if the probabilities of the actions are unknown"
         raise NotABatch(f"{found}, as no action can have it that was taken; {remedy}")
 
 
@@ -323,7 +323,7 @@ def find_files(place: str, paths: str | Sequence[str]) -> list[Path]:
         found += files
     if len({path.suffix == PARQUET for path in found}) > 1:
         allowed = f"files of one kind, all *{PARQUET} or none"
-        raise ConfigError(place, paths, allowed, "several kinds may stand in a mixture")
+        raise ConfigError(place, paths, allowed, "a mixture may have several kinds")
     return found
 
 

@@ -130,6 +130,6 @@ def convert(
     writers: dict[str, Callable[..., int]] = {PARQUET: write_parquet, ".json": write_json}
     if path.suffix in writers:
         if path.exists():
-            raise ConfigError("target", target, "a file that is not there yet", "remove it first")
+            raise ConfigError("target", target, "a file that does not exist yet", "remove it first")
         return writers[path.suffix](path, batches)
     return write_set(path, path.name, batches, rows.spaces)

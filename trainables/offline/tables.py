@@ -188,7 +188,7 @@ def _regroup(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
         columns = {name: one for name, one in batch.items() if name != "goes_on"}
         if waiting and columns.keys() != waiting[0].keys():
             odd = sorted(columns.keys() ^ waiting[0].keys())
-            raise StoredDataError(path, f"column {odd[0]} stands in some batches, not in others")
+            raise StoredDataError(path, f"column {odd[0]} is in some batches, but not in others")
         waiting.append(columns)
         if sum(len(one["obs"]) for one in waiting) >= GROUP:
             yield {name: np.concatenate([one[name] for one in waiting]) for name in columns}

@@ -150,7 +150,7 @@ class ModelConfig(Settings):
     def _check_combinations(self) -> Self:
         """Return the settings; raises ValueError for a key that has no effect with the others."""
         given = self.custom_model is not None
-        why = "with custom_model, which has layers of its own" if given else "without custom_model"
+        why = "with custom_model, which has its own layers" if given else "without custom_model"
         for key in KEYS_OF_BUILT_IN_NETWORKS if given else ("custom_model_config",):
             self._require_default(key, why)
         if self.custom_action_dist is not None and self.free_log_std is not None:

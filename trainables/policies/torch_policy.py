@@ -283,8 +283,8 @@ class ActorCriticPolicy(TorchPolicy):
             ExportError: the distribution of actions is the user's own code.
         """
         if (own := self.model.architecture.distribution) is not None:
-            why = "is code of your own, which no file of these formats holds"
-            raise ExportError(f"how actions are drawn (model.custom_action_dist: {own.path}) {why}")
+            why = "is your own code, which files of these formats cannot contain"
+            raise ExportError(f"the action distribution (custom_action_dist: {own.path}) {why}")
         # Imported only for exports: training needs neither onnx nor an inference engine.
         from trainables.policies.onnx import graph
 

@@ -130,7 +130,7 @@ class RolloutWorker(worker.RolloutWorker):
         sampling, calls = config.sampling, make_calls(config.callbacks)
         for phase in OF_TRAINERS:
             if calls and calls.has_functions(phase):
-                allowed = "absent with a worker by itself, which learns nothing"
+                allowed = "absent with a worker outside a trainer, which does not learn"
                 raise ConfigError(f"callbacks.{phase}", config.callbacks.callbacks, allowed)
         seen = look(config.environment)
         if seen.calls_us:

@@ -138,8 +138,8 @@ class RecordingPlan:
         viewer = find_viewer(self.config.render_env)
         if self.config.render_env and viewer is None:
             logger.warning(
-                "render_env: there is no window to be had (it takes pygame and a screen); nothing "
-                "is shown. render_env: package.module:Name gives pictures to a callable"
+                "render_env: no window can be opened (it needs pygame and a screen), so nothing is "
+                "shown. render_env: package.module:Name passes pictures to a callable"
             )
         return VideoRecorder(self, viewer) if viewer or self.config.records_rollout else None
 

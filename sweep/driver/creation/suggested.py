@@ -166,7 +166,7 @@ def _explore(
     except (TimeoutError, BrokenExecutor) as error:
         ended = "its process ended" if isinstance(error, BrokenExecutor) else "it hangs"
         raise UsageError(
-            f"space: {name} was run to find what it asks for, but {ended}; write the parameters "
+            f"space: {name} was run to find its parameters, but {ended}; write the parameters "
             f"of its suggest_… calls in the spec's space"
         ) from error
     finally:

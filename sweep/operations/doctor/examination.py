@@ -112,7 +112,7 @@ def _tracking_uri(folder: Folder) -> str:
     tracked = sync.read_tracking(folder)
     if tracked is not None and not tracked.own:
         raise UsageError(
-            f"{folder.tracking_uri}: was written by somebody else, so its server does not get "
+            f"{folder.tracking_uri}: was written by another user, so its server does not get "
             f"your credentials; `sweep sync {folder.in_commands}` accepts it"
         )
     return "" if tracked is None else tracked.uri

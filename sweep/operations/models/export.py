@@ -299,7 +299,7 @@ _LOADING: Mapping[str, tuple[str, ...]] = {
         "    return dict(zip(names, session.run(None, inputs)))",
     ),
     "safetensors": (
-        "from policy import load  # policy.py lies beside it",
+        "from policy import load  # policy.py is in the same folder",
         "",
         'policy = load("{file}")',
     ),

@@ -36,7 +36,7 @@ def register(context: TrackerContext, card: Mapping[str, Any], out: Path, name: 
 
     Raises:
         UsageError: MLflow has no run of the trial, or the model is not an ONNX file.
-        StorageError: MLflow reported an error, or somebody else chose its server.
+        StorageError: MLflow reported an error, or another user chose its server.
     """
     if not card["files"].keys() & {"onnx", "mlflow"}:
         raise UsageError("export-model: --register needs --format onnx or mlflow")
@@ -53,7 +53,7 @@ def find_run(context: TrackerContext, trial: int) -> str:
     """Return the id of a trial's run in MLflow; raises as `register`."""
     if not context.uri_is_own:
         raise StorageError(
-            "the file tracking-uri was written by somebody else; `sweep sync` accepts its server"
+            "the file tracking-uri was written by another user; `sweep sync` accepts its server"
         )
     is_there = context.tracking_uri is not None or context.folder.mlflow.is_file()
     store = look(context, only_read=True) if is_there else None

@@ -61,8 +61,8 @@ def _low_rungs(resolved: Resolved, smoke: SmokeTest) -> list[str]:
     names = ", ".join(formatting.number(level) for level in below)
     return [
         f"scheduler.grace_period: one iteration brings {scheduler.time_attr} to "
-        f"{formatting.number(step)}; the rungs {names} lie below the first one, so nothing is "
-        f"compared there before it"
+        f"{formatting.number(step)}; the rungs {names} are below it, so trials are not compared "
+        f"there before their first result"
     ]
 
 

@@ -117,7 +117,7 @@ def _delete_runs(folder: Folder) -> int:
     where = sync.tracker_context(folder)
     if not where.uri_is_own:
         raise StorageError(
-            "the file tracking-uri was written by somebody else; `sweep sync` accepts its server"
+            "the file tracking-uri was written by another user; `sweep sync` accepts its server"
         )
     if where.tracking_uri is None and not folder.mlflow.is_file():
         return 0

@@ -234,7 +234,7 @@ class Space:
             "a space of which more than a thousandth is left",
             "narrow the ranges, or forbid less",
             place=Place(refusal.file, refusal.line),
-            problem=f"of {DRAWS} points drawn by chance none is allowed; the last: {refusal}",
+            problem=f"none of {DRAWS} randomly drawn points is allowed; the last one: {refusal}",
         )
 
     def settings(self, values: Mapping[str, Any]) -> Settings:

@@ -82,7 +82,7 @@ def check_name(
         return
     known = ", ".join(list(parameters)[:_SHOWN])
     more = ", …" if len(parameters) > _SHOWN else ""
-    hint = nearest(name, parameters) or "a fixed setting can stand in space too"
+    hint = nearest(name, parameters) or "a fixed setting may also be in space"
     raise source.refuse(path, name, f"a parameter of this space: {known}{more}", hint)
 
 
@@ -92,7 +92,7 @@ def _unreachable(parent: Parameter, value: Any, path: KeyPath, source: Source) -
         path,
         value,
         f"a value that {parent.name} can take: {parent.describe()}",
-        "a value that is a list stands in a list of its own: [[…]]",
+        "put a value that is a list into another list: [[…]]",
     )
 
 

@@ -74,7 +74,7 @@ def _find_missing(old: Choice | Ordinal, new: Choice | Ordinal) -> str:
 def _check_order(old: Ordinal, new: Ordinal) -> str:
     """Return a text if the old values have another order; else empty."""
     places = [new.index[key] for key in old.by_key]
-    return "" if places == sorted(places) else "its old values stand in another order"
+    return "" if places == sorted(places) else "its old values are in another order"
 
 
 def _find_outside(old: Float | Int | Normal, new: Float | Int | Normal) -> str:

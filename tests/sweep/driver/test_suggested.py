@@ -114,7 +114,7 @@ def test_what_the_spec_has_is_left_as_it_is(desk: Path) -> None:
     ("function", "said"),
     [
         ("breaks", r"trainable: breaks\(\) raised ValueError: no data"),
-        ("dies", r"space: dies\(\) was run to find what it asks for, but its process ended"),
+        ("dies", r"space: dies\(\) was run to find its parameters, but its process ended"),
         ("two_ranges", "space: two_ranges.. asks for 'x' with .*uniform.* a parameter has one"),
         ("nothing", "space: is missing, and nothing.. makes no suggest_… call"),
     ],

@@ -399,5 +399,5 @@ def test_a_sweep_of_somebody_else_is_not_asked_with_ones_own_credentials(
     doctor.root = folder.root
     rows = doctor(folder.name, code=2)
     assert "was written by somebody else" in rows["mlflow"][0]["seen"]
-    assert "as somebody else has said" in rows["checkpoints"][0]["seen"]
+    assert "another user chose" in rows["checkpoints"][0]["seen"]
     assert rows["checkpoints"][0]["todo"].startswith("`sweep resume")

@@ -447,7 +447,7 @@ def changed(**columns: Any) -> dict[str, Any]:
         (changed(obs=[[0.0] * 3] * 4), r"column obs has rows of shape \(3,\); expected \(4,\)"),
         (changed(obs=[[0.0] * 4, [0.0]]), "column obs has rows of several shapes"),
         (changed(obs=[["a"] * 4] * 4), "column obs does not hold numbers alone"),
-        (changed(obs=[[1e400] * 4] * 4), "column obs holds what is not finite"),
+        (changed(obs=[[1e400] * 4] * 4), "column obs holds values that are not finite"),
         (changed(rewards=[1.0]), "columns of .* rows, which must be alike"),
         (changed(actions=[0, 1, 2, 0]), "column actions holds 2; the environment has 0 to 1"),
         (changed(actions=[0.5, 0, 0, 0]), "column actions holds fractions"),

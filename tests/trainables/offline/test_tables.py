@@ -124,7 +124,7 @@ def test_K7_what_is_written_as_parquet_is_read_to_the_bit(tmp_path: Path) -> Non
     kinds = {name: one.dtype for name, one in read.items()}
     assert kinds == {name: one.dtype for name, one in expected.items()}
     assert [path.name for path in to.parent.iterdir()] == ["one.parquet"]
-    with pytest.raises(ConfigError, match=r"to: .*a file that is not there yet; remove it first"):
+    with pytest.raises(ConfigError, match=r"to: .*a file that does not exist yet; remove it first"):
         convert(str(given), str(to), CARTPOLE)
 
 
@@ -149,7 +149,7 @@ def test_K7_a_data_set_of_minari_has_each_row_once_and_is_read_again(sets: Path)
     assert convert("minari:ours/played-v0", str(sets / "back.json"), CARTPOLE) == 21
     back = all_of(files_reader("input", str(sets / "back.json"), rows()))
     assert differences(back["new_obs"], expected["new_obs"]) == []
-    with pytest.raises(ConfigError, match=r"expected a folder that is not there yet"):
+    with pytest.raises(ConfigError, match=r"expected a folder that does not exist yet"):
         convert(str(given), "minari:ours/played-v0", CARTPOLE)
 
 
@@ -443,7 +443,7 @@ class LeavesATrace(gymnasium.Env[Any, Any]):
         (lambda said: said.pop("action_space"), "no action_space; without it"),
         (lambda said: said.update(data_format="pickle"), "its data_format is unknown"),
         (lambda said: said.update(total_episodes="many"), "no total_episodes"),
-        (lambda said: said.update(total_episodes=0), "no total_episodes of at least 1"),
+        (lambda said: said.update(total_episodes=0), "total_episodes is missing or less than 1"),
         (lambda said: said.update(observation_space="{}"), "no data set of Minari"),
         (lambda said: said.update(observation_space='{"type": "os.system"}'), "no data set of Min"),
     ],
@@ -572,5 +572,5 @@ def test_without_h5py_a_set_in_hdf5_says_what_it_takes(
 ) -> None:
     monkeypatch.setitem(sys.modules, "h5py", None)
     described(lambda said: said.update(data_format="hdf5"), sets)
-    with pytest.raises(StoredDataError, match=r"HDF5, which takes h5py; pip install h5py"):
+    with pytest.raises(StoredDataError, match=r"an HDF5 file, which needs h5py; pip install h5py"):
         files_reader("input", "minari:a-v0", rows()).next()

@@ -192,7 +192,7 @@ def test_E2_each_agent_ends_by_its_own_flag_or_by_all() -> None:
     ("step", "words"),
     [
         (({"__all__": 1}, {}, GOES_ON, NO_FLAG, {}), "an agent called __all__"),
-        (({"x": 1}, {}, GOES_ON, NO_FLAG, {}), "agent 'x' is none of possible_agents: 'a'"),
+        (({"x": 1}, {}, GOES_ON, NO_FLAG, {}), "agent 'x' is not one of possible_agents: 'a'"),
         ((A, {"a": "much"}, GOES_ON, NO_FLAG, {}), "agent 'a' the reward 'much'"),
         ((A, {}, {}, {}, {}), "expected __all__ in one of them"),
         ((A, {}, GOES_ON, NO_FLAG), "the five dicts by agent"),

@@ -152,7 +152,7 @@ def resolve(
     """
     if config.env_engine == ENVPOOL:
         if config.env_level in EXACT:
-            why = "EnvPool's environments give their state to nobody"
+            why = "EnvPool's environments cannot give their state"
             raise ConfigError("env_level", config.env_level, "auto, or C", why)
         return config.model_copy(update={"env_level": "C"}), "D"
     if config.env_level == "C":
@@ -375,7 +375,7 @@ def _look(config: EnvironmentConfig) -> Look:
 def _examined(config: EnvironmentConfig, restarts: bool, seen: Look) -> Measured:
     """Measure in this process; an environment that calls the trainer is at level D."""
     if seen.calls_us:
-        return Measured("D", ("not A: it calls the trainer, so nobody else knows its state",))
+        return Measured("D", ("not A: it calls the trainer, so its state is unknown here",))
     return examine(config, restarts)
 
 
@@ -524,9 +524,7 @@ class _Child:
         except WorkerHangs as error:
             self.process.kill()
             stack = read_stack(str(error))
-            raise hang_error(
-                self._config, stack, "it was measured in a process of its own"
-            ) from None
+            raise hang_error(self._config, stack, "it was measured in a separate process") from None
         except WorkerDied:
             self.process.kill()
             code = self.process.exitcode

@@ -101,7 +101,7 @@ def check_processes(config: VectorConfig) -> None:
             "remote_env_batch_wait_ms",
             config.remote_env_batch_wait_ms,
             "0 without remote_worker_envs: true",
-            "only environments in processes of their own can continue without the others",
+            "only environments in separate processes can continue without the others",
         )
     if config.env_step_timeout_s is not None and not config.remote_worker_envs:
         raise ConfigError(
@@ -130,7 +130,7 @@ def _why_separate(environment: EnvironmentConfig, config: VectorConfig, count: i
     if count < MANY_ENVS:
         return f"{count} environment(s) are faster one by one"
     if environment.env_level == "B":
-        return "env_level: B replays episodes in environments of their own"
+        return "env_level: B replays each episode in its own environment"
     for name in ONLY_SEPARATE:
         if getattr(config, name):
             return f"{name} is true"

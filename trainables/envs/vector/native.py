@@ -48,15 +48,15 @@ def make_native(
             environment.env,
             "a vector environment whose metadata['autoreset_mode'] is one of "
             + ", ".join(str(one) for one in KINDS),
-            f"it says {mode!r}, so nobody knows which of its rows are transitions",
+            f"it says {mode!r}, so it is unknown which of its rows are transitions",
         )
     if config.hard_horizon is not None and mode is not AutoresetMode.DISABLED:
         raise ConfigError(
             "horizon",
             config.horizon,
             "null for this native vector environment",
-            f"it starts its environments anew by itself ({mode}), none when asked; give it a limit "
-            "of its own in env_config, or set native_vector_env: false",
+            f"it starts its environments anew by itself ({mode}), none when asked; set its own "
+            "limit in env_config, or native_vector_env: false",
         )
     return KINDS[mode](vector, connector, config, place)
 

@@ -119,7 +119,7 @@ class Restarts:
                 raise EnvError(
                     f"{name}: failed {MAX_FAILURES_IN_A_ROW + 1} times in a row, without an "
                     "episode that ended; it is not restarted again. "
-                    f"First it {describe_fault(error)}; at last it {describe_fault(latest)}"
+                    f"First it {describe_fault(error)}; the last time it {describe_fault(latest)}"
                 ) from error
             observation, latest = self._try_restart(slot, env_index, method, latest)
         return observation

@@ -92,8 +92,8 @@ class StochasticSampling:
         """
         if type(self).draw not in (StochasticSampling.draw, FollowingSampling.draw):
             kind = type(self).__name__
-            allowed = "StochasticSampling where an environment logs actions of its own"
-            hint = "of others nobody knows how probable such an action is"
+            allowed = "StochasticSampling if an environment logs its own actions"
+            hint = "with others the probability of such an action is unknown"
             raise ConfigError("exploration_config.type", kind, allowed, hint)
         if self._layout.scalar:
             return np.take_along_axis(log_softmax(head), actions[:, None], axis=1)[:, 0]

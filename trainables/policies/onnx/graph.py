@@ -355,7 +355,7 @@ def _stack_frames(graph: GraphBuilder, x: str, number: int, connector: Connector
             if type(connector) is FrameStack
             else f"{type(connector).__name__} does"
         )
-        raise ExportError(f"what {what} (connectors) stands in no file of these formats")
+        raise ExportError(f"what {what} (connectors) cannot be written in these formats")
     before, width = input_name, int(np.prod(shape))
     kept = size // 2 if connector.is_wide else size
     if graph.is_exact:  # high and low parts of each number

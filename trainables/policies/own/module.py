@@ -314,7 +314,7 @@ def _call_module(settings: OwnModule, module: nn.Module, rows: Tensor) -> tuple[
             ) from error
         if not rng.equal_global(before, rng.capture_global()):
             hint = "it draws from a global stream, as dropout does, and two runs would differ"
-            raise _refusal(settings, "a module without random numbers of its own", hint)
+            raise _refusal(settings, "a module that draws no random numbers", hint)
     found = given if isinstance(given, tuple) else (given,)
     if not all(isinstance(one, Tensor) for one in found):
         allowed = "a module that returns a tensor, or a tuple of them"

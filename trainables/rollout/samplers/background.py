@@ -82,7 +82,7 @@ class AsyncSampler:
             came = self._changed.wait_for(lambda: self._results or not self.alive, self._timeout_s)
             if not came:
                 raise WorkerError(
-                    f"{self._sampler.name}: the sampling thread gave nothing within "
+                    f"{self._sampler.name}: the sampling thread returned nothing within "
                     f"{self._timeout_s} s; is a step of the environment that slow?"
                 )
             if not self._results:
@@ -232,7 +232,7 @@ class AsyncSampler:
         self._changed.notify_all()
         if not self._changed.wait_for(partial(self._may_continue, ready), self._timeout_s):
             logger.warning(
-                "%s: nobody has taken a result of the sampling thread for %s s; it waits",
+                "%s: no result of the sampling thread was taken for %s s; the thread waits",
                 *(self._sampler.name, self._timeout_s),
             )
             self._changed.wait_for(partial(self._may_continue, ready))

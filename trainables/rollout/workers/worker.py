@@ -474,7 +474,9 @@ def _last_resort(envs: VectorEnv, film: VideoRecorder | None, thread: AsyncSampl
         try:
             _close_envs(envs, film)
         except Exception:
-            logger.exception("environments that nobody had closed raised when they were")
+            logger.exception(
+                "environments that were left open raised an error when they were closed"
+            )
 
     if thread:
         thread.abandon(let_go)
