@@ -524,9 +524,9 @@ def of(folder: Folder) -> SweepStore:
     url = storage_url(folder)
     if url and not signed.is_accepted(signed.read(folder.checkpoints), folder.checkpoints):
         raise UsageError(
-            f"{folder.name}: another user chose {url} as the storage of its checkpoints; choose it "
-            f"yourself with `sweep resume {folder.in_commands} --checkpoints URL`, or accept their "
-            f"choice with `sweep trust {folder.checkpoints}`"
+            f"{folder.name}: another user chose {url} as the storage of its checkpoints; "
+            f"`sweep resume {folder.in_commands} --checkpoints URL` makes it your choice, "
+            f"`sweep trust {folder.checkpoints}` accepts their choice"
         )
     return SweepStore(folder, url)
 

@@ -398,6 +398,6 @@ def test_a_sweep_of_somebody_else_is_not_asked_with_ones_own_credentials(
         path.write_text(json.dumps(said))
     doctor.root = folder.root
     rows = doctor(folder.name, code=2)
-    assert "was written by somebody else" in rows["mlflow"][0]["seen"]
+    assert "was written by another user" in rows["mlflow"][0]["seen"]
     assert "another user chose" in rows["checkpoints"][0]["seen"]
     assert rows["checkpoints"][0]["todo"].startswith("`sweep resume")

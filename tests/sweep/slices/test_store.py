@@ -435,7 +435,7 @@ def test_the_word_of_somebody_else_is_not_taken(
     folder = sweeps.make(tmp_path, checkpoints="faulty://team")
     assert stores.of(folder).url.startswith("faulty://team/demo-")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another"))
-    with pytest.raises(Exception, match="choose it yourself with `sweep resume demo"):
+    with pytest.raises(Exception, match=r"another user chose .*; `sweep resume demo"):
         stores.of(folder)
     with monkeypatch.context() as trusting:
         trusting.setenv("XDG_CONFIG_HOME", str(tmp_path / "a third"))
