@@ -227,7 +227,10 @@ class Replica:
         return self.saved_to is not None and iteration > self.saved_to
 
     def take(self, source: int, rows: Sequence[Row]) -> list[Point]:
-        """Replace the results of `attempt` after iteration `source`; return the new points."""
+        """Add the results of a slice that started from iteration `source`; return its points.
+
+        They replace the results after `source` that the newest attempt had before.
+        """
         points = [Point.of(row, self.objective) for row in rows]
         if self.tail_after is None:
             self.tail, self.tail_after = points, source
@@ -320,7 +323,10 @@ class Replica:
         return None if reading is None else reading.step
 
     def reading_at(self, level: float) -> Reading | None:
-        """Return the newest value in `score_at` with its step, or None if there is none."""
+        """Return the newest of the values that `score_at(level)` combines, with its step.
+
+        Returns None if there is no value up to `level`.
+        """
         return next(readings(self.curve, (level,)))[1]
 
     @property

@@ -41,7 +41,7 @@ START_S, WORKERS_S, ANSWER_S = 60.0, 30.0, 30.0
 LOOK_S, LOOKS = 1.0, 3
 #: Seconds after the loss of a worker during which its node may report a regular end.
 FAREWELL_S = 1.0
-#: Concurrent calls of an actor: its slice, the requests meanwhile, and `_Slot.stay`.
+#: Maximum concurrent calls of an actor: its slice, requests during it, and `_Slot.stay`.
 CALLS = 8
 #: Ray's numbers of the reasons for a regular end of a node: stopped or drained.
 EXPECTED = (1, 3, 4)

@@ -25,7 +25,7 @@ class Options(PopulationOptions):
         0.25, ge=0, le=1, description="Probability that a setting is redrawn instead of perturbed."
     )
     perturbation_factors: Annotated[tuple[float, ...], Field(strict=False, min_length=1)] = Field(
-        (1.2, 0.8), description="Factors, one of which, chosen at random, multiplies a number."
+        (1.2, 0.8), description="Factors; a number is multiplied by one of them, chosen at random."
     )
 
 

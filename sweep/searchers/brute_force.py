@@ -11,7 +11,7 @@ class Searcher(Enumerating):
 
     Options: ClassVar[type[SearcherOptions]] = SearcherOptions
     supports: ClassVar[Supports] = Supports(
-        proposes="goes through all points in an order of chance",
+        proposes="goes through all points in a random order",
         conditions="points that differ only where no condition holds are one",
         choices="part of the enumeration",
         unfinished="they have their points",

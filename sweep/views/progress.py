@@ -203,7 +203,7 @@ class _Work:
 
     @property
     def remaining(self) -> float:
-        """Remaining work."""
+        """Remaining work, at least 0, in the units of the class."""
         expected = self._aim.remaining_training(self._history)
         if expected is None:
             return max(0.0, self._by_lengths())

@@ -114,9 +114,8 @@ class EnvironmentConfig(Section):
     native_vector_env: bool | Literal["auto"] = Field(
         default="auto",
         description="Step all environments of a worker as one vector environment, where there is a "
-        "native one (CartPole-v1): faster, and another stream of chance than separate ones. auto: "
-        f"with at least {MANY_ENVS} of them, where nothing is asked for that only separate ones "
-        "can do.",
+        "native one (CartPole-v1): faster, but with other random numbers than separate ones. auto: "
+        f"with at least {MANY_ENVS} of them, unless another setting needs separate ones.",
     )
     env_engine: Literal["gymnasium", "envpool"] = Field(
         default="gymnasium",

@@ -36,8 +36,8 @@ class SamplingConfig(Section):
     blackhole_outputs: bool = Field(
         default=False,
         description="With sample_async and fake_sampler: continue to sample after the first batch "
-        "and count the episodes but drop their rows, to see how well a policy becomes that learns "
-        "from that batch.",
+        "and count the episodes but drop their rows, to see how good a policy becomes that learns "
+        "only from that batch.",
     )
     compress_observations: bool | Literal["bulk"] = Field(
         default=False,
@@ -63,8 +63,8 @@ class SamplingConfig(Section):
     )
     clip_rewards: bool | Annotated[float, Field(gt=0)] | None = Field(
         default=None,
-        description="true: learn from the sign of rewards; a number: clip them to ± it; null: "
-        "unchanged, but true for Atari games in DeepMind's wrappers.",
+        description="true: learn from the sign of rewards; a number: clip them to ± this number; "
+        "null: unchanged, but true for Atari games in DeepMind's wrappers.",
     )
 
     @property

@@ -96,7 +96,7 @@ class RenderingConfig(Section):
     record_every: int = Field(
         default=100,
         gt=0,
-        description="While sampling, record one in so many episodes, counted from the first that "
+        description="While sampling, record every n-th episode, counted from the first that "
         "is observed from beginning to end.",
     )
     record_episodes: int = Field(
@@ -200,7 +200,10 @@ class VideoRecorder:
         envs.before_restart = before_restart
 
     def begin(self, number: int) -> None:
-        """Begin the episode with this number, and a video if its block has none."""
+        """Begin the episode `number`, and discard the video of an unfinished one.
+
+        The episode is recorded if its block of episodes has no video yet.
+        """
         self.discard()
         self._number = number
         if self._plan.config.records_rollout and not self._has_video(number):

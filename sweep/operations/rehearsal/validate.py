@@ -237,7 +237,10 @@ def _halving_share(trials: int, levels: Sequence[float]) -> float:
 
 
 def _share_of_plan(resolved: Resolved, runs: int) -> float | None:
-    """Return the share of the work that the scheduler expects if it assigns seeds by results."""
+    """Return the expected work as a share, 0 to 1, of training all `runs` to the top level.
+
+    Returns None if the scheduler does not predict its work or has no levels.
+    """
     past = History(resolved.objective)
     past.wanted = resolved.spec.trials
     work, levels = resolved.scheduler.remaining_training(past), resolved.scheduler.levels

@@ -24,10 +24,13 @@ MOST_POINTS = 200
 
 
 def growth(sweep: Sweep) -> dict[str, Any] | None:
-    """Return the volume of the front and its number of trials after so much training.
+    """Return the curve of the front's volume and of its number of trials over the training.
 
-    Training is counted in environment steps if results report them, else in seconds. Returns None
-    with one objective, without a front, or if all trials on it are equal in an objective.
+    Returns:
+        ``x`` (training of all trials, in environment steps if results report them, else in
+        seconds), ``y`` (volume), ``trials`` (number of trials) and ``spent``, the label of ``x``;
+        None with one objective, without a front, or if all trials on the front are equal in an
+        objective.
     """
     history = sweep.history
     if not history.objective.objectives:

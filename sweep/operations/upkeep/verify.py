@@ -160,7 +160,16 @@ def _check_copies(context: TrackerContext) -> tuple[list[Damage], tuple[str, ...
 
 
 def _compare_copy(tracker: Tracker, count: int, missing: int) -> list[str]:
-    """Return the differences of a copy that has `count` events; StorageError if it misses some."""
+    """Return the differences between a tracker's copy and the history, one line each.
+
+    Args:
+        tracker: the tracker.
+        count: number of events that the copy contains.
+        missing: number of events that the copy still lacks.
+
+    Raises:
+        StorageError: the copy lacks events, or the tracker cannot compare its copy.
+    """
     if not isinstance(tracker, Comparable):
         raise StorageError("the tracker has no method differences()")
     problem = tracker.unreadable() if count else ""

@@ -121,7 +121,7 @@ def end(key: str) -> bool:
 
 
 def forget(replica: tuple[str, int, int]) -> None:
-    """Free the memory kept for an ended replica, unless a slice already runs here."""
+    """Free the memory kept for an ended replica; does nothing while a slice runs here."""
     if _here.taken.acquire(blocking=False):
         try:
             if _here.slot is not None:

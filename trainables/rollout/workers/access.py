@@ -95,6 +95,6 @@ def unpack(index: int, returned: bytes) -> Any:
 
 
 def _as_bytes(answer: Any, succeeded: bool) -> bytes:
-    """Return the result, or the text of an error, as bytes."""
+    """Return a pickle of (`succeeded`, `answer`); `answer` is a result or an error's text."""
     packed: bytes = cloudpickle.dumps((succeeded, answer))
     return packed
