@@ -17,9 +17,10 @@ from trainables.policies.q.actor import QArchitecture
 from trainables.policies.q.networks import QPolicy, Target, build_q_policy
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
+from trainables.trainer.base.algorithm import Stateful
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.steps import off_policy_step
-from trainables.trainer.trainer import Stateful, Trainer
+from trainables.trainer.trainer import Trainer
 
 Rows = Mapping[str, NDArray[Any]]
 

@@ -35,10 +35,11 @@ from trainables.policies.exploration.actions import EpsilonGreedyConfig
 from trainables.policies.q.actor import QArchitecture
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
+from trainables.trainer.base.algorithm import Stateful
 from trainables.trainer.config import Lanes, TrainerConfig
 from trainables.trainer.config_checks import lane_form
 from trainables.trainer.steps import learn_on_rows, off_policy_step
-from trainables.trainer.trainer import Stateful, Trainer
+from trainables.trainer.trainer import Trainer
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -24,9 +24,9 @@ from trainables.policies.bounded.acting import (
     Perturbed,
     make_bounded_actor,
 )
+from trainables.trainer.base.algorithm import Stateful
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.off_policy import OffPolicyConfig, OffPolicyTrainer
-from trainables.trainer.trainer import Stateful
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -21,8 +21,8 @@ from trainables.stacks.trainer import (
     or_infinite,
     transpose_weights,
 )
+from trainables.trainer.base.algorithm import Stateful
 from trainables.trainer.config import TrainerConfig
-from trainables.trainer.trainer import Stateful
 
 #: Keys that a lane of DQN reads, in addition to those of every lane.
 _READ = frozenset(

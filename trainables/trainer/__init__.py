@@ -1,6 +1,7 @@
 """The trainer that every algorithm completes, and its parts.
 
-trainer        sample, learn, synchronise, evaluate, result
+base           what `Trainer` extends: an algorithm's settings, collecting, iterations
+trainer        the trainer, with the methods for its users
 multi_agent    the trainer of several policies
 agents         the policies of several agents, their mapping and their settings
 actor_critic   the base of methods that learn from the latest samples

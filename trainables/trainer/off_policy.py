@@ -17,9 +17,10 @@ from trainables.learners.replay import ReplayBuffer, ReplayConfig, check_replay
 from trainables.policies.architecture import EPS, Activation, OptimizerConfig
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
+from trainables.trainer.base.algorithm import Stateful
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.steps import learn_on_rows, off_policy_step
-from trainables.trainer.trainer import Stateful, Trainer
+from trainables.trainer.trainer import Trainer
 
 if TYPE_CHECKING:
     from trainables.policies.bounded.twins import TwinsPolicy

@@ -74,8 +74,8 @@ def test_a_restore_where_the_environment_is_known_asks_nothing_of_it(
     path = trainer.save(tmp_path)
     before = trainer.get_state()
     trainer.train()
-    monkeypatch.setattr("trainables.trainer.trainer.known_by", None)
-    monkeypatch.setattr("trainables.trainer.trainer.Inquiry", None)
+    monkeypatch.setattr("trainables.trainer.base.collector.known_by", None)
+    monkeypatch.setattr("trainables.trainer.base.collector.Inquiry", None)
     monkeypatch.setattr(Paced, "_kernel", None)
     trainer.restore(path)
     assert differences(trainer.get_state(), before) == []

@@ -1,0 +1,292 @@
+"""What an algorithm declares and defines, and how its config becomes settings."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.core.importing import import_object
+from trainables.core.settings import flatten, override, parse
+from trainables.envs.exactness import measuring
+from trainables.envs.exactness.measuring import Look
+from trainables.envs.make import EnvSpaces
+from trainables.errors import ConfigError
+from trainables.offline.batches import WRITTEN
+from trainables.offline.config import ESTIMATED, check_statistics
+from trainables.policies.architecture import Activation, Architecture, architecture
+from trainables.policies.policy import Policy
+from trainables.rollout.workers.access import DEFAULT_POLICY_ID
+from trainables.trainable import Trainable
+from trainables.trainer import agreement, classic, config_checks, policy_files
+from trainables.trainer.config import TrainerConfig, has_policies
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+AUTO = "auto"
+#: Path of the function that returns a trainer class's form for several policies.
+MULTI_AGENT = "trainables.trainer.multi_agent:multi_agent_class"
+
+
+class Stateful(Protocol):
+    """An object with its own part of a trainer's checkpoint."""
+
+    def get_state(self) -> dict[str, Any]:
+        """Return everything of the object that affects the future, as plain data."""
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Restore the state that `get_state` returned."""
+
+
+class Algorithm(Trainable):
+    """The part of a trainer that its algorithm completes, and the settling of its settings."""
+
+    config_class: ClassVar[type[TrainerConfig]] = TrainerConfig
+    takes_other_settings: ClassVar[bool] = False
+    depends_on_seed: ClassVar[bool] = True
+    settings: TrainerConfig
+    fixed_keys: ClassVar[frozenset[str]] = frozenset(
+        (*agreement.COLLECTING, *agreement.FILTERING, "restore")
+    )
+    #: Hidden layers and activation for vectors, where ``model`` leaves them open.
+    usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((64, 64), "tanh")
+    #: True if it can learn from other policies' experience (``input``).
+    learns_from_others: ClassVar[bool] = False
+    #: True if its rows outlive their round, as those of a replay and of files do: workers then
+    #: return unfiltered rows, and `filter_rows` filters them when they are drawn.
+    keeps_rows: ClassVar[bool] = False
+    #: Keys of ``model`` that only some algorithms read, this one among them.
+    model_keys: ClassVar[frozenset[str]] = frozenset()
+    #: True if its workers can be ranks (``data_parallel``): their spec then has a learner.
+    learns_in_ranks: ClassVar[bool] = False
+    #: True if its policy applies action masks when it acts and learns.
+    masks_actions: ClassVar[bool] = False
+    #: True if children sample while the trainer learns (`remote.asynchronous`).
+    samples_on: ClassVar[bool] = False
+    #: Columns that are requested of workers whose experience is written.
+    written: ClassVar[frozenset[str]] = WRITTEN
+    #: Setting that may be ``auto`` → its value in trials and checkpoints from before the choice.
+    before_auto: ClassVar[Mapping[str, Any]] = {
+        "native_vector_env": False,
+        "normalize_actions": False,
+    }
+
+    def __new__(cls, config: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> Self:
+        """Make a trainer of several policies if ``multiagent`` names them."""
+        return super().__new__(cls.of(config or {}))
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> type[Self]:
+        """Return the class for these settings: this one, or its form for several policies."""
+        if not (isinstance(config, Mapping) and has_policies(config.get("multiagent"))):
+            return cls
+        # Imported by name, since that module imports this one.
+        made: type[Self] = import_object(MULTI_AGENT)(cls)  # type: ignore[operator]
+        return made
+
+    # ---- methods that an algorithm defines ------------------------------------------------------
+
+    def make_policy(self, device: str) -> Policy:
+        """Return the policy that learns on `device`, ``cpu`` or ``cuda``."""
+        raise NotImplementedError
+
+    def make_parts(self) -> dict[str, Stateful]:
+        """Return the algorithm's own parts, for example a replay, by their names in checkpoints."""
+        return {}
+
+    def training_step(self) -> dict[str, float]:
+        """Make one round of sampling and learning (`trainer.steps`), and return its statistics."""
+        raise NotImplementedError
+
+    def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, dict[str, float]]":
+        """Return the loss () of the columns of a `TrainBatch`, and its parts.
+
+        The methods for single gradients use it.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} defines no loss(batch), so it has no gradients to give"
+        )
+
+    def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
+        """Return log-probabilities (R,) of actions for observations (R, *S).
+
+        Off-policy estimators use it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no log_likelihoods()")
+
+    def gradient_step(self) -> tuple[float, float | None]:
+        """Return the current learning rate, and the bound on the whole gradient's norm or None."""
+        raise NotImplementedError(f"{type(self).__name__} defines no gradient_step()")
+
+    @property
+    def computes_in_torch(self) -> bool:
+        """True if torch computes a part of the learning."""
+        return True
+
+    @classmethod
+    def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
+        """Return the best value for each setting of `before_auto` in this environment.
+
+        The stepping of environments is already settled in `settings`.
+
+        Raises:
+            ConfigError: one of them has a value that does not work here.
+        """
+        return {"native_vector_env": settings.environment.is_native, "normalize_actions": False}
+
+    @classmethod
+    def networks(cls, settings: TrainerConfig, spaces: EnvSpaces) -> Architecture:
+        """Return the architecture of the networks, to which an algorithm adds its own parts.
+
+        Raises:
+            ConfigError: the key ``model`` has a value that does not work here.
+        """
+        layout = settings.environment.sight.layout
+        if layout not in (None, spaces.asked.layout):
+            allowed = "the same for all policies, beside multiagent"
+            raise ConfigError("model.image_layout", layout, allowed)
+        shape, masks = spaces.observation_shape, spaces.masks
+        made = architecture(settings.model, shape, cls.usual_networks, masks)
+        highest, floats = spaces.divisor, spaces.observation_dtype == np.float32
+        is_scaled = settings.filters.observation_filter != "NoFilter" or not floats
+        number = 1.0 if is_scaled else highest
+        return replace(made, highest_byte=highest, highest_number=number)
+
+    # ---- settings -------------------------------------------------------------------------------
+
+    @classmethod
+    def validate_config(cls, settings: TrainerConfig) -> None:
+        """Raise ConfigError for settings that are valid one by one but do not work together."""
+        config_checks.check_together(settings)
+        if settings.offline.reads_experience and not cls.learns_from_others:
+            allowed = f"sampler with {cls.__name__}, which learns from what its own policy does"
+            raise ConfigError(
+                "input", settings.offline.input, allowed, "bc, dqn, iql, sac and td3 read"
+            )
+        check_statistics(settings.offline, flatten(settings), cls.keeps_rows)
+        filters = settings.filters
+        apart = filters.observation_filter != "NoFilter" and not filters.synchronize_filters
+        if apart and cls.keeps_rows:
+            allowed = f"true with {cls.__name__} and an observation_filter"
+            hint = "rows are filtered when they are drawn, by what all workers have seen"
+            raise ConfigError("synchronize_filters", False, allowed, hint)
+        if settings.offline.reads_experience:
+            cls._check_reading(settings)
+        if (source := settings.environment.action_mask) and not cls.masks_actions:
+            hint = f"{cls.__name__} rules no choice out by a mask; ppo, a2c, impala and dqn do"
+            raise ConfigError("action_mask", source, f"null with {cls.__name__}", hint)
+        config_checks.check_model(settings.model, cls.model_keys, cls.__name__)
+        if settings.workers.data_parallel:
+            if not cls.learns_in_ranks:
+                hint = f"{cls.__name__} does not learn in ranks"
+                raise ConfigError("data_parallel", True, "false", hint)
+            config_checks.check_data_parallel(settings)
+
+    @classmethod
+    def _check_reading(cls, settings: TrainerConfig) -> None:
+        """Raise ConfigError for settings that do not work with rows that are read."""
+        if settings.sampling.spreads_actions:
+            hint = "actions in files are the environment's, and learnt so"
+            raise ConfigError("normalize_actions", True, "false or auto with this input", hint)
+        if settings.offline.postprocess_inputs and not hasattr(settings, "n_step"):
+            hint = "it learns from single steps, of which nothing is made; dqn has n_step"
+            raise ConfigError("postprocess_inputs", True, f"false with {cls.__name__}", hint)
+        asked, gives = settings.offline.input_evaluation, cls.log_likelihoods
+        if gives is Algorithm.log_likelihoods and asked not in (ESTIMATED, ["simulation"], []):
+            hint = (
+                "its policy gives no probabilities, from which is estimated; those of bc and iql do"
+            )
+            raise ConfigError(
+                "input_evaluation", asked, f"[simulation] or [] with {cls.__name__}", hint
+            )
+
+    @classmethod
+    def check_config(cls, config: Mapping[str, Any]) -> None:
+        """Raise ConfigError for settings that cannot work on this machine and environment."""
+        if (asked := cls.of(config)) is not cls:
+            asked.check_config(config)
+            return
+        settings = cls._settle_stepping(parse(cls.config_class, config))
+        cls.validate_config(settings)
+        if settings.restore is not None:
+            policy_files.read_source("restore", settings.restore, DEFAULT_POLICY_ID)
+        config_checks.check_by_trying(settings, cls.networks)
+        cls._checked_choice(settings, measuring.look(settings.environment))
+
+    @classmethod
+    def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values that `choose` gives to settings that are ``auto``."""
+        cls = cls.of(config)  # noqa: PLW0642
+        settings = parse(cls.config_class, config)
+        if not (undecided := cls.automatic_settings(settings)):
+            return {}
+        settings = cls._settle_stepping(settings)
+        chosen = cls._checked_choice(settings, measuring.look(settings.environment))
+        return {key: chosen[key] for key in undecided}
+
+    @classmethod
+    def automatic_settings(cls, settings: TrainerConfig) -> tuple[str, ...]:
+        """Return the settings of `before_auto` that are ``auto``."""
+        flat = flatten(settings)
+        return tuple(key for key in cls.before_auto if flat[key] == AUTO)
+
+    @classmethod
+    def _checked_choice(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
+        """Return the choices of `choose`; raises ConfigError if policies and agents do not fit."""
+        config_checks.check_agents(settings, seen)
+        if seen.calls_us:
+            config_checks.check_called(settings)
+        return cls.choose(settings, seen)
+
+    @classmethod
+    def _settle_stepping(cls, settings: TrainerConfig, chosen: bool = True) -> TrainerConfig:
+        """Return the settings with `native_vector_env` settled.
+
+        It is settled before `choose` is called, since the environment is measured meanwhile.
+        `chosen` is False if it must not be True.
+        """
+        if settings.environment.native_vector_env != AUTO:
+            return settings
+        native = chosen and not config_checks.why_separate(settings)
+        return override(settings, {"native_vector_env": native}, "config")
+
+    @classmethod
+    def complete_config(
+        cls, config: Mapping[str, Any], stop: Mapping[str, float]
+    ) -> dict[str, Any]:
+        """Return the settings with `schedule_timesteps`, by default the limit of steps."""
+        completed = dict(config)
+        if "timesteps_total" in stop and completed.get("schedule_timesteps") is None:
+            completed["schedule_timesteps"] = int(stop["timesteps_total"])
+        return completed
+
+    @classmethod
+    def show_metrics(cls, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """Return the settings with `classic_results` if one of these names needs it.
+
+        A set `classic_results` is not changed.
+        """
+        is_asked = any(map(classic.is_classic, names))
+        return {"classic_results": True, **config} if is_asked else dict(config)
+
+    @classmethod
+    def result_names(cls, config: Mapping[str, Any]) -> Collection[str] | None:
+        """Return the names that results may have; None for any, in classes defined elsewhere."""
+        shipped = cls.__module__.startswith("trainables.algorithms.")
+        return classic.result_names(parse(cls.config_class, config)) if shipped else None
+
+    @classmethod
+    def default_resource_request(cls, config: Mapping[str, Any]) -> dict[str, float]:
+        """Return ``cpu``, ``gpu``, ``memory`` (bytes) of the trainer, ``extra_*`` of children."""
+        return config_checks.resource_request(parse(cls.config_class, config))
+
+    @classmethod
+    def resource_help(cls, config: Mapping[str, Any]) -> str:
+        """Return the advice for a trial that asks for more resources than there are."""
+        return (
+            "num_workers and evaluation_num_workers set how many child processes a trial has, "
+            "num_gpus what it learns on; this trial's settings: "
+            f"{dict(config)}"
+        )

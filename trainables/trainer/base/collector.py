@@ -1,0 +1,427 @@
+"""The part of a trainer that collects experience: environments, workers, policy and filters.
+
+A round samples, learns, and ends with `end_round`, which synchronises the workers with the policy
+and the filters.
+"""
+
+import logging
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.core import rng
+from trainables.core.resources import EnvironmentVariables
+from trainables.core.settings import SettingsView, flatten, override, parse
+from trainables.envs.exactness.measuring import Inquiry, Look, known_by, resolve
+from trainables.envs.spaces.actions import Spread
+from trainables.envs.spaces.connectors import row_shape
+from trainables.envs.spaces.images import scale_warning
+from trainables.envs.vector.config import check_vector_env
+from trainables.errors import ConfigError
+from trainables.offline.batches import WRITTEN_IN_LANES
+from trainables.offline.config import IOContext
+from trainables.offline.estimators import Estimates
+from trainables.offline.reader import Rows
+from trainables.offline.workers import Learnt, ReadingWorkers, SamplerInput
+from trainables.offline.writer import Output
+from trainables.policies import filters as filters_
+from trainables.policies.filters import make_filter, make_filters
+from trainables.policies.inference import InferencePolicy
+from trainables.policies.policy import Policy
+from trainables.rollout.batch import Sample
+from trainables.rollout.external import ExternalSpec
+from trainables.rollout.progress import Progress
+from trainables.rollout.recording import FOLDER, RecordingPlan
+from trainables.rollout.workers.access import DEFAULT_POLICY_ID
+from trainables.rollout.workers.make import make_workers
+from trainables.rollout.workers.ranks.group import RankGroup
+from trainables.rollout.workers.worker import RolloutWorker
+from trainables.rollout.workers.worker_set import WorkerSet
+from trainables.rollout.workers.worker_spec import WorkerSpec
+from trainables.trainable import Trainable
+from trainables.trainer import agreement, config_checks, policy_files
+from trainables.trainer.base.algorithm import Algorithm
+from trainables.trainer.config import TrainerConfig, timed
+from trainables.trainer.evaluation import PeriodicEvaluation
+from trainables.trainer.reporting import EpisodeRecord, Reporter
+
+logger = logging.getLogger(__name__)
+
+
+class Collector(Algorithm):
+    """Builds policy, filters and workers from the settings, and keeps them synchronised."""
+
+    _unread_source: ConfigError | None = None
+    """Error of the file that ``restore`` names, which a trial restored from a checkpoint does not
+    need."""
+
+    # ---- made -----------------------------------------------------------------------------------
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Build policy, filters and workers from the settings."""
+        settings = parse(self.config_class, config)
+        self._undecided = self.automatic_settings(settings)
+        self.settings = self._settle_stepping(settings, chosen=not self.context.settled)
+        self.validate_config(self.settings)
+        self._given = self.config
+        with ExitStack() as undo:
+            undo.callback(EnvironmentVariables(self.settings.resources.environs).undo)
+            # The environment is measured in a child process beside what is built here.
+            with closing(self._inquiry()) as inquiry:
+                self._build(self.settings, inquiry)
+            undo.callback(lambda: self.workers.close())  # noqa: PLW0108 they may have been replaced
+            undo.callback(self.evaluation.workers.close)
+            self.reporter.begin()
+            self._synchronise([])
+            self._undo = undo.pop_all()
+
+    def _inquiry(self) -> Inquiry:
+        """Return the inquiry about the environment."""
+        restarts = self.settings.envs.restart_failed_sub_environments
+        known, shared = self.context.remembered, self.context.shared
+        return Inquiry(self.settings.stepped, restarts, known, shared)
+
+    def _build(self, settings: TrainerConfig, inquiry: Inquiry) -> None:
+        """Build reporter, progress, policy, workers and evaluation."""
+        config_checks.set_threads(settings.resources)
+        self.seed = self.context.seed if settings.seed is None else settings.seed
+        rng.seed_global(self.seed, "global")
+        self.inexact = ""
+        """Reasons why the curve is not that of its settings and seed; empty if it is."""
+        self.timers: dict[str, float] = {}
+        """Milliseconds of this iteration's parts."""
+        self._log_batch_size(settings)
+        me = weakref.proxy(self)  # a trainer without references is freed at once, with its workers
+        record = EpisodeRecord(settings.recording, lambda: me.logdir)
+        whole = settings.sampling.batch_mode == "complete_episodes"
+        output = Output(self._io_context(self.seed), self.context, whole)
+        self.reporter = Reporter(settings.callbacks, settings.logs, record, output)
+        seen = inquiry.look()
+        chosen = self._checked_choice(settings, seen)
+        self._settle({} if self.context.settled else chosen)
+        settings = self.settings
+        check_vector_env(settings.environment, settings.envs, seen.limit)
+        self.calls_us = output.in_lanes = seen.calls_us
+        """True if the environment calls the trainer."""
+        output.spread_of = lambda pid: me.spread_of(pid)  # noqa: PLW0108 a method holds it
+        self.progress = Progress(settings.metrics)
+        self._build_policy(settings, seen)
+        self.environment, self.level = resolve(
+            settings.stepped, bool(settings.by_clock), lambda _: inquiry.measured()
+        )
+        if settings.offline.only_reads and not settings.by_clock:
+            self.level = "A"
+        self._remembered, self._measured = inquiry.as_data(), settings.environment
+        self.fps = config_checks.check_pictures_of(settings)
+        self.workers: WorkerSet = self._make_workers(self.seed)
+        if settings.evaluation.evaluation_interval is not None:
+            self.reporter.log("evaluation_config", settings.evaluation.evaluation_config)
+        self.evaluation = PeriodicEvaluation(
+            settings, self.seed, self.inference, self.reporter.calls, lambda: me.environment
+        )
+
+    def _build_policy(self, settings: TrainerConfig, seen: Look) -> None:
+        """Build the learning and the acting policy for the spaces of the inspected environment."""
+        self.spaces = seen.spaces
+        is_filtered = settings.filters.observation_filter != "NoFilter"
+        if note := self.spaces.note or ("" if is_filtered else scale_warning(self.spaces.seen)):
+            logger.warning(note)
+        shape, masks = row_shape(self.spaces.filtered), self.spaces.masks
+        self.architecture = self.networks(settings, self.spaces)
+        if (own := self.architecture.own) is not None:
+            in_torch = "%s acts and learns in torch; built-in networks act in numpy, faster"
+            logger.info(in_torch, own.path)
+        self.policy = self.make_policy(config_checks.learning_device(settings.resources))
+        self.filters = make_filters(settings.filters, shape, masks=masks)
+        self.streams = {
+            name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")
+        }
+        self.parts = self.make_parts()
+        self.gives_copies = self._gives_copies()
+        sampling, observed = settings.sampling, self.filters["observation"]
+        between = self.spaces.connected(
+            "player",
+            observed,
+            sampling.clip_actions,
+            sampling.spreads_actions,
+            exact=filters_.is_filtering(observed),
+        )
+        self.recent: NDArray[Any] = np.zeros((0, *self.spaces.row_shape), between.row_dtype)
+        self.inference = InferencePolicy(self.policy.make_actor(), self.spaces, between)
+        if settings.restore is not None:
+            try:
+                self.load_trained("restore", settings.restore, DEFAULT_POLICY_ID)
+            except ConfigError as error:
+                self._unread_source = error
+
+    def _settle(self, chosen: Mapping[str, Any]) -> None:
+        """Give each setting that was ``auto`` its chosen value, or else that of `before_auto`."""
+        values = {key: chosen.get(key, self.before_auto[key]) for key in self._undecided}
+        if hasattr(self, "inference"):  # the actor is made: a checkpoint of the other kind fails
+            values.pop("normalize_actions", None)
+        if isinstance(self.config, SettingsView) and values.items() <= self.config.items():
+            return  # as nearly always: the checkpoint has the same choices
+        if values:
+            self.settings = override(self.settings, values, "config")
+        self.config = SettingsView(flatten(self.settings))
+        self._collected = agreement.collection_settings(self.config)
+
+    def _gives_copies(self) -> bool:
+        """Return whether a checkpoint consists of copies only.
+
+        A replay's data and that of user code are not copied.
+        """
+        mine = type(self).get_state is Trainable.get_state and not self.writes_files()
+        known = type(self.policy).get_state is Policy.get_state
+        filters = self.settings.filters.observation_filter in filters_.KINDS
+        others = self.parts or self.reporter.calls or self.settings.offline.output
+        return mine and known and filters and not others
+
+    def load_trained(self, key: str, path: str, name: str) -> None:
+        """Load the weights and filter of a trained policy, in this process only.
+
+        Raises:
+            ConfigError: as `policy_files.load_trained`.
+        """
+        policy_files.load_trained(self.policy, self.filters["observation"], key, path, name)
+
+    @staticmethod
+    def _log_batch_size(settings: TrainerConfig) -> None:
+        """Log that the batch size was rounded up."""
+        if settings.rounded:
+            logger.info(
+                "train_batch_size: %s is rounded up to %s: whole rounds of %s steps, a fragment of "
+                "every environment",
+                *(settings.train_batch_size, settings.batch_size, settings.fragment_size),
+            )
+
+    def cleanup(self) -> None:
+        """End the workers, and restore the process's environment variables."""
+        self._undo.close()
+
+    # ---- workers --------------------------------------------------------------------------------
+
+    @property
+    def videos(self) -> str:
+        """Folder of the trial's videos, which need not exist."""
+        return str(Path(self.logdir) / FOLDER)
+
+    def worker_spec(self) -> WorkerSpec:
+        """Return the specification of workers."""
+        settings = self.settings
+        kind = ExternalSpec if self.calls_us else WorkerSpec
+        return kind(
+            seed=self.seed,
+            index=0,
+            num_workers=settings.workers.num_workers,
+            environment=self.environment,
+            envs=settings.envs,
+            sampling=settings.sampling,
+            filters=settings.filters,
+            make_actor=self.policy.make_actor,
+            gamma=settings.gamma,
+            steps=-(-settings.batch_size // max(1, settings.workers.num_workers)),
+            resources=settings.resources,
+            perf=settings.perf,
+            logs=settings.logs,
+            calls=self.reporter.calls,
+            columns=self._columns(),
+            unfiltered=self.keeps_rows,
+            filming=RecordingPlan(settings.rendering, self.videos, self.fps) if self.fps else None,
+        )
+
+    def _columns(self) -> frozenset[str]:
+        """Return the columns of fragments that output and callbacks request."""
+        calls = self.reporter.calls
+        written = WRITTEN_IN_LANES if self.calls_us else self.written
+        written = written if self.settings.offline.output else frozenset()
+        return written | (calls.columns if calls else frozenset())
+
+    def _make_workers(self, seed: int) -> WorkerSet:
+        """Return the workers that sample, or read experience, or do both."""
+        of, offline = self.settings, self.settings.offline
+        spec = replace(self.worker_spec(), seed=seed)
+        at_once = of.batch_size if self.samples_on else None
+        sampling = None
+        if not offline.only_reads:
+            sampling = make_workers(spec, of.workers, of.recovery, of.metrics, at_once)
+        if sampling is not None and not offline.reads_experience:
+            return sampling
+        made = [sampling] if sampling else []
+        asked: list[SamplerInput] = []
+
+        may_ask = sampling is None
+
+        def find_sampler() -> SamplerInput | None:
+            if may_ask and not asked:
+                columns = WRITTEN_IN_LANES if self.calls_us else self.written
+                more = replace(spec, columns=spec.columns | columns - {"infos"})
+                made.append(make_workers(more, of.workers, of.recovery, of.metrics))
+                asked.append(SamplerInput(made[0], self.calls_us))
+            return asked[0] if asked else None
+
+        context = replace(
+            self._io_context(seed),
+            find_worker=lambda: made[0].local_worker() if made else None,
+            find_sampler=find_sampler,
+        )
+        index = max(1, of.workers.num_workers) if sampling else 0
+        try:
+            reading = self._make_reading(context, index, sampling, spec)
+        except BaseException:
+            for one in made:
+                one.close()
+            raise
+        may_ask = False
+        if asked:
+            reading.take_sampler(asked[0])
+            self.level = "C"
+        return reading
+
+    def _io_context(self, seed: int) -> IOContext:
+        """Return the argument of user-defined readers and writers."""
+        me = weakref.proxy(self)
+
+        def find_worker() -> RolloutWorker | None:
+            workers: WorkerSet | None = getattr(me, "workers", None)
+            return workers.local_worker() if workers else None
+
+        return IOContext(
+            config=SettingsView(flatten(self.settings)),
+            offline=self.settings.offline,
+            folder=lambda: me.logdir,
+            seed=seed,
+            find_worker=find_worker,
+        )
+
+    def _make_reading(
+        self, context: IOContext, index: int, sampling: WorkerSet | None, spec: WorkerSpec
+    ) -> ReadingWorkers:
+        """Return workers that read experience, and prepare the off-policy estimates."""
+        rows = self.row_form()
+        self.estimates = Estimates(context, rows, self.spaces, self.settings.gamma)
+        given = context, rows, self.settings.batch_size, index, sampling, Learnt.of(spec)
+        config, shape = self.settings.filters, row_shape(self.spaces.filtered)
+        return ReadingWorkers(*given, lambda _: make_filter(config, shape))
+
+    def row_form(self, of_agents: bool = False) -> Rows:
+        """Return the form that rows of files must have; `of_agents` is True with several agents."""
+        return Rows(self.spaces, of_agents, filters_.is_filtering(self.filters["observation"]))
+
+    def _replace_workers(self) -> None:
+        """Replace the workers by new ones, with new episodes and streams."""
+        self.workers.close()
+        self.workers = self._make_workers(
+            rng.integer(self.seed, "restored", self.progress.timesteps)
+        )
+        if not self.settings.filters.synchronize_filters:
+            known = self.filter_states()
+            states = self.workers.get_state()
+            self.workers.set_state([{**state, "filters": known} for state in states])
+
+    def _adopt_level(self) -> None:
+        """Make workers for the exactness of the checkpoint's trainer, if it is another one."""
+        of, context = self.settings, self.context
+        mine = self._remembered
+        alike = bool(mine) and mine.items() <= dict(context.remembered).items()
+        if of.offline.only_reads or (alike and of.environment == self._measured):
+            return
+        self._measured = of.environment
+        restarts = of.envs.restart_failed_sub_environments
+        known = known_by(of.environment, restarts, context.remembered)
+        if known is None and of.environment.is_native == self.environment.is_native:
+            return
+        inquired = Inquiry(of.environment, restarts, context.remembered, context.shared)
+        with closing(inquired) as inquiry:
+            by_clock = bool(of.by_clock)
+            made, level = resolve(of.environment, by_clock, lambda _: inquiry.measured())
+            self._remembered = inquiry.as_data()
+        if made == self.environment and level == self.level:
+            return
+        self.workers.close()
+        self.environment, self.level = made, level
+        self.workers = self._make_workers(self.seed)
+
+    # ---- rounds ---------------------------------------------------------------------------------
+
+    def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
+        """Send variables, such as ``timestep``, to the policy and all workers."""
+        self.policy.on_global_var_update(global_vars)
+        self.workers.set_global_vars(global_vars)
+
+    def _update_exploration(self) -> None:
+        """Pass the number of sampled steps to the actor, whose exploration depends on it."""
+        self.inference.actor.on_global_var_update({"timestep": self.progress.timesteps})
+
+    def spread_of(self, policy_id: str) -> Spread | None:
+        """Return how a policy's numbers are spread before they are sent; None if they are not."""
+        return self.inference.connectors.adapter.spread
+
+    def merge_filters(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Merge the statistics of the workers' filters before learning from these samples.
+
+        Returns the samples without the statistics, so that `end_round` does not count them twice.
+        """
+        filters_.synchronise(self.filters, [one.deltas for one in samples])
+        return [replace(one, deltas={}) for one in samples]
+
+    def filter_rows(
+        self, rows: Mapping[str, NDArray[Any]], weight: float = 1.0
+    ) -> dict[str, NDArray[Any]]:
+        """Return unfiltered rows (B, …) as the policy sees them with the current filter statistics.
+
+        ``observations`` and ``new_obs`` are filtered, and ``rewards`` divided by the deviation of
+        the return. The statistics do not change within a round.
+
+        Args:
+            rows: column → (B, …) as a replay stores them; every column is optional.
+            weight: sum of the weights of the rewards that a value of ``rewards`` adds up; the
+                clipping to ±10 grows with it.
+        """
+        found = dict(rows)
+        if filters_.is_filtering(self.filters["observation"]):
+            for name in ("observations", "new_obs"):
+                if name in found:
+                    found[name] = self.inference.connectors.filtered_rows(found[name])
+        stat = self.filters.get("reward")
+        if isinstance(stat, filters_.MeanStdFilter) and "rewards" in found:
+            found["rewards"] = stat.scale(found["rewards"] / weight) * np.float32(weight)
+        return found
+
+    def filter_states(self) -> dict[str, Any]:
+        """Return the filters' states by their names in a worker."""
+        return filters_.get_state(self.filters)
+
+    def end_round(self, samples: Sequence[Sample]) -> None:
+        """End a round: synchronise with the workers, and count their samples."""
+        ages = [self.workers.version - one.version for one in samples]
+        with timed(self.timers, "synch_time_ms"):
+            self._synchronise(samples)
+        self.progress.count_ages(ages)
+        for one in samples:
+            self.progress.count(one.index, one.count, one.episodes, one.perf)
+            self.progress.late += one.late
+
+    def broadcast(self) -> None:
+        """Send the weights and the filters to all workers."""
+        self._synchronise([])
+
+    def _synchronise(self, samples: Sequence[Sample]) -> None:
+        """Merge the statistics of the workers' filters, in worker order.
+
+        All workers are sent the weights and the merged filters.
+        """
+        merged = filters_.synchronise(self.filters, [one.deltas for one in samples if one.deltas])
+        weights = self.policy.acting_weights()
+        self.inference.actor.load(weights)
+        if isinstance(self.workers, RankGroup) and not samples:
+            self.workers.load_policy(self.policy.get_state())
+        self.workers.sync(weights, merged)
+        if samples:
+            self.recent = samples[0].recent

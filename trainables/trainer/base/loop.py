@@ -1,0 +1,272 @@
+"""The iterations of a trainer: their results, evaluations and checkpoints."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.core import rng, rounding
+from trainables.core.logs import system_usage
+from trainables.core.resources import blas_threads, check_quota
+from trainables.envs.exactness.levels import LEVELS
+from trainables.errors import TrainableError, shorten
+from trainables.evaluation.config import is_due
+from trainables.learners.schedules import learning_rate
+from trainables.offline.workers import ReadingWorkers
+from trainables.policies import filters as filters_
+from trainables.rollout import media
+from trainables.trainable import gives_data
+from trainables.trainer import agreement, classic
+from trainables.trainer.base.algorithm import Algorithm
+from trainables.trainer.base.collector import Collector
+from trainables.trainer.config import timed
+
+
+class TrainingLoop(Collector):
+    """Makes iterations of rounds, evaluates, and saves everything that affects the future."""
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate after the environment steps sampled so far, by the schedule."""
+        return learning_rate(self.settings.schedule, self.progress.timesteps)
+
+    def step(self) -> dict[str, Any]:
+        """Make one iteration, and return its result.
+
+        It has rounds of sampling and learning until it is long enough.
+
+        Raises:
+            ConfigError: the file that ``restore`` names cannot be read.
+        """
+        if self._unread_source is not None:
+            raise self._unread_source
+        check_quota(self.settings.resources.memory)
+        self.set_global_vars({"timestep": self.progress.timesteps})
+        at_start = self._evaluation_at_start()
+        timers: dict[str, float] = {}
+        self.timers = timers
+        least, began = self.settings.iteration, time.monotonic()
+        self.progress.begin_iteration()
+        with self._limited_threads():
+            learner = self.training_step()
+            while (
+                self.progress.timesteps_this_iteration < least.timesteps_per_iteration
+                or time.monotonic() - began < least.min_iter_time_s
+            ):
+                learner = self.training_step()
+        result: dict[str, Any] = {
+            **self.collect_metrics(),
+            **system_usage(self.settings.logs),
+            "learner": learner,
+            "num_healthy_workers": self.workers.healthy(),
+            **({"fake_sampler": True} if self.settings.sampling.fake_sampler else {}),
+            "timers": timers,
+            **({"exactness": self.exactness} if self.inexact else {}),
+            **({"train_batch_size": self.settings.batch_size} if self.settings.rounded else {}),
+            **at_start,
+        }
+        if self.settings.offline.reads_experience:
+            result.update(self._off_policy_results())
+        if is_due(self.settings.evaluation, self.iteration + 1):
+            with timed(timers, "evaluation_time_ms"):
+                result.update(self._run_evaluation(self.iteration + 1))
+        if self.settings.metrics.classic_results:
+            result.update(classic.results(result))
+        return result
+
+    def _limited_threads(self) -> AbstractContextManager[object]:
+        """Return a context in which numpy uses as many threads as torch.
+
+        With more threads, products of matrices wait for busy cores: acting on pictures took 57 ms a
+        step instead of 1 beside another training on two cores (measured).
+        """
+        return blas_threads(self.settings.resources.threads[0])
+
+    def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
+        """Complete a result, write its media as files, and call `on_train_result`."""
+        completed = super()._complete({"config": self._given, **result}, elapsed)
+        step = completed["training_iteration"]
+        completed = media.with_files(completed, lambda: Path(self.logdir) / media.FOLDER, step)
+        self.reporter.train_result(self, completed)
+        return completed
+
+    def collect_metrics(self, selected_workers: Sequence[int] | None = None) -> dict[str, Any]:
+        """Return the episodes and steps of the latest result: the same keys, the same numbers.
+
+        Args:
+            selected_workers: indices of the workers to include; None for all. Totals always include
+                all.
+        """
+        return self.progress.collect(selected_workers)
+
+    # ---- evaluation -----------------------------------------------------------------------------
+
+    def evaluate(self) -> dict[str, Any]:
+        """Play `evaluation_num_episodes` new episodes; see `PeriodicEvaluation.evaluate`."""
+        self._update_exploration()
+        with self._limited_threads():
+            return self.evaluation.evaluate(self.iteration + 1, self.progress.timesteps)
+
+    def _evaluate(self) -> dict[str, Any]:
+        """Return the part of the result that an evaluation adds."""
+        return {"evaluation": self.evaluate()}
+
+    def _before_evaluate(self) -> None:
+        """Do nothing; called before each evaluation, for algorithms to override."""
+
+    def _run_evaluation(self, iteration: int) -> dict[str, Any]:
+        """Return the checked result of `_evaluate`; the global random streams are not changed.
+
+        Args:
+            iteration: iteration that this evaluation ends; 0 for the evaluation at the start.
+
+        Raises:
+            TrainableError: `_evaluate` returned no dict.
+        """
+        streams = rng.capture_global()
+        self._before_evaluate()
+        with self._limited_threads():
+            evaluated: object = self._evaluate()
+        rng.restore_global(streams)
+        if not isinstance(evaluated, dict):
+            raise TrainableError(
+                f"{type(self).__name__}._evaluate() returned {shorten(evaluated)}; "
+                f"expected a dict to add to the result"
+            )
+        if self.settings.rendering.records_evaluation:
+            self.evaluation.record(iteration, self.progress.timesteps, self.videos)
+        return evaluated
+
+    def _evaluation_at_start(self) -> dict[str, Any]:
+        """Return the untrained policy's evaluation, for the first result; empty for later ones.
+
+        An evaluation that cannot work thus fails before anything is trained.
+        """
+        if self.iteration or self.settings.evaluation.evaluation_interval is None:
+            return {}
+        return {f"{name}_at_start": value for name, value in self._run_evaluation(0).items()}
+
+    def _off_policy_results(self) -> dict[str, Any]:
+        """Return ``off_policy`` → the results of `input_evaluation`; empty if there are none."""
+        found: dict[str, Any] = {}
+        if "simulation" in self.settings.offline.input_evaluation:
+            found["simulation"] = self._run_evaluation(self.iteration + 1)["evaluation"]
+            found["simulation"] = found["simulation"]["episode_reward_mean"]
+        samples = isinstance(self.workers, ReadingWorkers) and self.workers.samples_for_reader
+        if type(self).log_likelihoods is not Algorithm.log_likelihoods and not samples:
+            found |= self._make_estimates()
+        return {"off_policy": found} if found else {}
+
+    def _make_estimates(self) -> dict[str, Any]:
+        """Return off-policy estimates from the episodes that are read."""
+        return self.estimates.of(self.judged_likelihoods, self.iteration + 1)
+
+    def judged_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
+        """Return the result of `log_likelihoods`, (R,), for unfiltered observations (R, *S)."""
+        return self.log_likelihoods(
+            self.filter_rows({"observations": observations})["observations"], actions
+        )
+
+    # ---- checkpoints ----------------------------------------------------------------------------
+
+    @gives_data
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        """Return everything that affects the future, as plain data; filters are not flushed."""
+        settled = {key: self.config[key] for key in self.before_auto}
+        return {
+            **self._learnt_state(checkpoint_dir),
+            "progress": self.progress.get_state(),
+            "workers": self.workers.get_state(),
+            "collected": dict(self._collected),
+            **({"settled": settled} if settled else {}),
+            "rounding": rounding.fingerprint(self.computes_in_torch),
+            **({"inexact": self.inexact} if self.inexact else {}),
+            **self.reporter.get_state(),
+        }
+
+    def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
+        """Restore the state that `save_checkpoint` returned.
+
+        Raises:
+            ConfigError: it was saved with other filters, or by workers of another kind or number.
+        """
+        self._settle(checkpoint.get("settled", {}))
+        agreement.check(checkpoint, self._collected)
+        self._adopt_level()
+        self._restore_learnt(checkpoint)
+        self.progress.set_state(checkpoint["progress"])
+        self.inexact = agreement.inexact_reasons(checkpoint, self.computes_in_torch)
+        if checkpoint["workers"] is None:
+            self._replace_workers()
+        else:
+            self.workers.set_state(checkpoint["workers"])
+        self.reporter.set_state(checkpoint, self.progress.timesteps)
+        if checkpoint["workers"] is None:
+            self.reporter.begin_anew()
+        self._synchronise([])
+
+    def _learnt_state(self, checkpoint_dir: str) -> dict[str, Any]:
+        """Return the state of policy, filters, streams and parts, without workers and counters."""
+        return {
+            "policy": self.policy.get_state(),
+            "filters": filters_.get_state(self.filters),
+            "streams": {
+                name: rng.get_generator_state(stream) for name, stream in self.streams.items()
+            },
+            "recent_observations": self.recent.copy(),
+            **{name: part.get_state() for name, part in self.parts.items()},
+        }
+
+    def _restore_learnt(self, checkpoint: Mapping[str, Any]) -> None:
+        """Restore what `_learnt_state` returned."""
+        self._unread_source = None
+        self.policy.set_state(checkpoint["policy"])
+        filters_.set_state(self.filters, checkpoint["filters"])
+        for name, stream in self.streams.items():
+            rng.set_generator_state(stream, checkpoint["streams"][name])
+        for name, part in self.parts.items():
+            part.set_state(checkpoint[name])
+        self.recent = np.array(checkpoint["recent_observations"], dtype=self.recent.dtype)
+
+    def adapt_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the state without its workers if this trainer's workers collect in another way.
+
+        Policy and counters stay, and new episodes are begun. The returned state and the log name
+        the reason why the curve is no longer exact.
+        """
+        given = state["trainable"].get("data")
+        if not isinstance(given, Mapping):
+            return state
+        data = self.computed_here(given)
+        if data.get("workers"):
+            self._settle(data.get("settled", {}))
+            if changes := agreement.changed_settings(data, self._collected):
+                why = agreement.describe_changes(changes, int(data["progress"]["timesteps"]))
+                reasons = agreement.no_longer_exact(data, why, "new episodes are begun, and ")
+                data = {**data, "workers": None, "inexact": reasons}
+        return {**state, "trainable": {**state["trainable"], "data": data}}
+
+    def computed_here(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a checkpoint's data as if this machine had computed it.
+
+        If it was computed in another way, the returned data and the log name this as the reason why
+        the curve is no longer exact.
+        """
+        return data
+
+    def remembers(self) -> dict[str, Any]:
+        """Return the measured exactness of the environment, for all trials of a sweep."""
+        return self._remembered
+
+    @property
+    def exactness(self) -> str:  # type: ignore[override]  # measured per trial, not per class
+        """Measured exactness of checkpoints, such as "A exact state"."""
+        if self.inexact:
+            return f"{LEVELS['D']}: {self.inexact}"
+        if self.level == "D" and self.settings.by_clock:
+            return f"{LEVELS['D']}: a clock steers ({', '.join(self.settings.by_clock)})"
+        return LEVELS["D" if self.progress.late else self.level]
