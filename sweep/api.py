@@ -26,7 +26,7 @@ from sweep.cli import live, options, tables, train
 from sweep.cli.terminal import Terminal
 from sweep.core import pickled
 from sweep.core.errors import BadConfig, Gathering, NameTaken, Source, UsageError, without_password
-from sweep.core.pickled import Given
+from sweep.core.pickled import ScriptTrainable
 from sweep.core.version import unsupported
 from sweep.driver import prepare, session, sync
 from sweep.driver.creation.resolving import Resolved
@@ -105,7 +105,7 @@ class Policy(Protocol):
 
 
 def run(
-    trainable: Given | str | None = None,
+    trainable: ScriptTrainable | str | None = None,
     *,
     root: str | Path = ROOT,
     jobs: int | None = None,
@@ -180,7 +180,7 @@ def resume(
     *,
     root: str | Path = ROOT,
     trials: int | None = None,
-    trainable: Given | None = None,
+    trainable: ScriptTrainable | None = None,
     jobs: int | None = None,
     pool: str | None = None,
     timeout: float | None = None,
@@ -318,7 +318,7 @@ def _mapping(value: object, place: str) -> dict[str, Any]:
     return dict(value)
 
 
-def _prepare_spec(trainable: Given | str | None, spec: SpecKeys) -> tuple[Resolved, str]:
+def _prepare_spec(trainable: ScriptTrainable | str | None, spec: SpecKeys) -> tuple[Resolved, str]:
     """Return the checked spec of the arguments, and its text."""
     keys, found = {}, Gathering()
     for key, value in spec.items():

@@ -364,7 +364,7 @@ _MOST_RUNS, _QUIET_RUNS, _QUIET_BRANCHED_RUNS = 200, 3, 24
 
 
 @dataclass(frozen=True)
-class Look:
+class ObjectiveRun:
     """What one run of an objective asked for."""
 
     values: Mapping[str, Any]
@@ -383,7 +383,7 @@ class Exploration:
     """Name → call, in the order in which they were seen."""
     given: frozenset[str] = frozenset()
     """Names whose ranges do not matter, since the spec has its own."""
-    looks: list[Look] = field(default_factory=list)
+    runs: list[ObjectiveRun] = field(default_factory=list)
     problem: str = ""
     """Message about a call that no space can express; empty if there is none."""
     is_finished: bool = False
@@ -391,11 +391,11 @@ class Exploration:
 
     def visited(self, name: str) -> set[str]:
         """Return the values of a parameter that were tried, as texts."""
-        return {repr(look.values[name]) for look in self.looks if name in look.values}
+        return {repr(run.values[name]) for run in self.runs if name in run.values}
 
     def is_always(self, name: str) -> bool:
         """Return whether each whole run asked for this name."""
-        return all(name in look.values for look in self.looks if look.is_whole)
+        return all(name in run.values for run in self.runs if run.is_whole)
 
 
 def explore(
@@ -419,12 +419,12 @@ def explore(
     """
     found, quiet = Exploration(given=frozenset(fixed_names)), 0
     ends_at = time.monotonic() + seconds
-    while len(found.looks) < _MOST_RUNS and not found.problem:
+    while len(found.runs) < _MOST_RUNS and not found.problem:
         left = ends_at - time.monotonic()
         if left <= 0:
             return found
         known = len(found.suggestions)
-        found.looks.append(_look(function, config, found, left))
+        found.runs.append(_look(function, config, found, left))
         quiet = 0 if len(found.suggestions) > known else quiet + 1
         branches = not all(map(found.is_always, found.suggestions))
         if quiet >= (_QUIET_BRANCHED_RUNS if branches else _QUIET_RUNS) and not _untried(found):
@@ -455,7 +455,7 @@ class _Explorer(Trial):
     def __init__(self, config: Mapping[str, Any], name: str, exploration: Exploration) -> None:
         super().__init__(config, 0, name, self._stop, ("",))
         self._found = exploration
-        self._stream = rng.generator(0, "explore", len(exploration.looks))
+        self._stream = rng.generator(0, "explore", len(exploration.runs))
         self.asked: dict[str, Any] = {}
 
     def _value(self, suggestion: Suggestion) -> Any:
@@ -501,7 +501,7 @@ def _look(
     config: Mapping[str, Any],
     exploration: Exploration,
     seconds: float,
-) -> Look:
+) -> ObjectiveRun:
     """Run an objective once, up to the point from which it asks for no more."""
     trial = _Explorer(config, name_of(function), exploration)
 
@@ -523,7 +523,7 @@ def _look(
         sys.settrace(tracing)
         signal.signal(signal.SIGALRM, handler)
         signal.setitimer(signal.ITIMER_REAL, *timer)
-    return Look(trial.asked, is_whole, error)
+    return ObjectiveRun(trial.asked, is_whole, error)
 
 
 # ---- the point from which an objective asks for no more -----------------------------------------

@@ -142,13 +142,13 @@ class Drivers:
             stopped = [driver, *(started_by(driver) if stream.random() < 0.5 else ())]
             _stop(stopped)
             # A stopped driver in a transaction blocks a ledger file; an ended one has no lease.
-            if _is_locked(sweep) or lease.look(sweep.folder.ledger).host is None:
+            if _is_locked(sweep) or lease.read_file(sweep.folder.ledger).host is None:
                 _continue(stopped)
                 return None
-            term = lease.look(sweep.folder.ledger).term
+            term = lease.read_file(sweep.folder.ledger).term
             self._move(sweep)
             sweep.start()
-            _await(lambda: lease.look(sweep.folder.ledger).term > term, sweep)
+            _await(lambda: lease.read_file(sweep.folder.ledger).term > term, sweep)
             sweep.await_steps(len(sweep.steps()) + int(stream.integers(1, 10)))
             _continue(stopped)
             if (code := first.wait(PATIENCE_S)) != _TAKEN:

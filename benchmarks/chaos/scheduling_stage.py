@@ -175,11 +175,11 @@ class Stage:
     def usurp(self) -> None:
         """Delete the file of the lock and start another driver; the first one does not know."""
         self.older.append(self.active)
-        before = lease.look(self.folder.ledger).term
+        before = lease.read_file(self.folder.ledger).term
         (self.folder.path / "run.lock").unlink()
         self.term = None
         self.resume()
-        if lease.look(self.folder.ledger).term == before:
+        if lease.read_file(self.folder.ledger).term == before:
             self.resume()  # the new driver ended before it had the lease
 
     def old_driver(self) -> None:

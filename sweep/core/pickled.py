@@ -34,11 +34,11 @@ SCRIPT = "__main__"
 #: Distributions whose versions must be equal when the bytes are loaded.
 LIBRARIES = ("cloudpickle", "torch", "numpy", "gymnasium")
 #: A trainable in a script: a function, or a subclass of `Trainable`.
-Given = TrainingFunction | type[Trainable]
+ScriptTrainable = TrainingFunction | type[Trainable]
 
 
 @dataclass(frozen=True)
-class Kept:
+class PickledTrainable:
     """The file of a sweep's pickled trainable."""
 
     file: str
@@ -100,10 +100,10 @@ def _qualname(value: object) -> str:
 # ---- the file -----------------------------------------------------------------------------------
 
 
-def newest(folder: Path, sweep_id: str) -> Kept | None:
+def newest(folder: Path, sweep_id: str) -> PickledTrainable | None:
     """Return the newest trainable in `folder`, or None."""
     files = [path for path in folder.glob("ckpt-*") if file.parse_name(path.name)]
-    return Kept(str(max(files, key=_step)), sweep_id) if files else None
+    return PickledTrainable(str(max(files, key=_step)), sweep_id) if files else None
 
 
 def _step(path: Path) -> int:
@@ -112,7 +112,7 @@ def _step(path: Path) -> int:
     return parsed[0] if parsed else 0
 
 
-def write(folder: Path, trainable: type[Trainable], sweep_id: str) -> Kept:
+def write(folder: Path, trainable: type[Trainable], sweep_id: str) -> PickledTrainable:
     """Write a trainable to a new file in `folder`.
 
     Raises:
@@ -139,15 +139,15 @@ def write(folder: Path, trainable: type[Trainable], sweep_id: str) -> Kept:
     }
     step = _step(Path(before.file)) + 1 if before else 0
     saved = file.write(folder, step, header, {"pickle": Opaque(data)})
-    return Kept(str(saved.path), sweep_id)
+    return PickledTrainable(str(saved.path), sweep_id)
 
 
-def source_of(stored: Kept) -> str:
+def source_of(stored: PickledTrainable) -> str:
     """Return the digest in the header of a trainable's file; loads no code."""
     return str(file.identify(Path(stored.file))[1].get("source", ""))
 
 
-def is_usable(stored: Kept | None, source: str) -> bool:
+def is_usable(stored: PickledTrainable | None, source: str) -> bool:
     """Return whether the file has this digest, the present libraries and this user's signature."""
     if stored is None:
         return False
@@ -159,7 +159,7 @@ def is_usable(stored: Kept | None, source: str) -> bool:
     return all(header.get(key) == value for key, value in own.items())
 
 
-def load(name: str, stored: Kept | None) -> type[Trainable]:
+def load(name: str, stored: PickledTrainable | None) -> type[Trainable]:
     """Return the class of the script's trainable `name`.
 
     Raises:
@@ -191,7 +191,7 @@ def load(name: str, stored: Kept | None) -> type[Trainable]:
     return class_of(held, bool(header["saves"]))
 
 
-def _elsewhere(stored: Kept, header: Mapping[str, Any], problem: str) -> str:
+def _elsewhere(stored: PickledTrainable, header: Mapping[str, Any], problem: str) -> str:
     """Return the message that a trainable can only be resumed from the script that defines it."""
     name, script = header.get("trainable"), header.get("script")
     where = f"the script {script}" if script else "the notebook"

@@ -22,7 +22,7 @@ from trainables.core import importing
 from trainables.errors import NotImportable, printable
 
 if TYPE_CHECKING:
-    from sweep.core.pickled import Kept
+    from sweep.core.pickled import PickledTrainable
     from trainables.trainable import Trainable
 
 
@@ -184,7 +184,7 @@ def trainables() -> "Kind[Trainable]":
 
 
 def find_trainable(
-    name: str, paths: Iterable[str], stored: "Kept | None" = None
+    name: str, paths: Iterable[str], stored: "PickledTrainable | None" = None
 ) -> "type[Trainable]":
     """Return the class of a spec's trainable; extends the import path, also for its settings.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sweep.core.pickled import Kept
+from sweep.core.pickled import PickledTrainable
 from sweep.history.events import Goal, Opened
 from sweep.history.history import History
 from sweep.history.replica import Replica
@@ -50,7 +50,7 @@ class DriverContext:
     """Function that raises SweepLocked once another process has taken the sweep."""
     fixed: Collection[str] = ()
     """Settings that offspring must keep from their parents."""
-    kept: Kept | None = None
+    kept: PickledTrainable | None = None
     """File of a script's pickled trainable, or None."""
     store: SweepStore | None = None
     """Store of the checkpoints; None for the folder alone."""

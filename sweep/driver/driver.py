@@ -195,7 +195,7 @@ class Driver:
             self._give_up(refusal)
         self._record(self._reports.new_results(self._running.values()))
         self._note_remark()
-        self._guard.look(self._running)
+        self._guard.check_running(self._running)
         self._watch(())
 
     def _note_remark(self) -> None:

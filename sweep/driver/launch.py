@@ -14,7 +14,7 @@ from sweep import spec as space_file
 from sweep import spec as specs
 from sweep.core import pickled, plugins
 from sweep.core.errors import Source, UsageError
-from sweep.core.pickled import Kept
+from sweep.core.pickled import PickledTrainable
 from sweep.driver import capacity, control, decisions, limits
 from sweep.driver.context import DriverContext
 from sweep.driver.creation import provenance, resolving, samples
@@ -54,13 +54,15 @@ from trainables.trainable import Trainable
 Respecified = Widened | Measured | Recoded | OtherKernel
 
 
-def kept_of(folder: Folder, ledger: Ledger, spec: SweepSpec) -> Kept | None:
+def kept_of(folder: Folder, ledger: Ledger, spec: SweepSpec) -> PickledTrainable | None:
     """Return the file of the sweep's pickled trainable, or None if it is not from a script."""
     of_script = pickled.is_of_script(spec.trainable)
     return pickled.newest(folder.trainable, ledger.sweep_id) if of_script else None
 
 
-def _source(spec: SweepSpec, trainable: type[Trainable] | None, stored: Kept | None) -> str | None:
+def _source(
+    spec: SweepSpec, trainable: type[Trainable] | None, stored: PickledTrainable | None
+) -> str | None:
     """Return the digest of a script's trainable: empty if not kept, None if not of a script."""
     if not pickled.is_of_script(spec.trainable):
         return None

@@ -375,7 +375,7 @@ class Guard:
         self._patience = _Patience()
         self._measured_at = self._listened_at = float("-inf")
 
-    def look(self, running: Mapping[Future[SliceOutcome], Opened]) -> None:
+    def check_running(self, running: Mapping[Future[SliceOutcome], Opened]) -> None:
         """Check all running slices; end those that exceed a limit, whose futures then fail."""
         limits, pool, now = self._limits, self._context.pool, self._patience.now()
         watched = {limits.trial_s, limits.trial_memory, limits.no_progress_s} != {None}

@@ -155,7 +155,7 @@ def create(
     try:
         return creating.create(folder, resolved, text, tracking_uri, storage, checkpoints)
     except NameTaken as taken:
-        found = lease.look(folder.ledger)
+        found = lease.read_file(folder.ledger)
         if found.is_live or (found.is_other and lookup.is_driven(folder)):
             raise SweepLocked(folder.name, found.describe()) from None
         raise NameTaken(f"{taken}{_failed_before(folder)}") from None

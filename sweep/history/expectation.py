@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from sweep.history.objective import Objective
-from sweep.history.order import Kept
+from sweep.history.order import Summary
 from sweep.history.trial import Trial
 
 if TYPE_CHECKING:  # numpy is imported only where a pick is computed: many commands need none
@@ -147,7 +147,7 @@ def _extract_scores(trial: Trial) -> _TrialScores | None:
     return _TrialScores(points, bool(trial.milestones), noise, trial.steps, trial.goal.top)
 
 
-class Expectations(Kept):
+class Expectations(Summary):
     """The expectations of all trials, updated with the history."""
 
     def __init__(self, objective: Objective) -> None:
@@ -158,7 +158,7 @@ class Expectations(Kept):
         """Level → number of trials that paused or ended there."""
         self._tops: Counter[float | None] = Counter()
         self._exponents: Counter[int] = Counter()
-        """`_Seen.exponent` → number of trials with it."""
+        """`_TrialScores.exponent` → number of trials with it."""
         self._table: _Table | None = None
         self._stale: dict[int, None] = {}
         """Numbers of trials whose rows in the table are out of date."""

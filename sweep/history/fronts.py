@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from sweep.history.objective import rank
-from sweep.history.order import Kept
+from sweep.history.order import Summary
 from sweep.history.trial import Trial
 
 #: Costs of one point, one per objective.
@@ -194,7 +194,7 @@ CompareKey = Callable[[Trial], Compared | None]
 
 
 @dataclass
-class KeptFronts(Kept):
+class FrontsSummary(Summary):
     """The trials with an entry for one key, arranged again when an entry has changed."""
 
     key: CompareKey
@@ -230,7 +230,7 @@ def front_text(front: int, fronts: int) -> str:
 
 
 @dataclass
-class CurrentFront(Kept):
+class CurrentFront(Summary):
     """The first front of all feasible trials by their present scores."""
 
     _costs: dict[int, Costs] = field(default_factory=dict)

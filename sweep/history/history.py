@@ -48,7 +48,7 @@ from sweep.history.events import (
 )
 from sweep.history.expectation import Expectations, Expected
 from sweep.history.objective import Objective
-from sweep.history.order import Amounts, Entry, Kept, Key, Order, Overlay, Total
+from sweep.history.order import Amounts, Entry, Key, Order, Overlay, Summary, Total
 from sweep.history.replica import Replica
 from sweep.history.results import numbers
 from sweep.history.seeds import FIRST_TEST, is_test
@@ -57,7 +57,7 @@ from sweep.spec.space.domains import equality_key
 
 __all__ = ["History", "Milestone", "Objective", "Point", "Replica", "Trial", "rank_key"]
 
-K = TypeVar("K", bound=Kept)
+K = TypeVar("K", bound=Summary)
 
 
 class History:
@@ -130,7 +130,7 @@ class History:
         self._trials = trials
         self._touched: list[int] = []
         """Numbers of changed trials, in the order of the changes."""
-        self._orders: dict[Hashable, Kept] = {}
+        self._orders: dict[Hashable, Summary] = {}
         self._overlays: dict[Callable[[Trial], Trial], Overlay] = {}
         self._points: set[str] = set()
         """Keys of the settings of the first `_pointed` trials, without offspring."""

@@ -2,7 +2,7 @@
 
     history.order(key)               → the keys of all trials that have one, ascending
     history.total(amounts)           → the sum of some numbers of all trials
-    history.summary(name, make)      → any other summary of all trials, a `Kept`
+    history.summary(name, make)      → any other summary of all trials, a `Summary`
 
 A key is a function of one trial. It returns None if the trial is not in the list, else a tuple that
 ends with the trial's number. A list is stored for the next call with the same key object, so use a
@@ -94,7 +94,7 @@ tested = _by_number(lambda trial: bool(trial.tests))
 
 
 @dataclass
-class Kept:
+class Summary:
     """A summary of all trials, updated as they change."""
 
     _known: int = field(default=0, init=False)
@@ -116,7 +116,7 @@ class Kept:
 
 
 @dataclass
-class Order(Kept):
+class Order(Summary):
     """The sorted entries of one key."""
 
     key: Key
@@ -155,7 +155,7 @@ class Order(Kept):
 
 
 @dataclass
-class Total(Kept):
+class Total(Summary):
     """The sum of some amounts over all trials, computed exactly and rounded once."""
 
     amounts: Amounts
@@ -196,7 +196,7 @@ class Overlay:
     def __init__(self) -> None:
         self.trials: list[Trial] = []
         self.touched: list[int] = []
-        self.orders: dict[Hashable, Kept] = {}
+        self.orders: dict[Hashable, Summary] = {}
         self._source_touched: list[int] | None = None
         """List of touched trials in the underlying history; another list means another history."""
         self._read = 0

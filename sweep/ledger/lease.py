@@ -227,7 +227,7 @@ def _sweep_name(connection: Connection) -> str:
 # ---- functions that open the ledger themselves --------------------------------------------------
 
 
-def look(path: Path) -> Lease:
+def read_file(path: Path) -> Lease:
     """Return the lease of the ledger at `path`, opened read-only; an empty one if unreadable."""
     try:
         with (

@@ -118,7 +118,7 @@ class Standstill:
         self.seconds = 0.0
         self._looked_at = -math.inf
 
-    def look(self, is_still: Callable[[], bool]) -> float:
+    def check(self, is_still: Callable[[], bool]) -> float:
         """Check at most every `LOOK_S` seconds; return the seconds of standstill so far."""
         passed = time.monotonic() - self._looked_at
         if passed >= LOOK_S:

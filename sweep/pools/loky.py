@@ -61,7 +61,7 @@ class _Slot:
         """True if there is a process that could take a slice now."""
         return self.executor is not None and worker.is_alive(self.executor)
 
-    def look(self) -> Any:
+    def current_process(self) -> Any:
         """Return the current process; loky replaces a process whose memory has grown."""
         if self.executor is not None:
             self.process = worker.process_of(self.executor) or self.process
@@ -98,7 +98,7 @@ class Pool(pools.Pool):
             running: Future[SliceOutcome] = slot.executor.submit(
                 run_slice, spec, _redirect_output, isolated.run_isolated
             )
-        slot.look()
+        slot.current_process()
         running.add_done_callback(lambda done: _finish(slot, done, outcome))
         return outcome
 
@@ -123,17 +123,17 @@ class Pool(pools.Pool):
     def pid(self, running: Future[SliceOutcome]) -> int | None:
         """Return the process id of the worker that runs a slice."""
         slot = self._slot_of(running)
-        process = slot.look() if slot is not None else None
+        process = slot.current_process() if slot is not None else None
         return process.pid if process is not None else None
 
     def silence(self, running: Future[SliceOutcome]) -> float:
         """Return for how many seconds its worker, or its trial's own process, has been stopped."""
         slot = self._slot_of(running)
-        process = slot.look() if slot is not None else None
+        process = slot.current_process() if slot is not None else None
         if slot is None or process is None:
             return 0.0
         pid = process.pid
-        return slot.standstill.look(
+        return slot.standstill.check(
             lambda: any(map(pools.is_stopped, (pid, *_trial_processes(pid))))
         )
 
@@ -145,7 +145,7 @@ class Pool(pools.Pool):
     def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
         """Kill the worker of a slice with its children; the slot gets a new one."""
         slot = self._slot_of(running)
-        if slot is None or slot.look() is None:
+        if slot is None or slot.current_process() is None:
             return
         slot.error = error
         kill_family(slot.process.pid)
@@ -172,7 +172,7 @@ class Pool(pools.Pool):
     @property
     def pids(self) -> list[int]:
         """Ids of the worker processes."""
-        return [slot.look().pid for slot in self._slots if slot.executor is not None]
+        return [slot.current_process().pid for slot in self._slots if slot.executor is not None]
 
     def _choose(self, replica: tuple[str, int, int]) -> _Slot:
         """Reserve a free slot for a replica: its last one if free, else the longest free one."""

@@ -99,7 +99,7 @@ class Pool(pools.Pool):
         now = self._now
         if now is None:
             return 0.0
-        return now.standstill.look(lambda: pools.is_stopped(now.process.pid))
+        return now.standstill.check(lambda: pools.is_stopped(now.process.pid))
 
     def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
         """Abort a slice; with WorkerLost the process is killed, and the other slices with it."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sweep.core import stats
-from sweep.core.pickled import Kept
+from sweep.core.pickled import PickledTrainable
 from sweep.history.curve import Divergence
 from sweep.history.events import End, Goal, ParentCheckpoint, Row, Saved
 from sweep.slices.retention import Retention
@@ -70,7 +70,7 @@ class SliceSpec:
     trust: Trust | None = None
     """Key that signs checkpoints that may run code, and the accepted signers; None without key.
     """
-    kept: Kept | None = None
+    kept: PickledTrainable | None = None
     """File of a script's pickled trainable, or None."""
     worker: str = ""
     """Name of the cluster's worker that runs the slice; empty on the driver's machine."""

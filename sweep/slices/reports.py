@@ -31,7 +31,7 @@ _MOST = 2**24
 
 
 @dataclass
-class Told:
+class JournalReading:
     """The contents of a journal, as far as it has been read."""
 
     path: Path
@@ -105,7 +105,7 @@ class Reports:
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
-        self._journals: dict[tuple[int, int, int], Told] = {}
+        self._journals: dict[tuple[int, int, int], JournalReading] = {}
         """(Trial, replica, slice) → its journal, for the slices that ran at the last call."""
         self._looked_at = time.monotonic()
 
@@ -122,7 +122,9 @@ class Reports:
         found: list[Reported] = []
         for opened in running:
             key = (opened.trial, opened.replica, opened.slice)
-            told = self._journals[key] = known.get(key) or Told(_journal_path(self._folder, *key))
+            told = self._journals[key] = known.get(key) or JournalReading(
+                _journal_path(self._folder, *key)
+            )
             if key in known and (rows := told.new_results()):
                 first = rows[0].iteration - 1
                 found.append(Reported(*key, source=first, rows=tuple(rows)))
@@ -136,7 +138,7 @@ def lost_outcome(stored: SweepStore, ledger: Ledger, replica: Replica) -> SliceO
     under other names and made to survive a power cut.
     """
     number = replica.slices - 1
-    told = Told(_journal_path(stored.folder, replica.trial, replica.index, number))
+    told = JournalReading(_journal_path(stored.folder, replica.trial, replica.index, number))
     rows, source = told.new_results(), told.source
     if source is None:
         source = replica.iteration if replica.tail_after is None else replica.tail_after

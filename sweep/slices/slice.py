@@ -85,12 +85,12 @@ def run_slice(
                 trainable = running.restored()
             else:
                 running.source = trainable.iteration
-            running.look(trainable)
+            running.note_exactness(trainable)
             running.journal.begin(running.source, running.skipped)
             running.begin()
             while (end := running.iterate(trainable)) is None:
                 pass
-            running.look(trainable)
+            running.note_exactness(trainable)
             running.saves = True
             running.saving.finish()
         except BaseException as error:  # a failure costs this trial one slice
@@ -259,7 +259,7 @@ class RealSlice(Stretch):
             objectives=spec.objectives,
         )
 
-    def look(self, trainable: Trainable) -> None:
+    def note_exactness(self, trainable: Trainable) -> None:
         """Read the trainable's exactness, and its findings that the sweep did not have before.
 
         Raises:

@@ -67,7 +67,7 @@ class _Lane:
     def finish(self, end: End) -> SliceOutcome:
         """Write the remaining checkpoints, close the lane and return the outcome."""
         try:
-            self.slice.look(self.trainable)
+            self.slice.note_exactness(self.trainable)
             self.slice.saves = True
             self.slice.saving.finish()
         except Exception as error:  # noqa: BLE001 it costs this trial one slice
@@ -128,7 +128,7 @@ def _start_lane(number: int, spec: SliceSpec, limit: int | None) -> _Lane | Slic
         return slice_.failed(error)
     lane = _Lane(number, slice_, trainable)
     try:
-        slice_.look(trainable)
+        slice_.note_exactness(trainable)
         slice_.journal.begin(slice_.source, slice_.skipped)
         slice_.begin()
     except Exception as error:  # noqa: BLE001 it costs this trial one slice

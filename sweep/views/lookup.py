@@ -216,6 +216,6 @@ def state(folder: Folder, history: History) -> State:
 def is_driven(folder: Folder) -> bool:
     """Return whether a driver holds the sweep on this machine, or apparently on another one."""
     try:
-        return folder.is_locked() or lease.look(folder.ledger).is_elsewhere
+        return folder.is_locked() or lease.read_file(folder.ledger).is_elsewhere
     except PermissionError:  # the lock belongs to another user: only the ledger can tell
-        return lease.look(folder.ledger).is_live
+        return lease.read_file(folder.ledger).is_live

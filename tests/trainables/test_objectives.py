@@ -154,7 +154,7 @@ def entries(function: Callable[[Any], Any], **config: Any) -> dict[str, Any]:
     found = explore(function, config, 60.0)
     assert found.is_finished
     assert not found.problem
-    assert not [look.error for look in found.looks if look.error]
+    assert not [run.error for run in found.runs if run.error]
     return {name: one.entry for name, one in found.suggestions.items()}
 
 
@@ -323,7 +323,7 @@ def chooses_classes(trial: Any) -> float:
 )
 def test_what_no_space_can_express_is_told(function: Callable[[Any], Any], said: str) -> None:
     found: Exploration = explore(function, {}, 60.0)
-    assert len(found.looks) <= 2
+    assert len(found.runs) <= 2
     with pytest.raises(AssertionError, match=said):
         raise AssertionError(found.problem)
 

@@ -166,7 +166,7 @@ class SAC(OffPolicyTrainer):
     def update(self, rows: Rows) -> dict[str, float]:
         """Make one step of critics, actor and temperature; move the targets; return statistics."""
         settings, losses, policy = self.settings, self.losses, self.policy
-        losses.look(rows, self.streams["update"])
+        losses.begin(rows, self.streams["update"])
         critic_loss, q = losses.critics(rows)
         norm = policy.descend(self.critic_learning_rate, settings.grad_clip, "critics")
         actor_loss = losses.actor()
@@ -196,7 +196,7 @@ class Losses(Protocol):
     entropy: float
     """Mean entropy of the actor over this step's observations, nats; known after `actor`."""
 
-    def look(self, rows: Rows, stream: np.random.Generator) -> None:
+    def begin(self, rows: Rows, stream: np.random.Generator) -> None:
         """Start with a batch (B, …), and draw the actor's actions."""
 
     def critics(self, rows: Rows) -> tuple[float, float]:
@@ -233,7 +233,7 @@ class TorchLosses:
         if settings.learner_compile:
             self._critic_loss, self._actor_loss = compiled(critic_loss), compiled(actor_loss)
 
-    def look(self, rows: Rows, stream: np.random.Generator) -> None:
+    def begin(self, rows: Rows, stream: np.random.Generator) -> None:
         """Move a batch (B, …) to the policy's device, and draw the noise for the actor's actions.
 
         Args:
@@ -251,7 +251,7 @@ class TorchLosses:
             self._batch |= dict(zip(("noise", "next_noise"), both, strict=True))
 
     def critics(self, rows: Rows) -> tuple[float, float]:
-        """Compute the gradient of the critics for the batch of `look`; `rows` are ignored.
+        """Compute the gradient of the critics for the batch of `begin`; `rows` are ignored.
 
         Returns:
             Half the squared errors of both critics, averaged over rows; and their mean value.

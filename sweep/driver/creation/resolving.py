@@ -8,7 +8,7 @@ from sweep import searchers, trackers
 from sweep import spec as specs
 from sweep.core import plugins
 from sweep.core.errors import BadConfig, Gathering, UnknownName, UsageError
-from sweep.core.pickled import Kept
+from sweep.core.pickled import PickledTrainable
 from sweep.driver.creation import result_names, samples, suggested
 from sweep.history.objective import Objective
 from sweep.schedulers import Scheduler
@@ -47,7 +47,7 @@ def resolve(
     paths: Sequence[str],
     is_new: bool = False,
     trainable: type[Trainable] | None = None,
-    pickled: Kept | None = None,
+    pickled: PickledTrainable | None = None,
     gathering: Gathering | None = None,
 ) -> Resolved:
     """Find the plugins of `spec` and check all settings.
@@ -112,7 +112,9 @@ _OF_SCHEDULER = ("scheduler", "stop", "trials", "space", "seed", "seeds")
 _OF_TRAINABLE = ("trainable", "config", "space", "stop", "metric", "objectives", "constraints")
 
 
-def _find_trainable(spec: SweepSpec, paths: Sequence[str], pickled: Kept | None) -> type[Trainable]:
+def _find_trainable(
+    spec: SweepSpec, paths: Sequence[str], pickled: PickledTrainable | None
+) -> type[Trainable]:
     """Return the trainable that the spec names."""
     with _written_at(spec, "trainable"):
         return plugins.find_trainable(spec.trainable, paths, pickled)

@@ -55,8 +55,8 @@ def overrides(spec: SweepSpec, trainable: type[Trainable], paths: Sequence[str])
     found = _explore(function, config, frozenset(roles), paths, name)
     if found.problem:
         raise UsageError(f"space: {found.problem}")
-    errors = [look.error for look in found.looks if look.error]
-    if len(errors) == len(found.looks) and not found.suggestions:
+    errors = [run.error for run in found.runs if run.error]
+    if len(errors) == len(found.runs) and not found.suggestions:
         raise UsageError(f"trainable: {name} raised {errors[0]}")
     if not found.suggestions and ("space",) not in spec.source.marks:
         raise UsageError(
@@ -68,7 +68,7 @@ def overrides(spec: SweepSpec, trainable: type[Trainable], paths: Sequence[str])
         if key not in roles
     ]
     if added and not found.is_finished:
-        added[0] = replace(added[0], remark=_unfinished(name, len(found.looks)))
+        added[0] = replace(added[0], remark=_unfinished(name, len(found.runs)))
     if ("metric",) not in spec.source.marks:
         added.append(Override("metric", "value", f"the value that {name} returns"))
     return added
@@ -99,10 +99,8 @@ def _condition(name: str, exploration: Exploration) -> dict[str, list[Any]]:
     It is the shortest that agrees with all runs. Empty if `name` is always asked for, or if no
     such condition is certain: then trials have a value of it that they may not use.
     """
-    using = [look.values for look in exploration.looks if name in look.values]
-    without = [
-        look.values for look in exploration.looks if look.is_whole and name not in look.values
-    ]
+    using = [run.values for run in exploration.runs if name in run.values]
+    without = [run.values for run in exploration.runs if run.is_whole and name not in run.values]
     if not without:
         return {}
     able = {

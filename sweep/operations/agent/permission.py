@@ -34,7 +34,7 @@ SHARED = ("time_s", "cpu_hours", "timesteps")
 
 
 @dataclass(frozen=True)
-class Left:
+class Remaining:
     """What is left of a permission, and the sweeps that used the rest."""
 
     trials: int
@@ -100,7 +100,7 @@ class Permission:
         return _read(self.file(name))[0]
 
     def prepare(
-        self, name: str, narrow: Mapping[str, Narrowing], trials: int | None, remaining: Left
+        self, name: str, narrow: Mapping[str, Narrowing], trials: int | None, remaining: Remaining
     ) -> tuple[SweepSpec, list[Override]]:
         """Return an allowed spec with a smaller space, trials and budget, and the settings for it.
 
@@ -128,7 +128,7 @@ class Permission:
         found.check()
         return checked, changes
 
-    def _limits(self, budget: Budget, remaining: Left) -> dict[str, float]:
+    def _limits(self, budget: Budget, remaining: Remaining) -> dict[str, float]:
         """Return the budget of the next sweep: what is left, or less if its spec has less."""
         found = dict(self.budget)
         for part, rest in remaining.budget.items():
@@ -163,7 +163,7 @@ class Permission:
         """Return the file for the output of a sweep's driver."""
         return self.root / PLACE / f"{name}.log"
 
-    def left(self) -> Left:
+    def left(self) -> Remaining:
         """Return what is left, from the ledgers of the sweeps that servers started."""
         trials, used, driven = 0, dict.fromkeys(SHARED, 0.0), []
         for name in self.started():
@@ -180,7 +180,7 @@ class Permission:
             for part, spent in used.items()
             if part in self.budget
         }
-        return Left(max(0, self.trials - trials), rest, tuple(driven))
+        return Remaining(max(0, self.trials - trials), rest, tuple(driven))
 
     @contextlib.contextmanager
     def claim(self) -> Iterator[int]:
@@ -226,7 +226,7 @@ def _refuse_second_sweep(driven: Sequence[str]) -> UsageError:
     return UsageError(f"run: {which} runs, and one sweep runs at a time; wait for it, or stop it")
 
 
-def require_idle(remaining: Left) -> None:
+def require_idle(remaining: Remaining) -> None:
     """Raise UsageError if a sweep that a server started runs, perhaps resumed by a person."""
     if remaining.driven:
         raise _refuse_second_sweep(remaining.driven)

@@ -19,7 +19,7 @@ from sweep.ledger.requests import Answer, Verb
 from sweep.operations import control_client
 from sweep.operations.agent import permission, running
 from sweep.operations.agent.narrowing import Narrowing
-from sweep.operations.agent.permission import Left, Permission
+from sweep.operations.agent.permission import Permission, Remaining
 from sweep.spec.validation import validate as checked
 from sweep.views import explanation, lookup, overview, progress
 from trainables.core.settings import Settings
@@ -308,7 +308,7 @@ def _pick(data: Mapping[str, Any], keys: tuple[str, ...]) -> Data:
     return {key: data[key] for key in keys if key in data}
 
 
-def _left(remaining: Left) -> Data:
+def _left(remaining: Remaining) -> Data:
     """Return what is left of the permission as plain data."""
     return {"left": _pick(asdict(remaining), ("trials", "budget"))}
 

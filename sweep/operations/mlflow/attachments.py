@@ -31,7 +31,7 @@ from sweep.operations.models.trained import Choice
 from sweep.operations.report import page, pictures
 from sweep.trackers import TrackerContext
 from sweep.trackers._shared.mlflow_content import MEDIA, WHOLE, Content, run_name
-from sweep.trackers._shared.mlflow_store import FileStore, Store, StoredRun, look, open_client
+from sweep.trackers._shared.mlflow_store import FileStore, Store, StoredRun, find_store, open_client
 from sweep.views import lookup
 from sweep.views.lookup import Sweep
 from trainables.checkpoint import disk
@@ -107,7 +107,7 @@ def _send_once(context: TrackerContext, k: int, say: Say) -> None:
     folder = context.folder
     if sync.count_missing_events(context)["mlflow"][1]:
         raise StorageError("MLflow also lacks results of this sweep")
-    store = look(context, only_read=False)
+    store = find_store(context, only_read=False)
     if store is not None:  # None if the experiment was deleted
         with contextlib.closing(store), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # MLflow and matplotlib warn about their own code

@@ -16,7 +16,7 @@ from typing import Any
 from sweep.core.errors import StorageError, UsageError, first_line
 from sweep.trackers import TrackerContext
 from sweep.trackers._shared.mlflow_content import WHOLE, run_name
-from sweep.trackers._shared.mlflow_store import look, open_client, prepare
+from sweep.trackers._shared.mlflow_store import find_store, open_client, prepare
 from trainables.core import failpoints
 from trainables.core.importing import large_import
 
@@ -56,7 +56,7 @@ def find_run(context: TrackerContext, trial: int) -> str:
             "the file tracking-uri was written by another user; `sweep sync` accepts its server"
         )
     is_there = context.tracking_uri is not None or context.folder.mlflow.is_file()
-    store = look(context, only_read=True) if is_there else None
+    store = find_store(context, only_read=True) if is_there else None
     with closing(store) if store is not None else nullcontext():
         runs = store.runs() if store is not None else []
     wanted = run_name(trial, WHOLE)

@@ -69,7 +69,7 @@ def check_removable(folder: Folder) -> None:
     """
     if folder.path.is_symlink():
         raise UsageError(f"{folder.path}: is a link to another folder; remove the link by hand")
-    held = lease.look(folder.ledger)
+    held = lease.read_file(folder.ledger)
     if held.is_elsewhere:
         takes = f"`sweep gc {folder.in_commands}` takes the sweep over"
         gone = f"if it runs no more, {takes}, then try again"
@@ -122,7 +122,7 @@ def _delete_runs(folder: Folder) -> int:
     if where.tracking_uri is None and not folder.mlflow.is_file():
         return 0
     try:
-        store = mlflow_store.look(where, only_read=False)
+        store = mlflow_store.find_store(where, only_read=False)
         if store is None:
             return 0
         with contextlib.closing(store), store.writing():

@@ -32,7 +32,7 @@ from sweep import schedulers
 from sweep.core.errors import BadConfig
 from sweep.history.events import FINISHED, Evidence, Goal, Status, UserHold
 from sweep.history.history import History
-from sweep.history.order import Kept
+from sweep.history.order import Summary
 from sweep.history.trial import Trial
 from sweep.schedulers import AddSeed, NewTrial, Plan, Resume, SchedulerContext, Stop
 from sweep.schedulers._shared import seeding
@@ -120,7 +120,7 @@ class _Deal:
 
 
 @dataclass
-class _Open(Kept):
+class _Open(Summary):
     """The brackets that are not settled."""
 
     deal: _Deal

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
 from sweep.history.events import Evidence
-from sweep.history.fronts import Arranged, CompareKey, KeptFronts, compare, front_text
+from sweep.history.fronts import Arranged, CompareKey, FrontsSummary, compare, front_text
 from sweep.history.history import History
 from sweep.history.trial import Trial
 from sweep.schedulers._shared.rungs import (
@@ -53,7 +53,7 @@ class FrontRung(Described):
         cls, history: History, key: CompareKey, level: float, shown: Callable[[Trial], Trial]
     ) -> "FrontRung":
         """Return the ranking of all trials that have an entry for `key`, kept in the history."""
-        kept = history.summary((cls, key), lambda: KeptFronts(key))
+        kept = history.summary((cls, key), lambda: FrontsSummary(key))
         trials = history.trials
         return cls(kept.arranged, lambda number: shown(trials[number]), level)
 

@@ -30,7 +30,7 @@ from sweep.history.curve import Point, is_known
 from sweep.history.events import Status
 from sweep.history.history import History
 from sweep.history.optuna_terms import STATES, direction
-from sweep.history.order import Kept
+from sweep.history.order import Summary
 from sweep.history.trial import Trial
 from trainables.errors import nearest
 
@@ -105,7 +105,7 @@ class Study:
                 self._pruner.prune(self._study, then)
 
 
-class _StudyTrials(Kept):
+class _StudyTrials(Summary):
     """The study's entries of all trials, and an index of the completed ones."""
 
     def __init__(self, history: History, interval: int, remembers: BasePruner | None) -> None:

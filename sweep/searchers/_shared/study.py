@@ -29,7 +29,7 @@ _STATES = {**STATES, Status.WAITING: TrialState.RUNNING, Status.PAUSED: TrialSta
 
 
 @dataclass(frozen=True)
-class Seen:
+class SamplerView:
     """A trial as a sampler sees it."""
 
     state: TrialState
@@ -47,11 +47,11 @@ class WithRungs:
 
     levels: tuple[float, ...]
 
-    def __call__(self, trial: Trial) -> Seen:
+    def __call__(self, trial: Trial) -> SamplerView:
         state = TrialState.RUNNING if trial.unfinished else _STATES[trial.status]
         if state is TrialState.COMPLETE:
             return _complete((trial.score,), trial.violations)
-        return Seen(state, rungs=self._values(trial), violations=finite(trial.violations))
+        return SamplerView(state, rungs=self._values(trial), violations=finite(trial.violations))
 
     def _values(self, trial: Trial) -> dict[int, float]:
         """Return rung → score; without rungs, the score so far at its iteration."""
@@ -72,25 +72,25 @@ class AsComplete:
     k: float = math.inf
     """Event up to which the history is used."""
 
-    def __call__(self, trial: Trial) -> Seen:
+    def __call__(self, trial: Trial) -> SamplerView:
         rest = next((rest for rest in reversed(trial.milestones) if rest.k <= self.k), None)
         if rest is not None:
             failed = rest.status is Status.FAILED
             values = (None,) if failed else (rest.score, *rest.other_scores)
             return _complete(values, rest.violations)
-        return Seen(TrialState.RUNNING)
+        return SamplerView(TrialState.RUNNING)
 
 
 #: Equal views convert every trial equally.
 View = WithRungs | AsComplete
 
 
-def _complete(values: Sequence[float | None], violations: Sequence[float]) -> Seen:
+def _complete(values: Sequence[float | None], violations: Sequence[float]) -> SamplerView:
     """Return a complete trial, or a failed one if a score is missing."""
     known = tuple(value for value in values if value is not None and not math.isnan(value))
     if len(known) < len(values):
-        return Seen(TrialState.FAIL, violations=finite(violations))
-    return Seen(TrialState.COMPLETE, known, violations=finite(violations))
+        return SamplerView(TrialState.FAIL, violations=finite(violations))
+    return SamplerView(TrialState.COMPLETE, known, violations=finite(violations))
 
 
 @dataclass
@@ -168,11 +168,13 @@ def study_of(
     return study
 
 
-def freeze(trial: Trial, domains: Mapping[str, Domain], result: Seen, place: int) -> FrozenTrial:
+def freeze(
+    trial: Trial, domains: Mapping[str, Domain], result: SamplerView, place: int
+) -> FrozenTrial:
     """Return `trial` converted for Optuna, with number `place` in its study."""
     searched = {name: value for name, value in trial.searched.items() if name in domains}
     if trial.parent is not None:
-        result = Seen(TrialState.FAIL)  # its score depends on its ancestors' settings too
+        result = SamplerView(TrialState.FAIL)  # its score depends on its ancestors' settings too
     frozen = optuna.trial.create_trial(
         state=result.state,
         values=result.values or None,

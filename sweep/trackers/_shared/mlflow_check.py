@@ -23,7 +23,7 @@ from sweep.trackers._shared.mlflow_content import (
     parameters,
     run_name,
 )
-from sweep.trackers._shared.mlflow_store import StoredRun, look
+from sweep.trackers._shared.mlflow_store import StoredRun, find_store
 
 #: Ends of slices with a checkpoint at the end; after other ends iterations may be run again.
 SAVED_AT_ITS_END = frozenset({End.GOAL, End.UNMEASURED, End.TIME, End.DONE, End.ASKED})
@@ -46,7 +46,7 @@ class Check:
         """Name → last iteration that was run only once; absent if all were."""
         for records in context.earlier_events(math.inf):
             self._take(records)
-        self._store = look(context, only_read)
+        self._store = find_store(context, only_read)
         self._runs: dict[str, list[StoredRun]] = {}
         for run in self._store.runs() if self._store else ():
             self._runs.setdefault(run.name, []).append(run)

@@ -185,7 +185,7 @@ def connect(context: TrackerContext) -> Store:
         return ServerStore(context, _experiment(open_client(context), context.name, artifacts))
 
 
-def look(context: TrackerContext, only_read: bool) -> Store | None:
+def find_store(context: TrackerContext, only_read: bool) -> Store | None:
     """Return the store of a sweep, or None if its experiment does not exist."""
     database = context.folder.mlflow
     if context.tracking_uri is None and _is_known(database):

@@ -14,7 +14,7 @@ import sweep
 from sweep.cli.main import main
 from sweep.core import pickled
 from sweep.core.errors import BadConfig, UsageError
-from sweep.core.pickled import Kept
+from sweep.core.pickled import PickledTrainable
 from sweep.driver import launch
 from sweep.history.events import Recoded
 from sweep.ledger.folder import Folder
@@ -143,14 +143,14 @@ def test_a_damaged_or_missing_one_is_found_by_verify(at: Path) -> None:
 def test_one_of_another_sweep_is_refused(tmp_path: Path) -> None:
     kept = pickled.write(tmp_path, pickled.class_of(make()), ID)
     with pytest.raises(CorruptCheckpoint, match="not the trainable of this sweep"):
-        pickled.load("__main__:train", Kept(kept.file, "another"))
+        pickled.load("__main__:train", PickledTrainable(kept.file, "another"))
 
 
 def test_one_that_nobody_signed_is_refused(tmp_path: Path) -> None:
     kept = pickled.write(tmp_path, pickled.class_of(make()), ID)
     stranger = signing.Trust(b"x" * signing.KEY_BYTES)
     with pytest.raises(UntrustedCheckpoint, match="sweep trust"):
-        pickled.load("__main__:train", Kept(kept.file, ID, stranger))
+        pickled.load("__main__:train", PickledTrainable(kept.file, ID, stranger))
 
 
 def test_other_libraries_are_named_with_the_script_to_run(
@@ -415,7 +415,7 @@ def test_one_that_somebody_else_signed_is_kept_anew_under_ones_own_key(at: Path)
 def test_what_is_no_trainable_is_refused_in_one_line(state: dict[str, Any], tmp_path: Path) -> None:
     saved = checkpoint_file.write(tmp_path, 0, {"sweep": ID, "libraries": {}}, state)
     with pytest.raises((UsageError, CorruptCheckpoint)) as caught:
-        pickled.load("__main__:train", Kept(str(saved.path), ID))
+        pickled.load("__main__:train", PickledTrainable(str(saved.path), ID))
     assert "\n" not in str(caught.value)
 
 

@@ -149,7 +149,7 @@ class Watched:
         if note is not None:
             self.note.write_text(json.dumps(note))
             os.utime(self.note, (self.now, self.now))
-        self._guard.look(self._running)
+        self._guard.check_running(self._running)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from sweep.core.errors import UsageError
 from sweep.driver import prepare
 from sweep.driver.creation import suggested
 from tests.support import scripts
-from trainables.objectives import Exploration, Look, Suggestion
+from trainables.objectives import Exploration, ObjectiveRun, Suggestion
 
 STUDY = """\
 import optuna
@@ -136,16 +136,19 @@ def test_no_condition_is_made_up_when_time_runs_out(
 ) -> None:
     """Of three kinds two were tried, so nobody knows what the third one asks for."""
     kind = Suggestion("kind", "choice", ("a", "b", "c"))
-    looks = [Look({"kind": "a"}, is_whole=True), Look({"kind": "b", "x": 0.5}, is_whole=True)]
+    runs = [
+        ObjectiveRun({"kind": "a"}, is_whole=True),
+        ObjectiveRun({"kind": "b", "x": 0.5}, is_whole=True),
+    ]
     both = {"kind": kind, "x": Suggestion.number("uniform", "x", 0, 1)}
-    seen = Exploration(both, looks=looks, is_finished=False)
+    seen = Exploration(both, runs=runs, is_finished=False)
     monkeypatch.setattr(suggested, "_explore", lambda *_: seen)
     (desk / "study.yaml").write_text(SPEC.format("objective", ""))
     resolved, _ = prepare.prepare(str(desk / "study.yaml"), [])
     assert resolved.spec.space.raw["x"] == {"uniform": [0.0, 1.0]}
     said = "was run for 20 s to see what it suggests, 2 times; trials fail at"
     assert any(said in remark for remark in prepare.remarks(resolved))
-    looks.append(Look({"kind": "c"}, is_whole=True))
+    runs.append(ObjectiveRun({"kind": "c"}, is_whole=True))
     resolved, _ = prepare.prepare(str(desk / "study.yaml"), [])
     assert resolved.spec.space.raw["x"] == {"uniform": [0.0, 1.0], "when": {"kind": ["b"]}}
 

@@ -198,7 +198,7 @@ def test_fronts_that_are_kept_equal_those_of_all_trials(
     for number, score, cost in changes:
         history.trials[number].replicas[0].curve = [Point(1, 1.0, float(score), (float(cost), 0.0))]
         history.touch(number)
-        kept = history.summary("fronts", lambda: fronts.KeptFronts(key)).arranged
+        kept = history.summary("fronts", lambda: fronts.FrontsSummary(key)).arranged
         there = [compare(one) for one in history.trials if one.is_known]
         there.sort(key=lambda one: one.by_metric)
         assert kept.placed == fronts.arrange(there)

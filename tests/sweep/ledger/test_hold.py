@@ -47,7 +47,7 @@ def elsewhere(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Lease:
     transact(folder, lease.take)
     monkeypatch.setattr(lease, "this_host", lambda: Host("other", "other kernel"))
     monkeypatch.setattr(hold, "LEASE_S", 0.3)
-    return lease.look(folder.ledger)
+    return lease.read_file(folder.ledger)
 
 
 def transact(folder: Folder, do: Callable[[Connection], object]) -> None:
@@ -70,8 +70,8 @@ def test_who_died_on_this_machine_is_followed_without_waiting(folder: Folder) ->
     said: list[str] = []
     with hold.hold(folder, said.append) as held:
         assert (held.term, said) == (2, [])
-        assert lease.look(folder.ledger).host is not None
-    assert (lease.look(folder.ledger).term, lease.look(folder.ledger).host) == (2, None)
+        assert lease.read_file(folder.ledger).host is not None
+    assert (lease.read_file(folder.ledger).term, lease.read_file(folder.ledger).host) == (2, None)
 
 
 def test_a_sweep_that_was_given_back_is_taken_without_waiting(
@@ -154,7 +154,7 @@ def test_of_two_that_waited_one_takes_it(folder: Folder, elsewhere: Lease) -> No
     transact(folder, lambda connection: lease.take(connection, elsewhere))
     with pytest.raises(SweepLocked):
         transact(folder, lambda connection: lease.take(connection, elsewhere))
-    assert lease.look(folder.ledger).term == elsewhere.term + 1
+    assert lease.read_file(folder.ledger).term == elsewhere.term + 1
 
 
 def test_the_progress_of_the_wait_is_told(
@@ -182,7 +182,7 @@ def test_a_holder_gives_signs_of_life_while_its_own_thread_is_busy(
 ) -> None:
     monkeypatch.setattr(hold, "RENEW_S", 0.01)
     with hold.hold(folder, print):
-        wait_until(lambda: lease.look(folder.ledger).renewed >= 3)
+        wait_until(lambda: lease.read_file(folder.ledger).renewed >= 3)
 
 
 def test_a_holder_learns_that_it_was_taken_for_dead(
@@ -195,7 +195,7 @@ def test_a_holder_learns_that_it_was_taken_for_dead(
         wait_until(lambda: not any(t.name == "lease" for t in threading.enumerate()))
         with pytest.raises(SweepLocked, match="was not heard of for too long"):
             held.check()
-    assert lease.look(folder.ledger).host is not None  # what is another's is not given back
+    assert lease.read_file(folder.ledger).host is not None  # what is another's is not given back
 
 
 class Deaf(Tracker):

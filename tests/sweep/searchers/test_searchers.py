@@ -25,7 +25,7 @@ from sweep.history.trial import Trial
 from sweep.searchers import Request, cmaes, tpe
 from sweep.searchers._shared import evolution, study
 from sweep.searchers._shared.evolution import Generations
-from sweep.searchers._shared.study import AsComplete, Seen, WithRungs
+from sweep.searchers._shared.study import AsComplete, SamplerView, WithRungs
 from sweep.spec.space import Space
 from sweep.testing import check_kills
 from sweep.views import lookup, overview
@@ -182,18 +182,18 @@ def outcome(status: Status, *iterations: int) -> Closed:
 
 def test_a_paused_trial_is_pruned_with_its_rungs_to_tpe_and_complete_to_others() -> None:
     paused = one_trial(outcome(Status.PAUSED, 1))
-    assert WithRungs(LEVELS)(paused) == Seen(TrialState.PRUNED, rungs={1: 10.0})
-    assert AsComplete()(paused) == Seen(TrialState.COMPLETE, (10.0,))
+    assert WithRungs(LEVELS)(paused) == SamplerView(TrialState.PRUNED, rungs={1: 10.0})
+    assert AsComplete()(paused) == SamplerView(TrialState.COMPLETE, (10.0,))
 
 
 def test_a_promoted_trial_is_complete_with_its_highest_rung_while_it_goes_on() -> None:
     trial = one_trial(outcome(Status.PAUSED, 1), outcome(Status.PAUSED, 2))
     assert trial.unfinished
-    assert AsComplete()(trial) == Seen(TrialState.COMPLETE, (10.0,))
+    assert AsComplete()(trial) == SamplerView(TrialState.COMPLETE, (10.0,))
     trial = one_trial(outcome(Status.PAUSED, 1), outcome(Status.COMPLETED, 2, 3))
-    assert AsComplete()(trial) == Seen(TrialState.COMPLETE, (30.0,))
-    assert AsComplete(trial.milestones[0].k)(trial) == Seen(TrialState.COMPLETE, (10.0,))
-    assert AsComplete(trial.seen)(trial) == Seen(TrialState.RUNNING)
+    assert AsComplete()(trial) == SamplerView(TrialState.COMPLETE, (30.0,))
+    assert AsComplete(trial.milestones[0].k)(trial) == SamplerView(TrialState.COMPLETE, (10.0,))
+    assert AsComplete(trial.seen)(trial) == SamplerView(TrialState.RUNNING)
 
 
 def told(frozen: Sequence[FrozenTrial]) -> list[tuple[Any, ...]]:

@@ -44,7 +44,7 @@ def written(folder: Path, results: Sequence[Metrics]) -> Path:
 
 
 def read(path: Path) -> list[tuple[int, Metrics]]:
-    return [(row.iteration, row.metrics) for row in reports.Told(path).new_results()]
+    return [(row.iteration, row.metrics) for row in reports.JournalReading(path).new_results()]
 
 
 def exact(value: Scalar) -> object:

@@ -176,7 +176,7 @@ def test_what_a_killed_driver_has_not_recorded_is_taken_from_the_journal(tmp_pat
         pass
 
     def watch(_records: Any) -> None:
-        told = reports.Told(folder.trial(0) / "slice-0.jsonl")
+        told = reports.JournalReading(folder.trial(0) / "slice-0.jsonl")
         rows = told.new_results()
         if len(rows) == 3 and told.saved and told.saved[-1].iteration == 3:
             raise Dies  # with the worker, as the pool is closed
@@ -265,7 +265,7 @@ def test_a_journal_ends_where_something_stands_that_no_slice_writes(
     path.parent.mkdir()
     head = '{"source": 4, "skipped": []}\n[5, {"loss": 1.0}]\n'
     path.write_text(f'{head}{line}\n[6, {{"loss": 1.0}}]\n')
-    told = reports.Told(path)
+    told = reports.JournalReading(path)
     assert [row.iteration for row in told.new_results()] == [5]
     assert (told.source, told.new_results(), told.saved) == (4, [], [])
 
@@ -274,7 +274,7 @@ def test_a_line_that_is_not_whole_yet_is_read_when_it_is(tmp_path: Path) -> None
     path = tmp_path / "0" / "slice-0.jsonl"
     path.parent.mkdir()
     path.write_text('{"source": 0, "skipped": []}\n[1, {"lo')
-    told = reports.Told(path)
+    told = reports.JournalReading(path)
     assert told.new_results() == []
     with path.open("a") as file:
         file.write('ss": NaN}]\n')

@@ -189,7 +189,7 @@ def test_a_number_of_a_process_says_something_in_its_own_container_alone(
     with closing(sqlite3.connect(folder.ledger)) as database, database:
         change = "UPDATE lease SET host = 'there', pid = ?, kernel = ?"
         database.execute(change, (os.getppid(), kernel))
-    assert not lease.look(folder.ledger).has_ended
+    assert not lease.read_file(folder.ledger).has_ended
     found, _, said = here("run", spec, "--pool", "inline")
     assert (found, "sweep resume" in said) == (code, code == 2)
     with folder.lock():

@@ -137,7 +137,7 @@ def of_numbers(request: pytest.FixtureRequest, learner: str) -> Iterator[SAC]:
 def test_sac_of_numbers_is_as_published(of_numbers: SAC) -> None:
     plain, losses = Plain(of_numbers.policy.model), of_numbers.losses
     rows = batch("Pendulum-v1")
-    losses.look(rows, np.random.default_rng(7))
+    losses.begin(rows, np.random.default_rng(7))
     stream = np.random.default_rng(7)
     shape = (12, 1) if "actor_log_std" in plain.of else (2 * ROWS, 1)
     noise = torch.from_numpy(stream.standard_normal(shape, np.float32).astype(np.float64))
@@ -181,7 +181,7 @@ def test_sac_of_choices_is_as_published(learner: str) -> None:
     in_doubles(trainer)
     plain, losses, rows = Plain(trainer.policy.model), trainer.losses, batch("CartPole-v1")
     of, alpha = tensors(rows), plain.of["log_alpha"].exp().detach()
-    losses.look(rows, np.random.default_rng(7))
+    losses.begin(rows, np.random.default_rng(7))
 
     critic_loss, _ = losses.critics(rows)
     with torch.no_grad():
@@ -264,7 +264,7 @@ def test_an_episode_that_is_cut_off_goes_on_and_one_that_ends_does_not(
     for rows, target in ((ends, 1.0), (cut, 1.0 + GAMMA * 7.0)):
         stream = np.random.default_rng(0)
         if of is SAC:
-            losses.look(rows, stream)
+            losses.begin(rows, stream)
         loss, q = losses.critics(rows, *([] if of is SAC else [stream]))
         assert q == 5.0
         assert loss == pytest.approx((1 if of is SAC else 2) * (5.0 - target) ** 2, rel=1e-5)

@@ -34,7 +34,7 @@ class Choices:
         """Number of rows of the result of `taken`, K·M."""
         return math.prod(self.shape)
 
-    def taken(self, actions: Array) -> Array:
+    def columns_of(self, actions: Array) -> Array:
         """Return ones (K·M, B) where a choice was taken, for actions (B,) or (B, columns)."""
         chosen = actions[:, None] if self._scalar else actions[:, self._columns]
         choices = np.arange(self.shape[1])
@@ -96,7 +96,7 @@ class Reals:
         self._columns = list(layout.real_columns)
         self._log_std, self._gradient = log_std, gradient
 
-    def taken(self, actions: Array) -> Array:
+    def columns_of(self, actions: Array) -> Array:
         """Return the real numbers (G, B) of actions (B, columns)."""
         numbers: Array = actions[:, self._columns].T
         return numbers

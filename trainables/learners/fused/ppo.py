@@ -245,7 +245,7 @@ class FusedLearner:
         """Return features, `SCALARS`, actions and masks of a batch as rows (…, N)."""
         observations = batch.observations.reshape(len(batch), -1)
         parts = [observations.T, *(getattr(batch, name)[None] for name in SCALARS)]
-        parts += [one.taken(batch.actions) for one in (self._choices, self._reals) if one]
+        parts += [one.columns_of(batch.actions) for one in (self._choices, self._reals) if one]
         if self._masks:
             parts = [parts[0][: -self._masks], *parts[1:], parts[0][-self._masks :]]
         made = np.concatenate(parts, dtype=self._kind, casting="unsafe")

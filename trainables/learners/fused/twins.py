@@ -28,7 +28,7 @@ Rows = Mapping[str, Array]
 class SoftLosses(ABC):
     """Base class of SAC's losses, computed for one batch after the other.
 
-    `look` must be called first for each batch: it runs the actor on the observations and, after
+    `begin` must be called first for each batch: it runs the actor on the observations and, after
     them, on the next observations.
 
     Args:
@@ -48,7 +48,7 @@ class SoftLosses(ABC):
         self.alpha, self.entropy, self.count = 1.0, 0.0, 0
         self.units: list[Array] = []
 
-    def look(self, rows: Rows, stream: np.random.Generator) -> None:
+    def begin(self, rows: Rows, stream: np.random.Generator) -> None:
         """Run the actor on all observations of a batch, and draw its actions.
 
         Args:
@@ -68,7 +68,7 @@ class SoftLosses(ABC):
             Half the squared errors of both critics, averaged over rows; and their mean value.
         """
         targets = valued(rows, self.next_values(), self.gamma, self.kind)
-        units, taken = self.taken(rows)
+        units, taken = self.run_critics(rows)
         q = units[-1][:, taken[0], taken[1]]
         errors = q - targets
         by_outputs = np.zeros_like(units[-1])
@@ -89,7 +89,7 @@ class SoftLosses(ABC):
         """Return the soft values (B,) of the next observations, by the target critics."""
 
     @abstractmethod
-    def taken(self, rows: Rows) -> tuple[list[Array], tuple[Array, Any]]:
+    def run_critics(self, rows: Rows) -> tuple[list[Array], tuple[Array, Any]]:
         """Run the critics for the actions taken.
 
         Returns:
@@ -138,7 +138,7 @@ class SoftLossesOfNumbers(SoftLosses):
         least: Array = self.target_nets.forward(x)[-1][..., 0].min(axis=0)
         return least - self.alpha * self.logp[self.count :]
 
-    def taken(self, rows: Rows) -> tuple[list[Array], tuple[Array, Any]]:
+    def run_critics(self, rows: Rows) -> tuple[list[Array], tuple[Array, Any]]:
         """Run the critics, which have one output, for the actions taken.
 
         Returns:
@@ -183,7 +183,7 @@ class SoftLossesOfChoices(SoftLosses):
         expected: Array = (shares * (least - self.alpha * logs)).sum(axis=1)
         return expected
 
-    def taken(self, rows: Rows) -> tuple[list[Array], tuple[Array, Any]]:
+    def run_critics(self, rows: Rows) -> tuple[list[Array], tuple[Array, Any]]:
         """Run the critics, which have one output per choice.
 
         Returns:

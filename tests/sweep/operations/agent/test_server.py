@@ -63,7 +63,7 @@ def kill(folder: Folder) -> None:
     """Kill the driver of a sweep with its workers, as far as one runs."""
     if lookup.is_driven(folder):
         with contextlib.suppress(ProcessLookupError):
-            os.kill(lease.look(folder.ledger).pid, signal.SIGKILL)
+            os.kill(lease.read_file(folder.ledger).pid, signal.SIGKILL)
         wait_until(lambda: not lookup.is_driven(folder))
 
 
