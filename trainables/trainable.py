@@ -142,7 +142,8 @@ class Trainable:
     #: True if `get_state` may be called while `step` runs: it returns the last saved state.
     hands_over: ClassVar[bool] = False
     #: Settings that must equal those of the checkpoint's trial when a trial continues from another
-    #: trial's checkpoint. A population's children inherit them.
+    #: trial's checkpoint. A population's children inherit them. A name includes the settings within
+    #: it, and ``*`` stands for any one part of a dotted name.
     fixed_keys: ClassVar[frozenset[str]] = frozenset()
     #: Model of the settings; None if it is not known which there are.
     config_class: "ClassVar[type[Settings] | None]" = None

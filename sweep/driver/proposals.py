@@ -68,7 +68,8 @@ class Proposer:
     """Function that adds settings derived from the stopping criteria, and the values of ``auto``.
     """
     fixed: Collection[str] = ()
-    """Settings that a trial started from a checkpoint must share with its parent."""
+    """Settings that a trial started from a checkpoint must share with its parent, as in
+    `Trainable.fixed_keys`."""
 
     def search(
         self, history: History, requests: Sequence[NewTrial]
@@ -126,12 +127,13 @@ class Proposer:
                 from.
         """
         space, number = self.spec.space, len(history.trials)
+        held = space.determining(self.fixed) if from_checkpoint else ()
         for name, value in changes.items():
             if name not in space.searched:
                 raise UnknownName("searched setting", name, space.searched)
             if not (domain := space.role(name)).contains(value):
                 raise BadConfig(f"--set {name}", value, domain.describe())
-            if from_checkpoint and name in self.fixed and value != parent.searched.get(name):
+            if name in held and value != parent.searched.get(name):
                 was = f"{parent.searched.get(name)}, as trial {parent.number} has it"
                 hint = f"its checkpoint holds {name}; without --from-checkpoint it may be changed"
                 raise BadConfig(f"--set {name}", value, was, hint)

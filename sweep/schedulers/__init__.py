@@ -119,7 +119,7 @@ class SchedulerContext:
     seed: int = 0
     """Seed of the sweep; random decisions use named streams derived from it."""
     fixed: Collection[str] = ()
-    """Settings that offspring inherit unchanged, since their parent's checkpoint depends on them.
+    """Searched settings that offspring inherit, since their parent's checkpoint depends on them.
     """
     seeds: Seeds = 1
     """Number of seeds that a trial starts with, or a plan of more seeds for trials that get far."""

@@ -36,6 +36,15 @@ FILTERING = (
     *("observation_filter", "normalize_rewards", "action_mask"),
     *("connectors", "normalize_actions"),
 )
+#: Keys that determine the weights of a policy, and the state of its exploration and optimiser.
+SHAPING = ("model", "exploration_config.type", "optimizer.name")
+#: Keys in which trials agree when one starts from the other's checkpoint.
+FIXED = frozenset(
+    (
+        *(*COLLECTING, "restore", *FILTERING, *SHAPING),
+        *(f"multiagent.policies.*.{key}" for key in FILTERING + SHAPING),
+    )
+)
 
 #: Reason for a trial that continues where the last bits of sums may differ.
 ROUNDS_OTHERWISE = "where a processor, or libraries, round otherwise"

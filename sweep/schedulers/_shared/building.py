@@ -28,8 +28,9 @@ def build(
     cls = schedulers.find(spec.scheduler.name, paths)
     if spec.has_seed_plan and not cls.adds_seeds:
         raise _no_rungs(spec)
+    inherited = spec.space.determining(fixed)
     context = schedulers.SchedulerContext(
-        spec.stop, spec.trials, spec.space, spec.seed, fixed, spec.seed_plan
+        spec.stop, spec.trials, spec.space, spec.seed, inherited, spec.seed_plan
     )
     scheduler = cls(options(spec, paths), context)
     if not hasattr(scheduler, "pauses"):

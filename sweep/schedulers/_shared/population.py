@@ -131,7 +131,7 @@ class PopulationOptions(TimeOptions):
     hyperparam_mutations: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
         None,
         description="Searched settings that change in offspring; default: all except those stored "
-        "in the parent's checkpoint, such as num_workers or observation_filter.",
+        "in the parent's checkpoint, such as model or observation_filter.",
     )
 
 

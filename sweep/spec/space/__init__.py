@@ -25,7 +25,7 @@ widening     checks that one space contains another
 import copy
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -178,6 +178,19 @@ class Space:
         if isinstance(role, Fixed | Derived):
             raise TypeError(f"{name} has no domain")
         return role
+
+    def determining(self, keys: Collection[str]) -> frozenset[str]:
+        """Return the searched parameters on which one of these settings depends.
+
+        Args:
+            keys: dotted names of settings; each includes the settings within it, and ``*`` stands
+                for any one part of a name.
+        """
+        found = {name for name in self.parameters if any(_overlap(key, name) for key in keys)}
+        for name in reversed(self.order):
+            if name in found:
+                found.update(self.parameters[name].needs)
+        return frozenset(found.intersection(self.searched))
 
     def pin(self, values: Mapping[str, Any]) -> "Space":
         """Return the space with fixed values for some searched parameters, where they are active.
@@ -332,6 +345,12 @@ class Space:
             "a finite number or text everywhere in the space",
             problem=f"{text!r} {error}" + (f", at {at}" if at else ""),
         )
+
+
+def _overlap(key: str, name: str) -> bool:
+    """Return whether one of two dotted names is within the other, or equals it."""
+    parts = zip(key.split("."), name.split("."), strict=False)
+    return all(part in ("*", other) for part, other in parts)
 
 
 def _value_at(quantile: float, _name: str, domain: Domain) -> Any:

@@ -1,14 +1,18 @@
 """Settings that a parent's checkpoint hangs on: its children have them as it had them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import sweep
 from sweep import spec as specs
 from sweep.core.errors import BadConfig, UsageError
 from sweep.driver.creation import resolving
 from sweep.driver.proposals import Proposer
+from sweep.ledger.folder import Folder
 from sweep.testing import Simulation, curves, simulate
+from sweep.views import lookup
 from tests.support.searches import build
 from tests.sweep.schedulers.test_pbt import SPEC, curve, with_scheduler
 from trainables.algorithms.ppo import PPO
@@ -24,7 +28,7 @@ def fixed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_trainer_names_them() -> None:
-    assert {*COLLECTING, *FILTERING, "restore"} == PPO.fixed_keys
+    assert {*COLLECTING, *FILTERING, "restore"} < PPO.fixed_keys
     assert {"num_workers", "num_envs_per_worker", "observation_filter"} < PPO.fixed_keys
 
 
@@ -73,6 +77,45 @@ def test_a_population_of_trainers_may_not_change_how_they_collect() -> None:
     text = "\n".join(f"{key}: {value}" for key, value in {**spec, "scheduler": changes}.items())
     with pytest.raises(BadConfig, match=r"'num_workers' is not allowed; .* change: lr;"):
         resolving.resolve(specs.parse(text, "test.yaml"), ())
+
+
+def test_the_children_of_trainers_have_the_networks_of_their_parents(tmp_path: Path) -> None:
+    found = sweep.run(
+        "ppo",
+        name="networks",
+        root=tmp_path,
+        pool="inline",
+        config={
+            "env": "CartPole-v1",
+            "rollout_fragment_length": 64,
+            "sgd_minibatch_size": 64,
+            "evaluation_interval": 1,
+            "evaluation_num_episodes": 1,
+        },
+        space={
+            "lr": {"loguniform": [1e-4, 1e-2]},
+            "model.hidden": {"choice": [[8], [16], [32]]},
+            "_relu": {"choice": [True, False]},
+            "model.activation": {"value": "'relu' if _relu else 'tanh'"},
+            "optimizer": {"name": {"choice": ["adam", "rmsprop"]}},
+        },
+        trials=4,
+        metric="evaluation/episode_reward_mean",
+        mode="max",
+        stop={"training_iteration": 4},
+        searcher="random",
+        scheduler={"name": "pbt", "perturbation_interval": 1},
+        trackers=[],
+        progress=False,
+    )
+    assert {trial.status for trial in found.trials} == {"COMPLETED", "PRUNED"}
+    rows = lookup.read(Folder(tmp_path, "networks")).history.trials
+    children = [trial for trial in rows if trial.parent is not None]
+    assert children
+    for child in children:
+        parent = rows[child.parent or 0]
+        changed = {n for n in child.searched if child.searched[n] != parent.searched[n]}
+        assert changed == {"lr"}
 
 
 @pytest.mark.usefixtures("fixed")

@@ -47,9 +47,7 @@ class Algorithm(Trainable):
     takes_other_settings: ClassVar[bool] = False
     depends_on_seed: ClassVar[bool] = True
     settings: TrainerConfig
-    fixed_keys: ClassVar[frozenset[str]] = frozenset(
-        (*agreement.COLLECTING, *agreement.FILTERING, "restore")
-    )
+    fixed_keys: ClassVar[frozenset[str]] = agreement.FIXED
     #: Hidden layers and activation for vectors, where ``model`` leaves them open.
     usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((64, 64), "tanh")
     #: True if it can learn from other policies' experience (``input``).

@@ -399,3 +399,23 @@ def test_a_parameter_of_an_inactive_one_is_left_out_of_random_points() -> None:
     points = [space.draw(seed).settings for seed in range(20)]
     assert {tuple(point) for point in points} == {("a", "d"), ("a", "b", "c", "d")}
     assert all(("b" in point) == (point["a"] == 1) for point in points)
+
+
+def test_the_parameters_that_determine_a_setting_are_those_within_it_and_those_they_need() -> None:
+    space = Space.parse(
+        {
+            "lr": {"uniform": [0.0, 1.0]},
+            "_width": {"randint": [1, 9]},
+            "kind": {"choice": ["small", "large"]},
+            "model": {"width": {"value": "2 * _width"}, "cells": {"choice": [1, 2]}},
+            "modelling": {"choice": [1, 2]},
+            "model.depth": {"randint": [1, 3], "when": {"kind": "large"}},
+            "noise": {"choice": [{"type": "small"}, {"type": "large"}]},
+            "policies.red.filter": {"choice": [1, 2]},
+            "policies.red.lr": {"choice": [1, 2]},
+        }
+    )
+    assert space.determining(["model"]) == {"_width", "kind", "model.cells", "model.depth"}
+    assert space.determining(["noise.type"]) == {"noise"}
+    assert space.determining(["policies.*.filter"]) == {"policies.red.filter"}
+    assert space.determining(["absent"]) == set()
