@@ -265,6 +265,7 @@ class Proposer:
                 history.learnt,
                 attempt,
                 history.searched_count + len(trials.added),
+                history.touched,
             )
             try:
                 with searchers.KIND.calling(self.spec.searcher.name, "suggest"):

@@ -140,6 +140,14 @@ class History:
         """Record that a trial has changed."""
         self._touched.append(trial)
 
+    @property
+    def touched(self) -> Sequence[int]:
+        """Numbers of changed trials, in the order of the changes.
+
+        It is a list that only grows; another list belongs to other trials.
+        """
+        return self._touched
+
     def order(self, key: Key) -> Sequence[Entry]:
         """Return the entries of all trials that have one, ascending; see `sweep.history.order`."""
         return self.updated_order(key).entries

@@ -76,6 +76,11 @@ class Request:
     """
     searched: int | None = None
     """Number of searched trials; None to count them in `trials`."""
+    touched: Sequence[int] | None = None
+    """Numbers of changed trials, in the order of the changes; see `History.touched`.
+
+    None if the changes are unknown: then each trial may have changed.
+    """
 
     @property
     def number(self) -> int:

@@ -9,7 +9,9 @@ are those of the first fronts at that rung.
 """
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_left, insort
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,10 +22,14 @@ from sweep.history import fronts
 from sweep.history.events import Status
 from sweep.history.trial import Trial, rank_key
 from sweep.searchers import Request, SearcherOptions, Supports
+from sweep.searchers._shared.changes import Changes
 from sweep.searchers._shared.kernels import Density, Points
 from sweep.searchers._shared.prior import PriorOptions
 from sweep.spec.space import Choice, Domain, Settings, choice_key
 from trainables.core import rng
+
+_Key = tuple[bool, float, int]
+"""Sort key of a trial at a level, best first; its number is the last entry."""
 
 
 class Options(PriorOptions):
@@ -66,49 +72,115 @@ class Searcher(searchers.Searcher):
         objectives=True,
     )
 
+    def __init__(self, options: SearcherOptions) -> None:
+        super().__init__(options)
+        self._rungs: _Rungs | None = None
+
     def suggest(self, request: Request) -> Settings:
         """Return the best of some draws near the good settings of one rung."""
-        ranked, few = self._ranked(request), self._least_points(request)
-        stream = rng.generator(request.seed, "bohb")
-        if not ranked or stream.random() < self.options.random_fraction:
+        few, stream = self._least_points(request), rng.generator(request.seed, "bohb")
+        rungs = self._update_rungs(request)
+        level = rungs.highest_with(few + 2)
+        if level is None or stream.random() < self.options.random_fraction:
             return request.space.draw(request.seed)
         domains = request.space.domains
+        ranked = rungs.ranked_points(request, level)
         best = max(few, int(self.options.top_fraction * len(ranked)))
         worst = max(few, len(ranked) - best)  # with few trials some are both
         counts = tuple(len(d.values) if isinstance(d, Choice) else 0 for d in domains.values())
-        good = Density.fit_to(_points(ranked[:best], domains), counts)
-        bad = Density.fit_to(_points(ranked[-worst:], domains), counts)
+        good = Density.fit_to(ranked[:best], counts)
+        bad = Density.fit_to(ranked[-worst:], counts)
         draws = good.draw(stream, self.options.n_ei_candidates, self.options.bandwidth_factor)
         improvement = good.at(draws) / np.maximum(bad.at(draws), 1e-32)
         place = dict(zip(domains, draws[int(np.argmax(improvement))].tolist(), strict=True))
         return request.space.resolve(lambda name, domain: _value(domain, place[name]))
 
+    def _update_rungs(self, request: Request) -> "_Rungs":
+        """Return the rungs with the trials of a request."""
+        if self._rungs is None or not self._rungs.fits(request):
+            self._rungs = _Rungs(request)
+        self._rungs.update(request)
+        return self._rungs
+
     def _least_points(self, request: Request) -> int:
         """Return the minimum number of trials for each density."""
         return self.options.min_points or len(request.space.domains) + 1
 
-    def _ranked(self, request: Request) -> list[Trial]:
-        """Return the trials of the highest rung with enough of them, best first.
 
-        Empty if none has.
-        """
-        for level in (math.inf, *reversed(request.levels)):
-            known = [
-                (trial, score)
-                for trial in request.trials
+class _Rungs:
+    """The trials at each rung, best first, and their points; a cache of the history."""
+
+    def __init__(self, request: Request) -> None:
+        self._parameters = request.space.parameters
+        self._domains = request.space.domains
+        self._levels = (math.inf, *reversed(request.levels))
+        self._changes = Changes()
+        self._points: Points = np.empty((0, len(self._domains)))
+        """Points of the trials, (at least as many, parameters)."""
+        self._keys: dict[float, list[_Key]] = {level: [] for level in self._levels}
+        """Level → sort keys of its trials, ascending; infinity is the end of training."""
+        self._of: list[dict[float, _Key]] = []
+        """Level → sort key there, for each trial."""
+
+    def fits(self, request: Request) -> bool:
+        """Return whether the points and rungs are those of a request."""
+        space, levels = request.space, (math.inf, *reversed(request.levels))
+        same = space.parameters is self._parameters and [*space.domains] == [*self._domains]
+        return same and levels == self._levels
+
+    def update(self, request: Request) -> None:
+        """Rank the trials again that have changed, and add the new ones."""
+        trials = request.trials
+        changed = self._changes.update(request)
+        while len(self._of) > len(trials):
+            self._remove(self._of.pop())
+        for number in changed:
+            trial = trials[number]
+            if number < len(self._of):
+                self._remove(self._of[number])
+            keys = {
+                level: rank_key(trial, score)
+                for level in self._levels
                 if (score := _score(trial, level)) is not None
-            ]
-            if len(known) >= self._least_points(request) + 2:
-                ranked = [trial for trial, _ in sorted(known, key=lambda pair: rank_key(*pair))]
-                return _by_fronts(ranked, level) if request.objective.objectives else ranked
-        return []
+            }
+            self._of[number : number + 1] = [keys]
+            for level, key in keys.items():
+                insort(self._keys[level], key)
+            self._set_point(number, _point(trial, self._domains))
+
+    def highest_with(self, count: int) -> float | None:
+        """Return the highest rung with at least `count` trials, or None if there is none."""
+        return next((level for level, keys in self._keys.items() if len(keys) >= count), None)
+
+    def ranked_points(self, request: Request, level: float) -> Points:
+        """Return the points (trials, parameters) of a rung's trials, best first."""
+        numbers = [*map(itemgetter(-1), self._keys[level])]
+        if request.objective.objectives:
+            numbers = _by_fronts([request.trials[number] for number in numbers], level)
+        ranked: Points = self._points[numbers]
+        return ranked
+
+    def _remove(self, keys: Mapping[float, _Key]) -> None:
+        """Remove a trial's sort keys."""
+        for level, key in keys.items():
+            of_level = self._keys[level]
+            del of_level[bisect_left(of_level, key)]
+
+    def _set_point(self, number: int, point: Sequence[float]) -> None:
+        """Store the point of a trial; the array doubles when it is full."""
+        if number >= len(self._points):
+            more = np.empty((max(64, 2 * number), len(point)))
+            more[:number] = self._points[:number]
+            self._points = more
+        self._points[number] = point
 
 
-def _by_fronts(ranked: Sequence[Trial], level: float) -> list[Trial]:
-    """Return trials in the order of fronts at a rung; each front is spread from its first trial."""
-    by_number = {trial.number: trial for trial in ranked}
-    placed = fronts.arrange([fronts.compare(trial, level) for trial in ranked])
-    return [by_number[one.number] for one in placed]
+def _by_fronts(ranked: Sequence[Trial], level: float) -> list[int]:
+    """Return the numbers of trials in the order of fronts at a rung.
+
+    Each front is spread from its first trial.
+    """
+    return [one.number for one in fronts.arrange([fronts.compare(t, level) for t in ranked])]
 
 
 def _score(trial: Trial, level: float) -> float | None:
@@ -120,13 +192,10 @@ def _score(trial: Trial, level: float) -> float | None:
     return None if score is None or math.isnan(score) else score
 
 
-def _points(trials: Sequence[Trial], domains: dict[str, Domain]) -> Points:
-    """Return trials as points (trials, parameters); NaN for an inactive parameter."""
-    rows = [
-        [_place(d, t.searched[n]) if n in t.searched else math.nan for n, d in domains.items()]
-        for t in trials
-    ]
-    return np.array(rows, dtype=np.float64)
+def _point(trial: Trial, domains: Mapping[str, Domain]) -> list[float]:
+    """Return the settings of a trial as a point; NaN for an inactive parameter."""
+    known = trial.searched
+    return [_place(d, known[name]) if name in known else math.nan for name, d in domains.items()]
 
 
 def _place(domain: Domain, value: Any) -> float:

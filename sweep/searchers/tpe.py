@@ -19,7 +19,7 @@ from sweep.core.errors import BadConfig
 from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.searchers._shared import study
 from sweep.searchers._shared.prior import PriorOptions
-from sweep.searchers._shared.study import AsComplete, WithRungs
+from sweep.searchers._shared.study import AsComplete, WithRungs, shared_distributions
 from sweep.spec.space import Settings, Space
 from trainables.core import rng
 
@@ -208,10 +208,4 @@ class _Sampler(optuna.samplers.TPESampler):
             return super().infer_relative_search_space(study, trial)
         states = (TrialState.COMPLETE, TrialState.PRUNED)
         finished = study.get_trials(deepcopy=False, states=states)
-        if not finished:
-            return {}
-        shared = set(finished[0].distributions).intersection(
-            *(trial.distributions for trial in finished[1:])
-        )
-        found = ((name, finished[0].distributions[name]) for name in sorted(shared))
-        return {name: distribution for name, distribution in found if not distribution.single()}
+        return shared_distributions(finished)

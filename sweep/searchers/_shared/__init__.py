@@ -1,5 +1,6 @@
 """Parts that several searchers share.
 
+changes    the trials that have changed since the last proposal
 study      the history as an Optuna study in memory
 points     the points of a finite space that have no trial yet
 evolution  generations of NSGA-II and NSGA-III, replayed

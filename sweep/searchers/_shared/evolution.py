@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
+from optuna.distributions import BaseDistribution
 from optuna.samplers import NSGAIIISampler, NSGAIISampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
@@ -60,15 +61,17 @@ class Replay:
     Only proposals of recorded trials are kept, since these see the same history for ever.
     """
 
-    trials: list[Trial] = field(default_factory=list)
-    """Recorded trials whose proposals were replayed."""
+    replayed: int = 0
+    """Number of the recorded trials whose proposals were replayed, the first ones."""
+    touched: Sequence[int] | None = None
+    """`Request.touched` of their history."""
     waiting: list[int] = field(default_factory=list)
     """Numbers of the replayed trials without a score so far, except offspring."""
 
     def fits(self, request: Request) -> bool:
         """Return whether the replay can continue with the trials of a request."""
-        kept = zip(self.trials, request.trials, strict=False)
-        return len(self.trials) <= request.number and all(one is other for one, other in kept)
+        same = request.touched is not None and request.touched is self.touched
+        return same and self.replayed <= request.number
 
     def arrived_by(self, k: float, trials: Sequence[Trial]) -> list[int]:
         """Return and remove the waiting trials that have a score by event `k`, by its event."""
@@ -80,14 +83,15 @@ class Replay:
     def advance(self, request: Request) -> Self:
         """Return the replay up to the trial to be proposed; keeps the steps of recorded trials."""
         state, trials = self, request.trials
-        for number in range(len(self.trials), request.number + 1):
+        self.touched = request.touched
+        for number in range(self.replayed, request.number + 1):
             if state is self and not is_recorded(request, number):
                 state = self.copy()
             state.step(trials, number)
             if number < request.number and trials[number].parent is None:
                 state.waiting.append(number)
             if state is self:
-                self.trials.append(trials[number])
+                self.replayed += 1
         return state
 
     def copy(self) -> Self:
@@ -139,7 +143,9 @@ class Generations(Replay):
 
     population: int = 20
     numbers: list[int] = field(default_factory=list)
-    """Generation of each trial."""
+    """Generation of each trial, ascending."""
+    firsts: list[int] = field(default_factory=list)
+    """Number of the first trial of each generation."""
     newest: int = 0
     count: int = 0
     """Number of scored trials of the newest generation."""
@@ -148,7 +154,9 @@ class Generations(Replay):
 
     def copy(self) -> "Generations":
         """Return a copy to replay proposals of trials that are not recorded yet."""
-        return replace(self, waiting=[*self.waiting], numbers=[*self.numbers])
+        return replace(
+            self, waiting=[*self.waiting], numbers=[*self.numbers], firsts=[*self.firsts]
+        )
 
     def step(self, trials: Sequence[Trial], number: int) -> None:
         """Find the generation of one trial."""
@@ -156,7 +164,10 @@ class Generations(Replay):
             if self.numbers[arrived] > self.newest:
                 self.newest, self.count = self.numbers[arrived], 0
             self.count += self.numbers[arrived] == self.newest
-        self.numbers.append(self.newest if self.count < self.population else self.newest + 1)
+        generation = self.newest if self.count < self.population else self.newest + 1
+        if generation == len(self.firsts):
+            self.firsts.append(number)
+        self.numbers.append(generation)
 
 
 class Evolving(searchers.Searcher):
@@ -204,20 +215,18 @@ class Evolving(searchers.Searcher):
         if not self._replayed.fits(request):
             self._replayed = self._begin()
         state = self._replayed.advance(request)
-        numbers, trials = state.numbers, request.trials
+        firsts, trials = state.firsts, request.trials
         elite, k = [trials[n] for n in state.parents[-1]] if state.parents else [], 0.0
-        for generation in range(len(state.parents) + 1, numbers[-1] + 1):
-            first = numbers.index(generation)
-            members = [
-                t for t in trials if numbers[t.number] == generation - 1 and t.parent is None
-            ]
+        for generation in range(len(state.parents) + 1, len(firsts)):
+            first = firsts[generation]
+            members = [t for t in trials[firsts[generation - 1] : first] if t.parent is None]
             k = seen_by(trials, first)
             pool = [t for t in (*members, *elite) if rest_of(t, k) is not None]
             elite = self._choose(request, pool, k, generation)
             if is_recorded(request, first) and len(self._replayed.parents) == generation - 1:
                 self._replayed.parents.append([t.number for t in elite])
         if elite:
-            k = seen_by(trials, numbers.index(numbers[-1]))
+            k = seen_by(trials, firsts[-1])
         return self._freeze(request.space, elite, k)
 
     def _begin(self) -> Generations:
@@ -265,6 +274,12 @@ class _Replayed:
     def get_parent_population(self, study: Study, generation: int) -> list[FrozenTrial]:
         """Return the chosen parents."""
         return self.parents
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Return the parameters that all parents have, except those with a single value."""
+        return _study.shared_distributions(self.parents)
 
 
 class Nsga2(_Replayed, NSGAIISampler):

@@ -15,6 +15,9 @@ Points = NDArray[np.float64]
 
 #: Minimum width of a kernel.
 LEAST = 1e-3
+#: Maximum number of distances that are computed at once: their arrays stay below 128 KiB, from
+#: which on the C library asks the system for new memory each time.
+_AT_ONCE = 16_000
 
 
 @dataclass(frozen=True)
@@ -43,14 +46,34 @@ class Density:
 
     def at(self, places: Points) -> NDArray[np.float64]:
         """Return the density (m,) at each of `places` (m, d)."""
-        kernels = np.ones((len(places), len(self.points)))
+        heights = np.ones(len(self.points))
         for d, (count, width) in enumerate(zip(self.counts, self.widths, strict=True)):
-            here, there = places[:, d, None], self.points[None, :, d]
+            if not count:
+                there = self.points[:, d]
+                heights /= np.where(np.isnan(there), 1.0, _scale(there, width))
+        rows = max(1, _AT_ONCE // len(self.points))
+        parts = [self._at(places[n : n + rows], heights) for n in range(0, len(places), rows)]
+        return np.concatenate(parts)
+
+    def _at(self, places: Points, heights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the density (m,) at some of the places, given the greatest value of each kernel.
+
+        The exponents of all ordered dimensions are added, so that one exponential is computed.
+        """
+        kernels = np.tile(heights, (len(places), 1))
+        squares = np.zeros_like(kernels)
+        for d, (count, width) in enumerate(zip(self.counts, self.widths, strict=True)):
+            here, there = places[:, d, None], self.points[:, d]
+            absent = np.isnan(there)
             if count:
                 found = np.where(here == there, 1 - width, width / max(count - 1, 1))
+                kernels *= np.where(absent, 1.0 / count, found)
             else:
-                found = _truncated_density(here, there, width)
-            kernels *= np.where(np.isnan(there), 1.0 / max(count, 1), found)
+                distances = here / width - there / width
+                distances[:, absent] = 0.0
+                squares += np.square(distances, out=distances)
+        squares *= -0.5
+        kernels *= np.exp(squares, out=squares)
         densities: NDArray[np.float64] = kernels.mean(axis=1)
         return densities
 
@@ -76,11 +99,10 @@ def _width(values: NDArray[np.float64], dimensions: int, count: int) -> float:
     return float(min(max(rule, LEAST), 1 - 1 / count if count else 1.0))
 
 
-def _truncated_density(points: Points, centres: Points, width: float) -> Points:
-    """Return the density of a truncated normal kernel around `centres` at `points`."""
-    mass = ndtr((1 - centres) / width) - ndtr(-centres / width)
-    density = np.exp(-0.5 * ((points - centres) / width) ** 2) / (width * np.sqrt(2 * np.pi))
-    found: Points = density / mass
+def _scale(middle: NDArray[np.float64], width: float) -> NDArray[np.float64]:
+    """Return the integral from 0 to 1 of exp(-z**2 / 2) around each `middle`; z is in widths."""
+    mass = ndtr((1 - middle) / width) - ndtr(-middle / width)
+    found: NDArray[np.float64] = mass * width * np.sqrt(2 * np.pi)
     return found
 
 

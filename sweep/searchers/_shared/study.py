@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import optuna
+from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
@@ -19,6 +20,7 @@ from sweep.history.events import Status
 from sweep.history.optuna_terms import STATES, ask, directions, distribution, encode, finite
 from sweep.history.trial import Trial
 from sweep.searchers import Request
+from sweep.searchers._shared.changes import Changes
 from sweep.spec.space import Domain, Settings
 from sweep.spec.space.parameters import Parameter
 
@@ -103,38 +105,22 @@ class Cache:
     view: View | None = None
     frozen: list[FrozenTrial] = field(default_factory=list)
     """Converted trials, by number."""
-    _trials: list[Trial] = field(default_factory=list)
-    _events: list[int] = field(default_factory=list)
-    """`Trial.k` of each trial when it was converted."""
+    _changes: Changes = field(default_factory=Changes)
 
     def update(self, request: Request, view: View) -> list[int]:
-        """Convert the trials of `request` that events have changed; return their indices."""
+        """Convert the trials of `request` that have changed; return their indices, ascending."""
         domains, known = request.space.domains, request.trials
         same_space = self.parameters is request.space.parameters and self.names == tuple(domains)
         if not same_space or self.view != view:
-            self._truncate(0)
+            self._changes = Changes()
             self.parameters, self.names = request.space.parameters, tuple(domains)
             self.view = view
-        self._truncate(len(known))
-        kept = zip(known, self._trials, self._events, strict=False)
-        changed = [
-            place
-            for place, (trial, before, k) in enumerate(kept)
-            # A trial without an event may change without a sign.
-            if before is not trial or k != trial.k or k == 0
-        ]
-        changed += range(len(self.frozen), len(known))
+        changed = self._changes.update(request)
+        del self.frozen[len(known) :]
         for place in changed:
             trial = known[place]
-            frozen = freeze(trial, domains, view(trial), place)
-            self.frozen[place : place + 1] = [frozen]
-            self._trials[place : place + 1] = [trial]
-            self._events[place : place + 1] = [trial.k]
+            self.frozen[place : place + 1] = [freeze(trial, domains, view(trial), place)]
         return changed
-
-    def _truncate(self, length: int) -> None:
-        """Drop the trials from index `length` on."""
-        del self.frozen[length:], self._trials[length:], self._events[length:]
 
 
 @contextmanager
@@ -166,6 +152,19 @@ def study_of(
     storage._studies[study._study_id].trials.extend(trials)
     storage._max_trial_id = len(trials) - 1
     return study
+
+
+def shared_distributions(known: Sequence[FrozenTrial]) -> dict[str, BaseDistribution]:
+    """Return the distributions of the parameters that all trials `known` have, by name.
+
+    Those with a single value are left out. Distributions are not compared: those of one name are
+    equal, since all trials were converted for one space.
+    """
+    if not known:
+        return {}
+    first = known[0].distributions
+    shared = set(first).intersection(*(trial.distributions for trial in known[1:]))
+    return {name: first[name] for name in sorted(shared) if not first[name].single()}
 
 
 def freeze(

@@ -1,12 +1,10 @@
 """Orders of trials: what is kept while events come in is what a look at all trials finds."""
 
 import contextlib
-import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -23,6 +21,7 @@ from sweep.testing import simulation
 from sweep.testing.curves import CurvePoint
 from sweep.testing.pool import Pool, SimulatedClock
 from sweep.testing.simulation import Simulation
+from tests.support.operations import Operations
 from tests.support.trials import history, trial
 
 KEYS: tuple[Key, ...] = (
@@ -121,38 +120,6 @@ def test_a_held_trial_is_shown_as_one_that_has_ended_and_the_others_as_they_are(
 
 
 # ---- what a decision costs ----------------------------------------------------------------------
-
-
-#: The package's own folder; the one around it may have the same name.
-OURS = f"{Path(launch.__file__).parents[1]}/"
-
-
-class Operations:
-    """Counts the operations of Python in functions of ours, but for those of the ledger."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    @contextlib.contextmanager
-    def counted(self) -> Iterator[None]:
-        before = sys.gettrace()
-        sys.settrace(self._enter)
-        try:
-            yield
-        finally:
-            sys.settrace(before)
-
-    def _enter(self, frame: FrameType, _event: str, _argument: object) -> Any:
-        file = frame.f_code.co_filename
-        ours = file.startswith(OURS) and not file.startswith(f"{OURS}ledger/")
-        if not ours:
-            return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        return self._step
-
-    def _step(self, _frame: FrameType, event: str, _argument: object) -> Any:
-        self.count += event == "opcode"
-        return self._step
 
 
 BUDGET = {"timesteps": 1e12, "cpu_hours": 1e6, "target": 1e6, "patience": 100_000}

@@ -1,14 +1,13 @@
 """The densities of BOHB, against the paper's rules and where a rung holds promoted trials only."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from sweep.history.events import Status
-from sweep.searchers import Request
+from sweep.searchers import Request, bohb
 from sweep.searchers._shared.kernels import Density
 from sweep.testing import CurvePoint, simulate
 from tests.support.searches import LEVELS, MIXED, Search, build
@@ -88,8 +87,11 @@ def test_with_several_objectives_it_proposes_near_the_first_fronts_and_along_the
 def modelled(made: Search) -> int:
     """How many trials the next proposal is made from."""
     request = Request(made.space, made.objective, made.history.trials, LEVELS, 0)
-    found: Sequence[Any] = made.proposer.searcher._ranked(request)  # type: ignore[attr-defined]
-    return len(found)
+    searcher = made.proposer.searcher
+    assert isinstance(searcher, bohb.Searcher)
+    rungs = searcher._update_rungs(request)
+    level = rungs.highest_with(searcher._least_points(request) + 2)
+    return 0 if level is None else len(rungs.ranked_points(request, level))
 
 
 def test_the_highest_rung_with_two_trials_more_than_are_needed_is_modelled() -> None:

@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from sweep.cli import tables
 from sweep.core.errors import UsageError
 from sweep.driver.creation import resolving
 from sweep.driver.proposals import _Known
-from sweep.history.events import Closed, End, Goal, Opened, Row, Status
+from sweep.history.events import Closed, End, Goal, HoldChanged, Opened, Row, Status, UserHold
 from sweep.history.trial import Trial
 from sweep.searchers import Request, cmaes, tpe
 from sweep.searchers._shared import evolution, study
@@ -196,6 +197,13 @@ def test_a_promoted_trial_is_complete_with_its_highest_rung_while_it_goes_on() -
     assert AsComplete(trial.seen)(trial) == SamplerView(TrialState.RUNNING)
 
 
+def asking(made: Search, trials: Sequence[Trial] | None = None, seed: int = 0) -> Request:
+    """What a searcher is asked after the first trials of a search, or after all."""
+    past = made.history
+    known = past.trials if trials is None else trials
+    return Request(made.space, made.objective, known, LEVELS, seed, 5, touched=past.touched)
+
+
 def told(frozen: Sequence[FrozenTrial]) -> list[tuple[Any, ...]]:
     """All that a sampler can read of trials; when they were frozen is not told."""
     return [(t.number, t.state, t.values, t.params, t.intermediate_values) for t in frozen]
@@ -207,14 +215,17 @@ def test_the_cached_study_is_the_one_that_is_built_anew() -> None:
     for count in range(2, 26):
         made.run(count, finish=count % 5 == 0)
         for trials in (made.history.trials, made.history.trials[: count // 2]):
-            request = Request(made.space, made.objective, trials, LEVELS, 0)
+            request = asking(made, trials)
             view = WithRungs(LEVELS)
             anew = study.Cache()
             cache.update(request, view)
             assert anew.update(request, view) == list(range(len(trials)))
             assert told(cache.frozen) == told(anew.frozen)
-    cache.update(Request(made.space, made.objective, made.history.trials, (), 0), view)
-    assert not cache.update(Request(made.space, made.objective, made.history.trials, (), 0), view)
+    cache.update(asking(made), view)
+    assert not cache.update(asking(made), view)
+    made.record(HoldChanged(3, UserHold.PAUSE))  # by which the trial's newest event stays the same
+    assert cache.update(asking(made), view) == [3]
+    assert len(cache.update(replace(asking(made), touched=None), view)) == len(made.proposals)
 
 
 # ---- evolution ------------------------------------------------------------------------------
@@ -265,7 +276,7 @@ def test_a_kept_replay_proposes_what_a_new_one_does_and_replays_nothing_twice(
     kept = build(name, options)
     for count in (*range(41), 6, 7, 8, 40):  # a shorter history is another one
         trials = made.history.trials[:count]
-        request = Request(made.space, made.objective, trials, (), count, 5)
+        request = asking(made, trials, count)
         before = len(steps)
         found = kept.suggest(request)
         replayed = {0: 1, 6: len(steps) - before, 40: len(steps) - before}.get(count, 2)
