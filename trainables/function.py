@@ -262,7 +262,9 @@ def _capture(metrics: Mapping[str, Any], checkpoint: object) -> Checkpoint:
         folder = Path(checkpoint)
         if folder.is_file():
             found = f"{shorten(str(checkpoint), 200)}, a file,"
-            raise StateError("checkpoint", found, "give the folder that it lies in, with all files")
+            raise StateError(
+                "checkpoint", found, "give the folder that contains it, with all files"
+            )
         if not folder.is_dir():
             found = f"{shorten(str(checkpoint))}, no folder,"
             raise StateError("checkpoint", found, "give a folder")

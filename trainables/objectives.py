@@ -467,7 +467,7 @@ class _Explorer(Trial):
         ):
             self._refuse(
                 f"{self._name} chooses {shorten(suggestion.name)} among values such as "
-                f"{shorten(strange[0])}, but a setting is a number, a text, true, false, none or a "
+                f"{shorten(strange[0])}, but a setting is a number, text, true, false, none or a "
                 f"list of those; choose among their names"
             )
         before = self._found.suggestions.setdefault(suggestion.name, suggestion)

@@ -19,7 +19,7 @@ def answer_text(data: dict[str, Any]) -> str:
     if data["state"] == "done":
         return f"{name}: {printable(data['answer'])}"
     if data["driven"]:
-        return f"{name}: the driver has not answered yet; it will when it next looks"
+        return f"{name}: the driver has not answered yet; it will when it next reads requests"
     again = f"sweep resume {name}{root_option(data['root'])}"
     return f"{name}: noted; no driver runs, `{again}` begins with this"
 
@@ -57,12 +57,12 @@ def _make_trials_command(verb: str, text: str) -> click.Command:
 stop = _make_trials_command(
     "stop",
     "End trials, or the whole sweep, at their next checkpoint.\n\n"
-    "Without TRIALS it is the sweep that ends, as by Ctrl-C.",
+    "Without TRIALS the whole sweep ends, as with Ctrl-C.",
 )
 pause = _make_trials_command(
     "pause",
     "Pause trials, or the whole sweep, until `sweep unpause`.\n\n"
-    "They pause at their next checkpoint; without TRIALS it is the sweep that pauses.",
+    "They pause at their next checkpoint; without TRIALS the whole sweep pauses.",
 )
 unpause = _make_trials_command("unpause", "Continue paused trials, or the whole sweep.")
 

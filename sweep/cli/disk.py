@@ -40,7 +40,9 @@ def gc(names: tuple[str, ...], keep: int, root: Path, as_json: bool, **given: bo
     if mlflow and names:
         raise click.UsageError("--mlflow applies to all sweeps of the root; leave the names out")
     if mlflow and not (dry_run or given["yes"] or sys.stdin.isatty()):
-        raise click.UsageError("no terminal to ask at; --yes deletes without asking")
+        raise click.UsageError(
+            "there is no terminal for the question; --yes deletes without asking"
+        )
     from sweep.core.errors import SweepError
     from sweep.ledger import folder as folders
     from sweep.operations.upkeep import cleaning
@@ -100,7 +102,9 @@ def rm(names: tuple[str, ...], mlflow: bool, yes: bool, root: Path, as_json: boo
         found = [options.find_sweep(root, name) for name in dict.fromkeys(names)]
         if not yes:
             if not sys.stdin.isatty():
-                raise click.UsageError("no terminal to ask at; --yes deletes without asking")
+                raise click.UsageError(
+                    "there is no terminal for the question; --yes deletes without asking"
+                )
             listed = ", ".join(folder.name for folder in found)
             click.confirm(f"Delete {listed} with all checkpoints?", abort=True, err=True)
         for folder in found:  # check all sweeps before the first one is deleted

@@ -309,9 +309,9 @@ def _judge_crashed(
     where = f"saving after iteration {at - 1}" if outcome.while_saving else f"iteration {at}"
     what = f"{where} raised {outcome.why}"
     if at in replica.crashes:
-        return Status.FAILED, f"{what}; it did so before, so retrying is no use"
+        return Status.FAILED, f"{what}; it did so before, so it is not retried"
     if len(replica.crashes) >= max_failures:
-        return Status.FAILED, f"{what}; after {max_failures} retries no more are left"
+        return Status.FAILED, f"{what}; after {max_failures} retries none are left"
     return Status.PAUSED, f"{what}; it is tried once more"
 
 

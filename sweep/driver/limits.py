@@ -141,7 +141,7 @@ def _check_target(history: History, target: float) -> Iterator[str]:
     best, sign = history.highest, history.objective.sign
     score = best.score if best else None
     if best and score is not None and sign * (score - target) >= 0:
-        yield f"budget.target: trial {best.number} has {score:.6g}, {target:g} was wanted"
+        yield f"budget.target: trial {best.number} has {score:.6g}, the target is {target:g}"
 
 
 def check_changed(history: History, budget: Mapping[str, float | None]) -> None:
@@ -410,7 +410,7 @@ class Guard:
         most = self._limits.no_answer_s
         if most is None or min(silent_s, now - observation.moved) < most:
             return None
-        return WorkerLost(None, pid, f"its worker has stood still for {most:g} s")
+        return WorkerLost(None, pid, f"its worker has made no progress for {most:g} s")
 
     def _read_note(self, observation: _Observation, opened: Opened, now: float) -> None:
         """Read a slice's progress file if it changed.

@@ -389,7 +389,7 @@ class History:
         if isinstance(event, FinalEvaluationBegan):
             if strange := [n for n in event.trials if n >= len(self.trials)]:
                 raise ValueError(
-                    f"a final evaluation of trials {strange}, and there are {len(self.trials)}"
+                    f"a final evaluation of trials {strange}, but there are only {len(self.trials)}"
                 )
             self.final_evaluation = event
             return

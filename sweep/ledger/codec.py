@@ -84,7 +84,7 @@ def parse(text: object) -> Any:
     except (ValueError, RecursionError) as error:
         raise DecodeError(f"no JSON ({str(error)[:80]})") from error
     if text.count("[") + text.count("{") > DEEPEST and _is_deeper(value):
-        raise DecodeError(f"more than {DEEPEST} lists and mappings in each other")
+        raise DecodeError(f"more than {DEEPEST} nested lists and mappings")
     return value
 
 
@@ -199,7 +199,7 @@ def from_body(kind: object, body: object, rows: tuple[Row, ...] = ()) -> Event:
     event: Event = read(_KINDS[kind], parse(body))
     if isinstance(event, Reported | Closed):
         if event.rows:
-            raise DecodeError("rows: they have a table of their own")
+            raise DecodeError("rows: they belong in a separate table")
         for saved in event.saved if isinstance(event, Closed) else ():
             _check_saved(saved)
         object.__setattr__(event, "rows", rows)  # the event is not shared yet
@@ -229,7 +229,7 @@ def read_metrics(iteration: object, metrics: object) -> Row:
     if type(iteration) is not int or type(metrics) is not dict:
         raise DecodeError(f"no result of iteration {short_repr(iteration)}")
     if not {type(value) for value in metrics.values()} <= _SCALARS:
-        raise DecodeError(f"iteration {iteration}: what is neither a number nor text")
+        raise DecodeError(f"iteration {iteration}: a value that is neither a number nor text")
     return Row(iteration, metrics)
 
 

@@ -140,7 +140,7 @@ class Folder:
         """
         folder = self.trial(number, replica)
         if leads_elsewhere(folder):
-            raise UsageError(f"{folder}: a link; a trial's folder must lie in that of its sweep")
+            raise UsageError(f"{folder}: a link; a trial's folder must be inside that of its sweep")
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True)
             fsync(folder.parent)
@@ -318,7 +318,7 @@ def plain(path: Path) -> None:
         return
     if not stat.S_ISREG(mode):
         kind = "a link" if stat.S_ISLNK(mode) else "no file"
-        raise UsageError(f"{path}: {kind}, where sweeps have a file of their own; move it away")
+        raise UsageError(f"{path}: {kind}, where sweeps store a file; move it away")
 
 
 @contextmanager
@@ -330,7 +330,9 @@ def reading(path: Path) -> Iterator[tuple[int, int]]:
         OSError: the file cannot be opened.
     """
     if leads_elsewhere(path.parent):
-        raise UsageError(f"{path.parent}: a link; a trial's folder must lie in that of its sweep")
+        raise UsageError(
+            f"{path.parent}: a link; a trial's folder must be inside that of its sweep"
+        )
     plain(path)
     try:
         with disk.open_regular_file(path) as found:

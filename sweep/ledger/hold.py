@@ -148,7 +148,7 @@ def _watch(folder: Folder, database: "storage.Database", first: Lease, say: Say)
         SweepLocked: the lease changed and belongs to a machine other than this one.
     """
     began = said_at = time.monotonic()
-    say(f"{first.describe()} held {folder.name}: {LEASE_S:g} s are waited for a sign of life")
+    say(f"{first.describe()} held {folder.name}: waiting {LEASE_S:g} s for a sign of life")
     while (left := began + LEASE_S - time.monotonic()) > 0:
         time.sleep(min(LOOK_S, left))
         with database.reading() as connection:

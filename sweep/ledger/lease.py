@@ -24,7 +24,9 @@ from sweep.ledger.codec import DecodeError
 from sweep.ledger.tables import Connection
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_LEFT = "this driver was not heard of for too long and has stopped; every result it wrote is kept"
+_LEFT = (
+    "this driver gave no sign of life for too long and has stopped; every result it wrote is kept"
+)
 
 
 class Host(NamedTuple):

@@ -168,9 +168,11 @@ def read_pointer(path: Path) -> Pointer:
         pointer = Pointer(str(said["url"]), str(said["schema"]))
         check(pointer.url)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, BadConfig) as error:
-        raise UsageError(f"{path}: says no place of a ledger ({error})") from error
+        raise UsageError(f"{path}: does not name the place of a ledger ({error})") from error
     if not _SCHEMA.fullmatch(pointer.schema):
-        raise UsageError(f"{path}: says no place of a ledger (schema {pointer.schema[:80]!r})")
+        raise UsageError(
+            f"{path}: does not name the place of a ledger (schema {pointer.schema[:80]!r})"
+        )
     if not signed.is_accepted(said, path):
         raise UsageError(
             f"{path}: names the server {place_of(pointer.url)}, and another user signed "

@@ -66,7 +66,7 @@ class Pool(cluster.ClusterPool):
         if not _is_closed_to_others(about["address"]):
             raise UsageError(
                 f"--address: the Dask scheduler at {self._address} also listens at "
-                f"{about['address']}, where everybody can run code; start it with TLS, or with "
+                f"{about['address']}, where anyone can run code; start it with TLS, or with "
                 f"--host 127.0.0.1"
             )
         return list(about["workers"])
@@ -83,7 +83,7 @@ class Pool(cluster.ClusterPool):
         """Return why others can reach the worker at that address; empty if they cannot."""
         if _is_closed_to_others(address):
             return ""
-        return "it listens where everybody can run code; start it with TLS"
+        return "it listens where anyone can run code; start it with TLS"
 
     async def _ask_description(self, address: str, probe: Path) -> dict[str, Any]:
         """Return a worker's description of itself, with its name in Dask."""

@@ -394,8 +394,8 @@ class _Gateway:
         )
         if not wants_token and (not certificates or await _lets_everybody_in(address)):
             raise UsageError(
-                f"--address: the Ray cluster at {address} is open: everybody who reaches it can "
-                f"run code there; let it require a token: {_HOW}"
+                f"--address: the Ray cluster at {address} is open: anyone who can reach it can "
+                f"run code there; make it require a token: {_HOW}"
             )
         if wants_token and mode != "token":
             raise UsageError(f"--address: {address} requires a token; set {_MODE}=token")

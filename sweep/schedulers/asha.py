@@ -283,7 +283,7 @@ class Scheduler(PerTrialStopping):
         first = ", ".join(f"{self.grace * self.eta**rung:g}" for rung in range(4))
         return (
             f"scheduler: neither max_t nor stop.{self.time_attr} is given, so rungs grow as trials "
-            f"reach them, at {self.time_attr} {first}, …; who is promoted last trains to its end"
+            f"reach them, at {self.time_attr} {first}, …; the trial promoted last trains to its end"
         )
 
     def _remark_on_seeds(self, seeds: Mapping[float, int]) -> str:

@@ -45,7 +45,7 @@ class Searcher(searchers.Searcher):
 
     Options: ClassVar[type[SearcherOptions]] = Options
     supports: ClassVar[Supports] = Supports(
-        proposes="fits a Gaussian process to the scores; few trials, each dear",
+        proposes="fits a Gaussian process to the scores; for few, expensive trials",
         conditions="drawn at random",
         choices="modelled",
         unfinished="expects from them what the process does",

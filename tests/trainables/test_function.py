@@ -336,7 +336,9 @@ def test_a_checkpoint_that_cannot_be_kept_is_refused_where_it_is_reported(
 def test_of_a_file_the_folder_is_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "model.pt"
     file.write_text("weights")
-    with pytest.raises(StateError, match=r"model.pt', a file, .*; give the folder that it lies in"):
+    with pytest.raises(
+        StateError, match=r"model.pt', a file, .*; give the folder that contains it"
+    ):
         report({}, checkpoint=file)
 
 

@@ -132,7 +132,7 @@ class Differences(NamedTuple):
 
 def _check_module(settings: Config) -> None:
     """Raise ConfigError for settings that do not work with a user's torch module."""
-    why = "the module says what all choices are worth"
+    why = "the module returns the values of all choices"
     given = {key: getattr(settings, key) for key in ("dueling", "noisy", "num_atoms")}
     given["exploration_config.type"] = settings.exploration_config.type
     given["action_mask"] = settings.environment.action_mask

@@ -102,7 +102,9 @@ class IMPALA(PolicyGradientTrainer):
             return
         if settings.c_bar is None or settings.c_bar > settings.rho_bar:
             allowed = f"at most rho_bar: {settings.rho_bar}"
-            raise ConfigError("c_bar", settings.c_bar, allowed, "V-trace converges only so")
+            raise ConfigError(
+                "c_bar", settings.c_bar, allowed, "V-trace does not converge otherwise"
+            )
 
     def worker_spec(self) -> WorkerSpec:
         """Return the specification of workers, with the column of the next observation.

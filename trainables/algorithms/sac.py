@@ -100,7 +100,7 @@ class SAC(OffPolicyTrainer):
         if not isinstance(settings, Config) or settings.learn_alpha:
             return
         if settings.target_entropy is not None:
-            hint = "the temperature is initial_alpha for ever"
+            hint = "the temperature is always initial_alpha"
             value = settings.target_entropy
             raise ConfigError("target_entropy", value, "null with learn_alpha: false", hint)
 

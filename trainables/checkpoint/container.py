@@ -236,7 +236,7 @@ def _check_magic(content: memoryview, source: object) -> None:
         raise WrongFormat(source, f"of format {magic[4]}; this program reads format {FORMAT}")
     if _MAGIC.startswith(magic):
         raise CorruptCheckpoint(source, f"cut off after {len(magic)} bytes")
-    raise WrongFormat(source, "no checkpoint: it does not begin with SWCK")
+    raise WrongFormat(source, "not a checkpoint: it does not begin with SWCK")
 
 
 def _check_versions(header: Mapping[str, Any], source: object) -> None:

@@ -243,7 +243,7 @@ def _only_checkpoint_errors(path: Path) -> Iterator[None]:
         kind = CorruptCheckpoint if error.errno in _LOST else UnreadableCheckpoint
         raise kind(path, f"cannot be read: {error.strerror}") from error
     except MemoryError as error:
-        raise UnreadableCheckpoint(path, "there is not memory enough to read it") from error
+        raise UnreadableCheckpoint(path, "there is not enough memory to read it") from error
     except Exception as error:  # bytes and names from outside fail in any way
         reason = printable(f"cannot be read: {type(error).__name__}: {error}")
         raise CorruptCheckpoint(path, reason) from error

@@ -35,7 +35,7 @@ def pack(data: object, name: str, allowed: bool) -> Any:
     try:
         return Opaque(cloudpickle.dumps(data))
     except Exception as error:  # a class's own __reduce__ fails in any way
-        found = printable(f"what cannot be pickled ({type(error).__name__}: {error})")
+        found = printable(f"a value that cannot be pickled ({type(error).__name__}: {error})")
         raise StateError(name, found, "leave it out of what save_checkpoint() returns") from error
 
 
@@ -49,7 +49,7 @@ def unpack(packed: Any, name: str, allowed: bool) -> Any:
         return packed
     if not allowed:
         remedy = f"set {name}.unsafe_pickle = True if the class is to load it"
-        raise StateError(name, "a pickle in the place of plain data", remedy)
+        raise StateError(name, "a pickle instead of plain data", remedy)
     import cloudpickle
 
     return cloudpickle.loads(packed.data)

@@ -29,7 +29,8 @@ Entry = Renamed | str
 
 _TENSORFLOW = "it switches TensorFlow and everything here runs on torch; remove the key"
 _STOP = (
-    "it is not a setting of the trainer: call train() so often, or write stop: in a sweep's file"
+    "it is not a setting of the trainer: call train() that many times, or write stop: in a "
+    "sweep's file"
 )
 _CONTEXT = "it is not a setting: results and checkpoints are in the trial's folder"
 

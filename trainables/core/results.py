@@ -181,7 +181,7 @@ class ResultLog:
         if create is not None and not isinstance(self._logger, ResultLogger):
             raise TrainableError(
                 f"logger_creator returned {shorten(self._logger)}; expected an object with "
-                "on_result(result), and if it likes logdir, flush() and close()"
+                "on_result(result), and optionally logdir, flush() and close()"
             )
 
     @property

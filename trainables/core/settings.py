@@ -155,7 +155,7 @@ class SettingsView(Mapping[str, Any]):
             f"{self._place}.{key}",
             value,
             "nothing: the settings of a trainer never change",
-            "make another trainer with trainer.raw_user_config and what shall be different",
+            "make another trainer with trainer.raw_user_config and the changed settings",
         )
 
 

@@ -359,8 +359,8 @@ def make_raw_env(
     for name in ("observation_space", "action_space"):
         if not isinstance(getattr(env, name, None), spaces.Space):
             close(env, config.env)
-            hint = f"its {name} is missing or no gymnasium.spaces.Space"
-            raise ConfigError("env", config.env, "an environment that says its spaces", hint)
+            hint = f"its {name} is missing or not a gymnasium.spaces.Space"
+            raise ConfigError("env", config.env, "an environment with both spaces", hint)
     made: Env = env
     return made
 
@@ -401,7 +401,7 @@ def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any,
     if together.has_form(vector):
         vector = together.SteppedTogether(vector, num_envs)
     if not isinstance(vector, VectorEnv) or vector.num_envs != num_envs:
-        hint = f"{config.env} made {vector!r}, no gymnasium.vector.VectorEnv of {num_envs}"
+        hint = f"{config.env} made {vector!r}, not a gymnasium.vector.VectorEnv of {num_envs}"
         raise ConfigError("native_vector_env", True, allowed, hint)
     speed_up_checks(vector.unwrapped)
     return vector

@@ -323,7 +323,7 @@ class _RunningEpisode:
         if self.faults > MAX_FAILURES_IN_A_ROW:
             raise EnvError(
                 f"{name}: its environment failed {self.faults} times in a row; it is not "
-                f"restarted again. At last it {describe_fault(error)}"
+                f"restarted again. The last time it {describe_fault(error)}"
             ) from error
         logger.warning(
             "%s: %s() %s; it is played anew, restart %d",

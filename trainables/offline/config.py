@@ -314,7 +314,7 @@ def check_offline(config: OfflineConfig, flat: Mapping[str, Any], usual: Mapping
         "model.lstm_use_prev_reward": (False, f"{why}, and it has no previous rewards"),
         "action_mask": (None, f"{why}, and files hold no masks"),
         "data_parallel": (False, "files are read and written by the trainer's own process"),
-        "fake_sampler": (False, "one batch would be given for ever"),
+        "fake_sampler": (False, "the same batch would be returned forever"),
     }
     if config.reads_experience:
         only["sample_async"] = (False, "files are read in turn with sampling")

@@ -51,7 +51,7 @@ def find_set(place: str, source: str) -> Path | None:
     else:
         found = folder_of(place, source) / "data"
         if not (found / METADATA).is_file():
-            hint = f"`minari download {source.removeprefix(MINARI)}` gets published ones"
+            hint = f"`minari download {source.removeprefix(MINARI)}` downloads published ones"
             raise ConfigError(place, source, f"a data set in {found.parent}", hint)
     if found is not None:
         require("minari", place, source)
@@ -155,7 +155,7 @@ class MinariReader(FilesReader):
                 self._open = path, MinariStorage.read(path), said["total_episodes"]
             except (*BROKEN, ImportError) as error:
                 raise StoredDataError(
-                    path, f"no data set of Minari ({first_line(error)})"
+                    path, f"not a Minari data set ({first_line(error)})"
                 ) from None
         return self._open[1:]
 
@@ -168,9 +168,11 @@ def described(path: Path) -> dict[str, Any]:
             raise StoredDataError(file, f"more than {MOST_METADATA} bytes")
         said = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise StoredDataError(file, f"no description of a data set ({first_line(error)})") from None
+        raise StoredDataError(
+            file, f"not the description of a data set ({first_line(error)})"
+        ) from None
     if not isinstance(said, dict) or said.get("data_format") not in ("arrow", "parquet", "hdf5"):
-        raise StoredDataError(file, "no description of a data set: its data_format is unknown")
+        raise StoredDataError(file, "not the description of a data set: its data_format is unknown")
     for key in ("observation_space", "action_space"):
         if not isinstance(said.get(key), str):
             hint = "without it the environment that the file names would be made, which runs code"
@@ -204,7 +206,7 @@ def _check_hdf5(path: Path) -> None:
         with h5py.File(path, "r") as file:
             check(file, 0)
     except BROKEN as error:
-        raise StoredDataError(path, f"no HDF5 file ({first_line(error)})") from None
+        raise StoredDataError(path, f"not an HDF5 file ({first_line(error)})") from None
 
 
 #: Maximum depth of nested groups of an episode.
@@ -308,7 +310,9 @@ def runs(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
                 path, "the columns terminateds and rewards are missing, which episodes need"
             )
         if "new_obs" not in batch:
-            raise StoredDataError(path, "no column new_obs, of which episodes are made", REMEDY)
+            raise StoredDataError(
+                path, "the column new_obs is missing, which episodes need", REMEDY
+            )
         for piece in pieces(batch):
             before = waiting.pop(int(piece["eps_id"][0]), [])
             if before and not leads_to(before[-1], piece):

@@ -58,7 +58,7 @@ class _Kind:
 
     def __init__(self, name: Any, *arguments: Any) -> None:
         if not isinstance(name, str) or not _KIND.fullmatch(name):
-            raise NotAnArray("an array of what are not numbers")
+            raise NotAnArray("an array of values that are not numbers")
         self.dtype = np.dtype(name)
 
     def build(self, state: Any) -> None:
@@ -104,15 +104,15 @@ def unpack(text: str) -> NDArray[Any]:
         opened = lz4.frame.LZ4FrameDecompressor()
         pickled = opened.decompress(packed, max_length=MAX_BYTES)
     except (binascii.Error, ValueError, RuntimeError, MemoryError) as error:
-        raise NotAnArray(f"what is neither numbers nor base64 of LZ4 ({error})") from None
+        raise NotAnArray(f"data that is neither numbers nor base64 of LZ4 ({error})") from None
     if not opened.eof:
-        raise NotAnArray(f"what is cut off or unpacks to more than {MAX_BYTES} bytes")
+        raise NotAnArray(f"data that is cut off or unpacks to more than {MAX_BYTES} bytes")
     try:
         return _Machine().run(pickled)
     except NotAnArray:
         raise
     except (ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError) as error:
-        raise NotAnArray(f"what is not a pickled array ({error})") from None
+        raise NotAnArray(f"data that is not a pickled array ({error})") from None
 
 
 class _Machine:
@@ -130,7 +130,7 @@ class _Machine:
                 raise NotAnArray(f"a pickle of more than {MAX_OPCODES} opcodes")
             self.take(opcode.name, given)
         if len(self.stack) != 1 or not isinstance(self.stack[0], _Array):
-            raise NotAnArray("a pickle of what is not an array")
+            raise NotAnArray("a pickle of something other than an array")
         found = self.stack[0].value
         if found is None:
             raise NotAnArray("an array without its bytes")
@@ -169,7 +169,7 @@ class _Machine:
     def push_name(self, module: Any, name: Any) -> None:
         """Push a name."""
         if not (isinstance(module, str) and isinstance(name, str)):
-            raise NotAnArray("a pickle that names something by what is not text")
+            raise NotAnArray("a pickle that names an object by something other than text")
         if (module, name) not in _NAMES:
             raise NotAnArray(f"a pickle that names {module}.{name}, which no array needs")
         self.stack.append(_Name(_NAMES[module, name]))
@@ -178,14 +178,14 @@ class _Machine:
         """Replace a name and its arguments by the object that they make."""
         what, given = self.pop(2)
         if not isinstance(what, _Name) or not isinstance(given, tuple) or what not in _MADE:
-            raise NotAnArray("a pickle that calls what is not part of an array")
+            raise NotAnArray("a pickle that calls something that is not part of an array")
         self.stack.append(_MADE[what](*given))
 
     def build(self) -> None:
         """Set the state of a part of an array."""
         made, state = self.pop(2)
         if not isinstance(made, _Kind | _Array):
-            raise NotAnArray("a pickle that builds what is not part of an array")
+            raise NotAnArray("a pickle that builds something that is not part of an array")
         made.build(state)
         self.stack.append(made)
 
@@ -204,9 +204,9 @@ def _fill_array(data: Any, kind: Any, shape: Any, order: Any) -> NDArray[Any]:
     """Return an array of these bytes, type, shape and order; NotAnArray if they do not fit."""
     lengths = isinstance(shape, tuple) and all(type(one) is int and one >= 0 for one in shape)
     if not lengths or len(shape) > MOST_DIMENSIONS or order not in ("C", "F"):
-        raise NotAnArray("an array whose shape is none")
+        raise NotAnArray("an array whose shape is not valid")
     if not isinstance(data, bytes | bytearray) or not isinstance(kind, _Kind):
-        raise NotAnArray("an array of what are not numbers")
+        raise NotAnArray("an array of values that are not numbers")
     found = np.frombuffer(data, dtype=kind.dtype).reshape(shape, order=order)
     return found.astype(kind.dtype.newbyteorder("="))
 

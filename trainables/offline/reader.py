@@ -429,7 +429,7 @@ class FilesReader(InputReader):
         path = self._files[self._at]
         if self.size(path) < self._offset:
             found = f"shorter than the {self._offset} {self.unit} that were read of it"
-            raise StoredDataError(path, found, "put back the file of that time")
+            raise StoredDataError(path, found, "restore the file as it was then")
 
 
 class JsonReader(FilesReader):
@@ -483,7 +483,7 @@ class JsonReader(FilesReader):
         """Warn once that the last line of a file is incomplete."""
         if path not in self._torn:
             self._torn.add(path)
-            logger.warning("%s:%s: the last line is torn; it is left out", path, self._line)
+            logger.warning("%s:%s: the last line is incomplete; it is left out", path, self._line)
 
 
 class Shuffled(InputReader):

@@ -34,7 +34,7 @@ EXTRA = "pip install 'sweep-rl[offline]'"
 def require(package: str, place: str, value: object) -> None:
     """Raise ConfigError if an optional package is not installed."""
     if importlib.util.find_spec(package) is None:
-        raise ConfigError(place, value, f"what takes no {package}, or {EXTRA}")
+        raise ConfigError(place, value, f"files that need no {package}, or {EXTRA}")
 
 
 class ParquetReader(FilesReader):
@@ -84,7 +84,7 @@ class ParquetReader(FilesReader):
                 self._open = path, pq.ParquetFile(path, page_checksum_verification=True)
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise StoredDataError(
-                    path, f"no whole Parquet file ({first_line(error)})"
+                    path, f"not a complete Parquet file ({first_line(error)})"
                 ) from None
         return self._open[1]
 

@@ -268,7 +268,7 @@ class JsonWriter(OutputWriter):
         size = self._path.stat().st_size if self._path.exists() else 0
         if size < self._bytes:
             logger.warning(
-                "%s has %s of %s bytes: what was written before is not all here; a new file begins",
+                "%s has %s of %s bytes: some earlier output is missing; a new file begins",
                 *(self._path, size, self._bytes),
             )
             self._next_file()

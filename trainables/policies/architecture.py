@@ -343,7 +343,7 @@ def architecture(
             distribution is combined with action masks.
     """
     if masks and config.custom_action_dist is not None:
-        why, allowed = "it knows of no choices that are not valid", "null with action_mask"
+        why, allowed = "it does not know which choices are valid", "null with action_mask"
         raise ConfigError("model.custom_action_dist", config.custom_action_dist, allowed, why)
     if masks:
         shape = (shape[0] - masks,)

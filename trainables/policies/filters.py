@@ -449,7 +449,7 @@ def make_filter(config: FilterConfig, shape: tuple[int, ...]) -> Filter:
     if not isinstance(made, Filter):
         methods = ", ".join(sorted(n for n in vars(Filter) if n[0] != "_"))
         needs = f"{made!r} needs {methods} and a call"
-        raise ConfigError("observation_filter", kind, "a callable that gives a filter", needs)
+        raise ConfigError("observation_filter", kind, "a callable that returns a filter", needs)
     return made
 
 

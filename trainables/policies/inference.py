@@ -98,8 +98,8 @@ class InferencePolicy:
         expected = self.split_state(self.initial_memory())
         if len(state) != len(expected):
             raise ValueError(
-                f"a state of {len(state)} part(s), where this policy has {len(expected)}: give "
-                "what get_initial_state() or the last answer gave"
+                f"a state of {len(state)} part(s), where this policy has {len(expected)}: pass "
+                "what get_initial_state() or the last call returned"
             )
         parts = [np.asarray(part, dtype=np.float32) for part in state]
         shapes, known = [p.shape for p in parts], [p.shape for p in expected]

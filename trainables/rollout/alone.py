@@ -264,7 +264,7 @@ def _policy_spaces(
     ]
     if not own:
         allowed = "(class, observation space, action space, settings)"
-        raise ConfigError(f"policy.{pid}", "a class alone", allowed, "no agent says its spaces")
+        raise ConfigError(f"policy.{pid}", "a class alone", allowed, "no agent declares its spaces")
     return own[0]
 
 
@@ -275,4 +275,4 @@ def _constant(actor: Actor) -> Callable[[], Actor]:
 
 def _no_actor() -> Actor:
     """Raise AssertionError; the spec's actor is replaced once the spaces are known."""
-    raise AssertionError("policies are made when the environments have said their spaces")
+    raise AssertionError("policies are made when the environments have declared their spaces")

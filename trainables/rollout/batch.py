@@ -235,7 +235,7 @@ def requested_columns(names: frozenset[str], like: Mapping[str, Column]) -> dict
     """
     if unknown := sorted(names - REQUESTABLE.keys()):
         raise WorkerError(
-            f"columns: {', '.join(unknown)} cannot be requested of a worker; it can give "
+            f"columns: {', '.join(unknown)} cannot be requested from a worker; available are "
             f"{', '.join(REQUESTABLE)}"
         )
     asked = {name: REQUESTABLE[name] for name in sorted(names)}

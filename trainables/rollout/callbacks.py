@@ -198,7 +198,7 @@ class Calls:
             allowed = "absent with an environment that restarts by itself"
             hint = (
                 f"its class {why}; with AutoresetMode.DISABLED in its metadata and a reset that "
-                "knows reset_mask, or as a class of one environment, it can be had"
+                "knows reset_mask, or as a class of one environment, callbacks are possible"
             )
             raise ConfigError(f"callbacks.{phase}", shorten(self._source), allowed, hint)
 

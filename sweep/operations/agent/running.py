@@ -143,4 +143,6 @@ def _refusals(output: str) -> str:
     """Return the messages in the standard error of a command, or its last line."""
     lines = [line for line in output.splitlines() if line.strip()]
     own = [line.removeprefix("sweep: ") for line in lines if line.startswith("sweep: ")]
-    return printable("; ".join(own) or (lines[-1] if lines else "the process ended without a word"))
+    return printable(
+        "; ".join(own) or (lines[-1] if lines else "the process ended without a message")
+    )

@@ -29,7 +29,7 @@ _PART_NAMES = {
     "tracking_uri": "mlflow",
     "address": "ledger",
 }
-_VERIFY = "`sweep verify NAME` says what is wrong with the sweep itself"
+_VERIFY = "`sweep verify NAME` checks the sweep itself"
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def _convert_wandb(raw: Mapping[str, Any], name: str) -> Converted:
     metric: Mapping[str, Any] = named if isinstance(named, Mapping) else {}
     goal = str(metric.get("goal", "minimize"))
     if "name" not in metric:
-        found.notes.append("The file names no metric; put the result that counts for loss.")
+        found.notes.append("The file names no metric; replace loss by the result to optimise.")
     method = str(raw.get("method", "random"))
     found.keys = {
         "name": name,

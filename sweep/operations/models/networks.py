@@ -141,11 +141,11 @@ def restore_chosen(
     with trained.restored(folder, one) as restored:
         table = _Comparison(restored.spec, restored.trial, episodes, say)
         if not episodes:
-            yield restored, table.card_entry("no fresh episodes were asked for")
+            yield restored, table.card_entry("no fresh episodes were requested")
             return
         network = Network(restored.replica, restored.saved)
         why = table.check(restored.trainable, network)
-        remarks = ("only this checkpoint was asked for", why)
+        remarks = ("only this checkpoint was requested", why)
         yield restored, table.card_entry("; ".join(filter(None, remarks)))
 
 

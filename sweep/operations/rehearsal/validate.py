@@ -111,7 +111,7 @@ def space_warnings(space: Space, trials: int) -> list[str]:
     number = count_points(space)
     found = []
     if number is not None and number < trials:
-        found.append(f"{trials} trials are asked for, but the space has only {number} points")
+        found.append(f"{trials} trials are requested, but the space has only {number} points")
     if number is not None and number <= MOST_POINTS:
         points, everything = Points(space), []
         for index in range(number):

@@ -123,7 +123,9 @@ def _learning(data: Data) -> Section | None:
         return None
     drawn, said = len(its["curves"]), []
     if drawn < its["trials"]:
-        said.append(f"{drawn:,} of {its['trials']:,} curves are drawn: the best and evenly others.")
+        said.append(
+            f"{drawn:,} of {its['trials']:,} curves are drawn: the best and evenly chosen others."
+        )
     if its["shown"] < its["points"]:
         said.append(
             f"They are thinned to {its['shown']:,} of {its['points']:,} values: of each stretch "
@@ -146,9 +148,9 @@ def _front(data: Data) -> Section | None:
     """Return the section with the front, or None."""
     if not data["front"]:
         return None
-    note = "Trials that none is better than in every objective are joined by a line."
+    note = "A line joins the trials that no other trial beats in every objective."
     note += _drawn_note(
-        max(data["front"], key=lambda its: int(its["scored"])), "these and evenly others"
+        max(data["front"], key=lambda its: int(its["scored"])), "these and evenly chosen others"
     )
     body = [chart("front", data_index=index) for index, _ in enumerate(data["front"])]
     if data["growth"]:
@@ -237,7 +239,7 @@ def _slices(data: Data) -> Section | None:
     return Section("slices", "Each setting alone", note + _drawn_note(its), body, "Slices")
 
 
-def _drawn_note(its: Data, choice: str = "the best and evenly others") -> str:
+def _drawn_note(its: Data, choice: str = "the best and evenly chosen others") -> str:
     """Return a sentence about the number of trials drawn; empty if all are."""
     drawn = len(its["trials"])
     if drawn == its["scored"]:
@@ -259,7 +261,7 @@ def _lineage(data: Data) -> Section | None:
     if data["lineage"] is None:
         return None
     note = "Each line is a trial, beginning where it was bred; in colour the ancestors of the best."
-    return Section("lineage", "Who was bred from whom", note, [chart("lineage")], "Lineage")
+    return Section("lineage", "Parents and children", note, [chart("lineage")], "Lineage")
 
 
 def _timeline(data: Data) -> Section | None:
@@ -329,7 +331,7 @@ def _library() -> str:
     """
     found = importlib.util.find_spec("plotly")
     if found is None or not found.submodule_search_locations:
-        raise StorageError("plotly is not installed; `pip install plotly` brings it")
+        raise StorageError("plotly is not installed; run `pip install plotly`")
     path = Path(found.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
     try:
         return path.read_text(encoding="utf-8")

@@ -143,7 +143,9 @@ def _note_of_best(sweep: Sweep, several: bool) -> str:
         said = formatting.describe_outlook(found, sweep.spec.metric)
         parts.append(f"{said[0].upper()}{said[1:]}.")
     if sweep.history.objective.objectives:
-        parts.append("They stand front by front: none of the first is beaten in every objective.")
+        parts.append(
+            "They are ranked front by front: no trial of the first is beaten in every objective."
+        )
     lost = [str(trial.number) for trial in sweep.history.ranked()[:TOP] if trial.lost_results]
     if lost:
         its = f"trial{'s' * (len(lost) > 1)} {', '.join(lost)}"

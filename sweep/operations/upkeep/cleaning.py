@@ -72,7 +72,7 @@ def check_removable(folder: Folder) -> None:
     held = lease.read_file(folder.ledger)
     if held.is_elsewhere:
         takes = f"`sweep gc {folder.in_commands}` takes the sweep over"
-        gone = f"if it runs no more, {takes}, then try again"
+        gone = f"if it is no longer running, {takes}, then try again"
         raise SweepLocked(folder.name, held.describe(), f"stop that one first; {gone}")
     with folder.lock():
         return

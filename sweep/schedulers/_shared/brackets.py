@@ -150,7 +150,8 @@ class Brackets(schedulers.Scheduler):
         if top is None:
             self.remark = (
                 f"scheduler: neither max_t nor stop.{self.time_attr} is given, so the first trials "
-                f"train to their ends; where the first of them ends is the top rung of all others"
+                f"train to their ends; the level at which the first of them ends is the top rung "
+                f"of all others"
             )
             seeding.added(context.seeds, (), self.time_attr)
             return

@@ -30,9 +30,9 @@ _MEANINGS = {
     "value": "an expression in quotes, computed from other parameters; or a fixed value",
     "step": "the distance of neighbours on a grid",
     "bounds": "[low, high], both included; null for none",
-    "weights": "how much oftener than the others each value is drawn",
+    "weights": "relative frequency with which each value is drawn",
     "probabilities": "how often each value is drawn; they sum to 1",
-    "when": "the condition under which it is there",
+    "when": "the condition under which the parameter is active",
     "parameters": "the parameters of a group, whatever they are called",
 }
 

@@ -159,7 +159,7 @@ class Check:
     ) -> Iterator[str]:
         """Yield texts about rows that are duplicate, have other times, or other values."""
         if twice := sum(len(values) > 1 for values in standing.values()):
-            yield f"{twice} rows are there more than once"
+            yield f"{twice} rows occur more than once"
         ours = {key for key, _ in due}
         if strange := [place for place in standing if place[0] in ours and place not in due]:
             first = "{} at {}".format(*min(strange))

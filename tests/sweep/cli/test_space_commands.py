@@ -71,4 +71,4 @@ def test_a_searched_setting_is_fixed_and_a_first_one_is_given_on_the_command_lin
     assert told["space"][0].endswith("fixed at 0.15")
     assert told["initial"] == [{"model.act": "b"}]
     assert told["points"] == 2
-    assert told["warnings"] == ["3 trials are asked for, but the space has only 2 points"]
+    assert told["warnings"] == ["3 trials are requested, but the space has only 2 points"]

@@ -59,7 +59,7 @@ def spent(course: SimulationResult) -> tuple[float, float]:
     [
         ({"timesteps": 120}, 12, "budget.timesteps: 120 of 120 steps are used up"),
         ({"cpu_hours": 12 / 3600}, 12, "budget.cpu_hours: 0.00333 of 0.00333333 hours"),
-        ({"target": 2.2}, 12, "budget.target: trial 2 has 2.2, 2.2 was wanted"),
+        ({"target": 2.2}, 12, "budget.target: trial 2 has 2.2, the target is 2.2"),
         ({"patience": 3}, 35, "budget.patience: 3 trials in a row were no better than 3.5"),
         ({"settled": 0.2}, 36, "budget.settled: as much training again is expected to improve"),
     ],
@@ -80,7 +80,7 @@ def test_a_target_is_reached_by_a_trial_that_keeps_to_the_constraints() -> None:
 
     spec = {**SPEC, "scheduler": "fifo", "constraints": {"cost": "<= 1"}, "budget": {"target": 5}}
     with Simulation(spec, costly) as simulation:
-        assert "budget.target: trial 2 has 8, 5 was wanted" in simulation.run().history.why
+        assert "budget.target: trial 2 has 8, the target is 5" in simulation.run().history.why
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_sweep_is_settled_when_good_settings_are_no_better_than_each_other() -
 
 
 def test_what_was_settled_is_a_function_of_the_history() -> None:
-    """In batches the end is the same for any number of slots, and a fold anew says the same."""
+    """In batches the end is the same for any number of slots, and a fold anew is equivalent."""
     spec, ends = {**SETTLING, "deterministic": {"batch": 4}}, []
     for slots in (1, 3):
         with Simulation(spec, settling, slots) as simulation:

@@ -74,7 +74,7 @@ def test_a_worker_that_is_stopped_is_given_up_and_its_trial_goes_on(tmp_path: Pa
     (why,) = lost(folder, 0)
     pid = (folder.trial(0) / "stopped").read_text()
     ended = f"the worker process {pid} was ended; retry 1 of 3"
-    assert why == f"its worker has stood still for 3 s; {ended}"
+    assert why == f"its worker has made no progress for 3 s; {ended}"
     assert other.slices == 1
     values = [row.metrics["value"] for row in sweeps.curve(folder, 0)]
     assert values == [float(i) for i in range(1, 10)]
@@ -176,7 +176,7 @@ def test_a_silent_worker_is_given_up_when_nothing_of_its_slice_moves_either(
         one.pool.silent_s = 1.0
         assert one.ended(50.0, TRAINS) == one.ended(50.0) == []
         (said,) = one.ended(11.0)
-        assert said == "its worker has stood still for 60 s; the worker process 4711 was ended"
+        assert said == "its worker has made no progress for 60 s; the worker process 4711 was ended"
 
 
 def test_a_worker_that_never_began_its_slice_is_given_up_too(
@@ -185,7 +185,7 @@ def test_a_worker_that_never_began_its_slice_is_given_up_too(
     with watched(tmp_path, monkeypatch, Limits(no_answer_s=60.0)) as one:
         one.pool.silent_s = 1.0
         assert one.ended(58.0) == []
-        assert one.ended(3.0) == ["its worker has stood still for 60 s"]
+        assert one.ended(3.0) == ["its worker has made no progress for 60 s"]
 
 
 def test_a_driver_that_stood_still_itself_ends_nobody(

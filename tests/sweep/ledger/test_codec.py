@@ -74,7 +74,7 @@ def test_rows_come_from_their_own_table() -> None:
     found = codec.from_body(event.kind, body_of(event), rows)
     assert isinstance(found, Closed)
     assert found.rows == rows
-    with pytest.raises(codec.DecodeError, match="rows: they have a table of their own"):
+    with pytest.raises(codec.DecodeError, match="rows: they belong in a separate table"):
         codec.from_body("outcome", json.dumps({**codec.to_body(event), "rows": [asdict(rows[0])]}))
 
 
@@ -121,7 +121,7 @@ def test_what_does_not_fit_is_refused_with_its_place(change: dict[str, object], 
         ("outcome", b"{}", "b'{}', not text"),
         ("outcome", "{'a': 1}", "no JSON (Expecting property name"),
         ("outcome", "[" * 100_000, "no JSON ("),
-        ("outcome", "[" * 100 + "]" * 100, "more than 64 lists and mappings in each other"),
+        ("outcome", "[" * 100 + "]" * 100, "more than 64 nested lists and mappings"),
         ("set", '{"budget": {"time_s": "x"}}', "budget: time_s: 'x', not a number"),
         ("set", '{"jobs": 0}', "jobs: 0, not at least 1"),
     ],

@@ -171,7 +171,7 @@ def test_a_sweep_whose_driver_died_with_its_machine_is_removed_as_it_is_told(
     monkeypatch.setattr(lease, "this_host", lambda: lease.Host("this", "booted since"))
     monkeypatch.setattr(hold, "LEASE_S", 0.3)
     code, _, err = here("rm", "demo", "--yes")
-    told = f"if it runs no more, `sweep gc {folder.in_commands}` takes the sweep over"
+    told = f"if it is no longer running, `sweep gc {folder.in_commands}` takes the sweep over"
     assert (code, told in err) == (3, True)
     assert here("gc", "demo")[0] == 0
     assert here("rm", "demo", "--yes")[0] == 0

@@ -94,11 +94,11 @@ def test_one_checkpoint_that_was_asked_for_plays_fresh_episodes_too(
     run(here, tmp_path)
     asked = card(here, tmp_path / "a", "--checkpoint", "last", "--episodes", 3)["played"]
     assert (asked["compared"], asked["fresh"]["episodes"]) == ([], 3)
-    assert asked["remark"] == "only this checkpoint was asked for"
+    assert asked["remark"] == "only this checkpoint was requested"
     none = card(here, tmp_path / "b", "--episodes", 0)
     assert none["played"] == {
         "asked": 0, "by": None, "fresh": None, "compared": [],
-        "remark": "no fresh episodes were asked for",
+        "remark": "no fresh episodes were requested",
     }  # fmt: skip
     assert none["checkpoint"] == here.json("best", "demo")["checkpoint"]
 

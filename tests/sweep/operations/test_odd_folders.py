@@ -84,7 +84,7 @@ def test_a_link_in_the_place_of_the_spec_is_refused(
     folder.spec.symlink_to(tmp_path / "secret")
     code, out, err = here(command, "demo")
     assert (code, out, len(err.splitlines())) == (2, "", 1)
-    assert f"{folder.spec}: a link, where sweeps have a file of their own; move it away" in err
+    assert f"{folder.spec}: a link, where sweeps store a file; move it away" in err
 
 
 @pytest.mark.slow
@@ -302,7 +302,7 @@ def test_a_log_in_a_trials_folder_that_is_a_link_is_not_read(folder: Folder, her
     folder.trial(0).symlink_to(moved)
     code, out, err = here("show", "demo", 0, "--log")
     assert (code, out) == (2, "")
-    assert "a link; a trial's folder must lie in that of its sweep" in err
+    assert "a link; a trial's folder must be inside that of its sweep" in err
 
 
 def test_of_a_large_log_the_end_alone_is_read(folder: Folder, here: Here) -> None:

@@ -367,7 +367,7 @@ def test_a_time_that_nobody_can_wait_is_refused(seconds: str, here: Here, tmp_pa
             {"_n": {"randint": [1, 4]}, "size": {"value": "_n // 2"}},
             ["1 of 4 points repeat another's settings, such as {'_n': 2} and {'_n': 3}"],
         ),
-        ({"n": {"randint": [2, 3]}}, ["4 trials are asked for, but the space has only 2 points"]),
+        ({"n": {"randint": [2, 3]}}, ["4 trials are requested, but the space has only 2 points"]),
         ({"n": {"randint": [0, 4]}, "x": {"value": "1 / (n - 2)"}}, []),
         ({f"p{i}": {"randint": [1, 10**9]} for i in range(900)}, []),
     ],

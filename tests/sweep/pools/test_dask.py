@@ -243,7 +243,7 @@ def test_a_worker_that_is_named_twice_is_one_and_one_that_leaves_while_it_is_ask
 def test_a_worker_that_listens_where_others_reach_it_is_asked_nothing(tmp_path: Path) -> None:
     with contextlib.closing(pool_of_dask.Pool(8, "tcp://127.0.0.1:1")) as pool:
         said = asyncio.run(pool._join("tcp://192.0.2.1:2", tmp_path))
-    assert said.endswith("is left out: it listens where everybody can run code; start it with TLS")
+    assert said.endswith("is left out: it listens where anyone can run code; start it with TLS")
 
 
 def test_an_address_is_kept_with_the_pool_that_it_is_of() -> None:

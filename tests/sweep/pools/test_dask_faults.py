@@ -125,7 +125,7 @@ def stopped(pid: int) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("limits", "why"),
     [
-        ({"no_answer_s": 15.0}, "its worker has stood still for 15 s"),
+        ({"no_answer_s": 15.0}, "its worker has made no progress for 15 s"),
         ({"no_progress_s": 20.0, "no_answer_s": 600.0}, "no progress for 20 s"),
     ],
 )
@@ -372,7 +372,7 @@ def test_a_scheduler_that_others_reach_elsewhere_is_refused(
     monkeypatch.setattr(pool_of_dask, "_is_closed_to_others", lambda found: "localhost" in found)
     with running(tmp_path, 0) as cluster, pytest.raises(UsageError) as refused:
         pools.check(f"dask@tcp://localhost:{cluster.port}", (), tmp_path)
-    elsewhere = f"also listens at {cluster.address}, where everybody can run code; start it with"
+    elsewhere = f"also listens at {cluster.address}, where anyone can run code; start it with"
     assert elsewhere in str(refused.value)
 
 

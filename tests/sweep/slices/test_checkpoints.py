@@ -446,7 +446,7 @@ def test_an_error_in_saving_is_not_that_of_the_next_iteration(tmp_path: Path) ->
     replica.crashes = [event.error_at]
     event = decisions.slice_end_event(replica, outcome, (), Limits())
     assert event.status is Status.FAILED
-    assert event.reason == f"{said}; it did so before, so retrying is no use"
+    assert event.reason == f"{said}; it did so before, so it is not retried"
 
 
 def test_a_checkpoint_that_cannot_be_written_at_the_end_is_an_error_in_saving(

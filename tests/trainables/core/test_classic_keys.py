@@ -322,7 +322,7 @@ def test_K2_K6_what_the_recipe_of_an_algorithm_sets_otherwise() -> None:
     assert {key: ours[key] for key in OURS} == OURS
 
 
-#: Keys whose classic value says the same in another form, or of which K2 and K6 say all.
+#: Keys whose classic value is equivalent in another form, or of which K2 and K6 say all.
 IN_ANOTHER_FORM = frozenset(
     {"callbacks", "model", "multiagent", "optimizer", "tf_session_args", "local_tf_session_args"}
 )

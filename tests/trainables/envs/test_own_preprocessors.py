@@ -42,7 +42,7 @@ def test_a_restored_trial_equals_the_uninterrupted_one(case: str, tmp_path: Path
     again.restore(path)
     assert differences(run(again, 2), expected) == []
     assert differences(final_state(again), final_state(first)) == []
-    with pytest.raises(ExportError, match=r"custom_preprocessor.*is code of your own"):
+    with pytest.raises(ExportError, match=r"custom_preprocessor.*is your own code"):
         first.export_model("onnx", tmp_path)
     first.stop()
     again.stop()

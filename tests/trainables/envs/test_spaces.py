@@ -425,7 +425,7 @@ TWICE = spaces.Dict({"a.b": spaces.Discrete(2), "a": spaces.Dict({"b": spaces.Di
         (spaces.Box(0, 5, (2,), np.int64), "real Box actions.*MultiDiscrete"),
         (spaces.Dict({"say": spaces.Text(3)}), "real Box actions.*action.say is a Text.*wraps it"),
         (spaces.Tuple((spaces.Discrete(2**25), spaces.Box(0, 1, (1,)))), "1048576 choices"),
-        (TWICE, "two of them are action.a.b: let no key of a Dict hold a dot"),
+        (TWICE, "two of them are action.a.b: use no dots in the keys of a Dict"),
     ],
 )
 def test_actions_that_no_policy_can_take_are_refused(space: spaces.Space[Any], words: str) -> None:

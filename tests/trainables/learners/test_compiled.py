@@ -77,7 +77,7 @@ def test_a_kernel_of_another_source_is_not_used(monkeypatch: pytest.MonkeyPatch)
     other = type("Problem", (ctypes.Structure,), {"_fields_": fields})
     path = Path(kernel().library._name)
     monkeypatch.setattr(compiled, "Problem", other)
-    with pytest.raises(OSError, match="make kernels builds it anew"):
+    with pytest.raises(OSError, match="make kernels rebuilds it"):
         compiled.Kernel(path)
 
 

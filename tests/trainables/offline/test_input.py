@@ -420,7 +420,7 @@ def test_a_torn_last_line_costs_that_line_and_a_warning(
     for _ in range(3):
         assert len(reader.next()["obs"]) == 3
     warned = [r.getMessage() for r in caplog.records if "torn" in r.getMessage()]
-    assert warned == [f"{path}:2: the last line is torn; it is left out"]
+    assert warned == [f"{path}:2: the last line is incomplete; it is left out"]
 
 
 def test_a_last_line_without_a_newline_is_a_line(tmp_path: Path) -> None:
@@ -458,7 +458,7 @@ def changed(**columns: Any) -> dict[str, Any]:
         (changed(action_logp=[0, 0, -1e400, 0]), "column action_logp holds -inf in row 2"),
         (changed(action_logp=[0, np.nan, 0, 0]), "column action_logp holds nan in row 1"),
         (changed(obs="AAAA"), "column obs holds what is cut off"),
-        (changed(rewards=None), "no column rewards, from which is learnt"),
+        (changed(rewards=None), "no column rewards, from which the policy learns"),
     ],
 )
 def test_what_is_no_batch_is_said_with_file_and_line(line: Any, words: str, tmp_path: Path) -> None:

@@ -442,7 +442,7 @@ def test_a_torn_last_line_costs_that_line_and_a_warning(
     trainer.stop()
     assert result["timesteps_total"] == 48
     torn = [r.getMessage() for r in caplog.records if "torn" in r.getMessage()]
-    assert torn == [f"{path}:2: the last line is torn; it is left out"]
+    assert torn == [f"{path}:2: the last line is incomplete; it is left out"]
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,7 @@ def test_W20_what_several_policies_cannot_be_is_refused() -> None:
     made: dict[str, Any] = {"env_creator": lambda _: Targets()}
     with pytest.raises(ConfigError, match="sample_async: True is not allowed"):
         RolloutWorker(**made, policy={"a": Draws}, sample_async=True)
-    with pytest.raises(ConfigError, match="no agent says its spaces"):
+    with pytest.raises(ConfigError, match="no agent declares its spaces"):
         RolloutWorker(**made, policy={"a": Draws, "b": Draws}, policy_mapping_fn=lambda _: "a")
     with pytest.raises(ConfigError, match="multiagent"):
         RolloutWorker(**made, policy=Draws)

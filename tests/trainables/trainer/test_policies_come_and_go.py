@@ -208,7 +208,7 @@ NUMBER, OTHER = spaces.Discrete(3), spaces.Discrete(7)
         ),
         (
             lambda t: t.remove_policy("past", policy_mapping_fn=by_name),
-            "'left' is not allowed; expected one of main; it gave that for agent 'left'",
+            "'left' is not allowed; expected one of main; it was returned for agent 'left'",
         ),
     ],
 )

@@ -89,7 +89,7 @@ def _state_failure(
     restored.set_state(captured)
     rng.restore_global(position)
     if _run(restored, "tail", tail, seen)[0] != expected:
-        return "a restored copy went on in another way", []
+        return "a restored copy continued differently", []
     return _leak(before, _outside(config)), []
 
 
@@ -149,7 +149,7 @@ class Episodes:
             self._play(first, _seed("another episode", i))
         seen = {seed: self._play(second, seed)[0] for seed in reversed(self._seeds)}
         if seen != expected:
-            return "a new copy with the same seed and actions did something else"
+            return "a new copy with the same seed and actions behaved differently"
         return _leak(before, _outside(self._config))
 
     def replay_failure(self) -> str:
@@ -166,7 +166,7 @@ class Episodes:
         if lost := replayed.get_state()["lost"]:
             return f"of an episode: {lost}"
         if self._steps_of(replayed, "tail", seen)[0] != expected:
-            return "a replayed episode went on in another way"
+            return "a replayed episode continued differently"
         return ""
 
     def memory_failure(self) -> str:
@@ -249,7 +249,7 @@ def drawing_failure(config: EnvironmentConfig) -> str:
             return ""
     except Exception:  # noqa: BLE001 an environment may raise anything; training will say why
         return ""
-    return "with the same seed and actions it did something else while it was drawn"
+    return "with the same seed and actions it behaved differently while it was drawn"
 
 
 def _play_watched(config: EnvironmentConfig, watch: Callable[[Env], object]) -> list[str]:

@@ -159,7 +159,7 @@ class _Watch:
     def _end_process(self) -> NoReturn:
         """Print the message and end the process."""
         stack = traceback.extract_stack(sys._current_frames().get(self._thread))
-        words = hang_error(self._config, stack, "it was looked at in this process, which ends")
+        words = hang_error(self._config, stack, "it was inspected in this process, which ends")
         with contextlib.suppress(OSError):
             os.write(2, f"{words}\n".encode(errors="backslashreplace"))
         os._exit(EXIT_CODE)

@@ -214,8 +214,8 @@ def _check_size(space: spaces.Space[Any]) -> None:
             str(space),
             f"at most {MOST_CHOICES} choices and numbers of an action",
             f"its action space is {space}, and a policy gives one number for each of its {outputs} "
-            "choices: split them into several columns (MultiDiscrete) or say them as numbers "
-            "(Box) in a gymnasium.ActionWrapper",
+            "choices: split them into several columns (MultiDiscrete) or represent them as "
+            "numbers (Box) in a gymnasium.ActionWrapper",
         )
 
 
@@ -232,7 +232,7 @@ def leaves(space: spaces.Space[Any]) -> Iterator[ActionLeaf]:
                 str(leaf),
                 "Discrete, MultiDiscrete, MultiBinary or real Box actions, alone or in Tuple or "
                 "Dict",
-                "MultiDiscrete(nvec, start=…) says the same"
+                "MultiDiscrete(nvec, start=…) is equivalent"
                 if whole
                 else f"{name} is a {type(leaf).__name__}, which no policy chooses: name a function "
                 "that makes the environment and wraps it, env: package.module:function, in a "

@@ -102,7 +102,9 @@ def view(box: spaces.Box, settings: ImageSettings) -> View:
         return View(_AXES[axes, layout] if is_seen else "")
     if is_wide and settings.convolved is not False:
         allowed = f"channels_last, channels_first or flat for observations of shape {box.shape}"
-        hint = "it leaves open which axis the channels are: say it, or flat if this is not an image"
+        hint = (
+            "it does not show which axis the channels are: set it, or flat if this is not an image"
+        )
         raise ConfigError(PLACE, None, allowed, hint)
     return View(_AXES[axes, "channels_last"] if axes == 3 else "")
 
@@ -232,4 +234,4 @@ def _note(box: spaces.Box, layout: Layout | None) -> str:
     """Return the warning for a user who may have meant an image."""
     named = layout or "channels_last or channels_first"
     what = f"observations of shape {box.shape} and type {box.dtype} are read as a vector of numbers"
-    return f"{what}: set {PLACE} to {named} if they are an image, or to flat if they are none"
+    return f"{what}: set {PLACE} to {named} if they are an image, or to flat if they are not"

@@ -26,7 +26,7 @@ def named_leaves(space: spaces.Space[Any], name: str) -> dict[str, spaces.Space[
         own = named_leaves(part, f"{name}.{key}")
         if twice := sorted(found.keys() & own.keys()):
             allowed = "a space whose parts have different names"
-            hint = f"two of them are {twice[0]}: let no key of a Dict hold a dot"
+            hint = f"two of them are {twice[0]}: use no dots in the keys of a Dict"
             raise ConfigError(name, str(space), allowed, hint)
         found |= own
     return found

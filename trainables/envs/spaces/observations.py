@@ -125,7 +125,10 @@ def load_preprocessor(path: str, space: spaces.Space[Any]) -> OwnPreprocessor:
         given = np.asarray(made(sampled.sample()))
     except Exception as error:
         hint = f"{name}({space}) raised {type(error).__name__}: {error}".splitlines()[0]
-        allowed = "what is made from a space, has an observation_space and takes an observation"
+        allowed = (
+            "an object made from a space, with an observation_space, that is called with an "
+            "observation"
+        )
         raise ConfigError(place, path, allowed, hint) from error
     if not isinstance(shown, spaces.Box):
         hint = f"that of {name} is {shown}"

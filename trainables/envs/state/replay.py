@@ -131,7 +131,7 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
             self._next_life(None)
         if self._seen() != state["seen"]:
             self._mark_lost(
-                f"played again it was another one after {len(self._actions)} steps; the "
+                f"replayed, it differed after {len(self._actions)} steps; the "
                 "environment depends on more than its seed and actions"
             )
 

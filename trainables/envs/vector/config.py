@@ -126,7 +126,7 @@ def why_separate(environment: EnvironmentConfig, config: VectorConfig, count: in
 def _why_separate(environment: EnvironmentConfig, config: VectorConfig, count: int) -> str:
     """Return the same for an environment of gymnasium without masks."""
     if not natively_same(environment):
-        return f"{environment.env} has no vector form that is known to do the same"
+        return f"{environment.env} has no vector form that is known to be equivalent"
     if count < MANY_ENVS:
         return f"{count} environment(s) are faster one by one"
     if environment.env_level == "B":

@@ -84,9 +84,9 @@ class Kernel:
         self.name = str(library.kernel_name().decode())
         widest = int(library.kernel_bits())
         if not widest or (bits or 0) > widest:
-            raise OSError(f"{path}: this processor has no registers for it")
+            raise OSError(f"{path}: this processor lacks the instructions for it")
         if library.kernel_problem() != ctypes.sizeof(Problem):
-            raise OSError(f"{path}: built from another kernel.c; make kernels builds it anew")
+            raise OSError(f"{path}: built from another kernel.c; make kernels rebuilds it")
         self.bits = bits or widest
         self.library = library
 

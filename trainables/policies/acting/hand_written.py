@@ -159,7 +159,7 @@ class HandWritten(Actor):
         )
         if not isinstance(answer, tuple) or len(answer) != 3:
             raise self._invalid_result(
-                f"{shorten(answer)}, no (actions, state_outs, extra_fetches)"
+                f"{shorten(answer)}, not (actions, state_outs, extra_fetches)"
             )
         actions, following, said = answer
         if len(actions) != count:

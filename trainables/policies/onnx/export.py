@@ -62,7 +62,7 @@ def export(
             or other greedy actions.
     """
     if (own := inference.spaces.own) is not None:
-        why = "is code of your own, which no file of these formats holds"
+        why = "is your own code, which files of these formats cannot contain"
         raise ExportError(f"how observations are made (model.custom_preprocessor: {own}) {why}")
     _require_finite(policy, inference.connectors.filter)
     folder.mkdir(parents=True, exist_ok=True)

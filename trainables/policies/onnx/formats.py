@@ -109,7 +109,7 @@ def _describe_graph(
         if node.op_type in _SHAPE_INPUTS:
             given, shaped = given[:1], given[1:]
             if not constants.keys() >= set(shaped):
-                what = f"a {node.op_type} by what is computed"
+                what = f"a {node.op_type} with a computed operand"
                 raise ExportError(f"{what}, which the format {name} does not know; {ONNX} does")
             for key, one in zip(_SHAPE_INPUTS[node.op_type], shaped, strict=False):
                 attributes[key] = constants[one].tolist()

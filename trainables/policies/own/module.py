@@ -248,7 +248,7 @@ def check(architecture: Architecture, outputs: int, *columns: str) -> nn.Module:
     alone = [_call_module(own, module, row[None]) for row in rows]
     for together, *parts in zip(acting.values(), *alone, strict=True):
         if not torch.allclose(together, torch.cat(parts), CLOSE, CLOSE):
-            hint = "a row alone gives other numbers than among others, or the second time"
+            hint = "the result for a row changes with the other rows, or from call to call"
             raise _refusal(own, "a module whose outputs depend on their row alone", hint)
     return module
 
@@ -277,7 +277,7 @@ def check_learning_rows(architecture: Architecture, module: nn.Module, key: str,
 def _require_own_module(architecture: Architecture) -> OwnModule:
     """Return the user's module of an architecture; raises ValueError if it has none."""
     if architecture.own is None:
-        raise ValueError("an architecture without a module of one's own")
+        raise ValueError("an architecture without custom_model")
     return architecture.own
 
 
@@ -294,10 +294,10 @@ def _try_module(
     named = dict(zip(expected, given, strict=True))
     for name, one in named.items():
         if one.dtype != torch.float32:
-            raise _refusal(settings, "a module that gives float32", f"its {name} is {one.dtype}")
+            raise _refusal(settings, "a module that returns float32", f"its {name} is {one.dtype}")
         if not torch.isfinite(one).all():
             hint = f"its {name} holds NaN or infinity for observations from 0 to 1"
-            raise _refusal(settings, "a module that gives finite numbers", hint)
+            raise _refusal(settings, "a module that returns finite numbers", hint)
     return named
 
 

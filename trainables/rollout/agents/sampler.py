@@ -637,7 +637,7 @@ class AgentsSampler:
                 "multiagent.policy_mapping_fn",
                 pid,
                 f"one of {', '.join(self._plans)}",
-                f"it gave that for agent {agent!r} of environment {env_index}",
+                f"it was returned for agent {agent!r} of environment {env_index}",
             )
         own, policy = self._agents[agent], self._plans[pid].spaces
         if (own.observation, own.action) != (policy.observation, policy.action):
@@ -725,8 +725,8 @@ class AgentsSampler:
         if not episode.acted and not metrics.faulty:
             raise EnvError(
                 f"{self.name}, environment {env_index}, episode {episode.number}: it ended after "
-                f"{metrics.length} step(s) without an observation of any agent; give one to each "
-                "agent that shall act, in reset() or step()"
+                f"{metrics.length} step(s) without an observation of any agent; return one for "
+                "each agent that should act, in reset() or step()"
             )
         for transitions in self._transitions.values():
             transitions.end_episode(episode.number)
@@ -765,7 +765,7 @@ class AgentsSampler:
         self._warned = True
         logger.warning(
             "%s: %d steps of each environment passed without an agent that was asked to act; does "
-            "it give observations to the agents that shall?",
+            "it return observations for the agents that should act?",
             *(self.name, ticks),
         )
 

@@ -30,9 +30,9 @@ T = TypeVar("T")
 #: Key → the only value that it may have with several policies, and the reason.
 NEEDED: Mapping[str, tuple[Any, str]] = {
     "sample_async": (False, "agents are stepped and learnt from in turn"),
-    "fake_sampler": (False, "there is no single batch to give for ever"),
+    "fake_sampler": (False, "there is no single batch to repeat"),
     "data_parallel": (False, "each policy learns in the trainer's own process"),
-    "soft_horizon": (False, "an agent's episode ends with everybody's"),
+    "soft_horizon": (False, "the episodes of all agents end together"),
     "remote_env_batch_wait_ms": (0.0, "all environments are stepped together"),
     "restore": (None, "each policy has its own: multiagent.policies.NAME.restore"),
 }
