@@ -209,7 +209,9 @@ class _Session:
         """
         for name in self.calls.close(patience_s):
             self.callers[name].give_up()
-            self.view.say(f"{name} has not heard everything: it is slow; no more is waited for")
+            self.view.say(
+                f"{name} is slow and has not received all results; it is not waited for any longer"
+            )
 
 
 class _Signals:

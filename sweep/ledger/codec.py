@@ -82,7 +82,7 @@ def parse(text: object) -> Any:
         except ValueError:  # NaN, half a surrogate pair as in names of files, or no JSON
             value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DecodeError(f"no JSON ({str(error)[:80]})") from error
+        raise DecodeError(f"not JSON ({str(error)[:80]})") from error
     if text.count("[") + text.count("{") > DEEPEST and _is_deeper(value):
         raise DecodeError(f"more than {DEEPEST} nested lists and mappings")
     return value

@@ -155,11 +155,11 @@ def open_file(path: str | Path, flags: int, parent: int | None = None, mode: int
         file = os.open(path, flags | _SAFELY, mode, dir_fd=parent)
     except OSError as error:
         if error.errno in _NO_FILE:
-            raise NotRegular(f"{path}: no regular file") from error
+            raise NotRegular(f"{path}: not a regular file") from error
         raise
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise NotRegular(f"{path}: no regular file")
+        raise NotRegular(f"{path}: not a regular file")
     return file
 
 

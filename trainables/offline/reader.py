@@ -224,7 +224,7 @@ def _parse_line(line: bytes) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise NotABatch(f"no JSON object ({error})") from None
+        raise NotABatch(f"not a JSON object ({error})") from None
 
 
 def _select_columns(value: Any) -> list[tuple[str, Any]]:
@@ -452,7 +452,7 @@ class JsonReader(FilesReader):
             except NotABatch as error:
                 if not line.strip():
                     continue
-                if line.endswith(b"\n") or not str(error).startswith("no JSON"):
+                if line.endswith(b"\n") or not str(error).startswith("not a JSON"):
                     raise
                 self._skip_torn(path)
         return None

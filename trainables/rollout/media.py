@@ -83,7 +83,7 @@ def _cell(place: str, value: Any) -> Any:
     """Return a cell as plain data; raises CallbackError unless it is a number, text or None."""
     value = value.item() if isinstance(value, np.generic) else value
     if value is not None and not isinstance(value, str | bool | int | float):
-        raise CallbackError(f"{place}: {shorten(value)} is not a number and no text")
+        raise CallbackError(f"{place}: {shorten(value)} is neither a number nor text")
     return value
 
 

@@ -89,7 +89,7 @@ def test_a_trial_that_raises_twice_at_one_iteration_fails_and_the_sweep_goes_on(
         assert trial.replicas[0].crashes == [2, 2]
         assert trial.iteration == 1
         assert "Traceback" in trial.replicas[0].error
-        assert "retrying is no use" in trial.reason
+        assert "so it is not retried" in trial.reason
 
 
 def test_a_metric_that_never_appears_is_reported_with_the_names_that_did(tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ def test_a_holder_learns_that_it_was_taken_for_dead(
         held.check()
         taken_over(folder)
         wait_until(lambda: not any(t.name == "lease" for t in threading.enumerate()))
-        with pytest.raises(SweepLocked, match="was not heard of for too long"):
+        with pytest.raises(SweepLocked, match="gave no sign of life for too long"):
             held.check()
     assert lease.read_file(folder.ledger).host is not None  # what is another's is not given back
 
@@ -291,7 +291,7 @@ def test_a_driver_that_comes_back_to_a_sweep_of_another_machine_leaves_it(
     _, err = stopped.communicate(timeout=240)
     assert stopped.returncode == 3
     assert "demo is active elsewhere" in err
-    assert "was not heard of for too long" in err
+    assert "gave no sign of life for too long" in err
     assert len(err.splitlines()) == 1
     psutil.wait_procs(workers, timeout=120)
     assert [worker for worker in workers if worker.is_running()] == []

@@ -397,7 +397,7 @@ def test_a_server_that_hangs_is_given_up(
     stopped = own_server.backends()
     for process in stopped:
         os.kill(process, signal.SIGSTOP)
-    with pytest.raises(tables.Unreachable, match=r"has said nothing for 0\.3 s"):
+    with pytest.raises(tables.Unreachable, match=r"has not answered for 0\.3 s"):
         ledger.append(term, [created(0)])
     for process in stopped:
         os.kill(process, signal.SIGCONT)

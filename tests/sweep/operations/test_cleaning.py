@@ -145,7 +145,10 @@ def test_what_killed_processes_left_elsewhere_stops_no_gc(here: Here) -> None:
         os.utime(draft, (0, 0))
     code, out, err = here("gc")
     assert (code, f"{near.name}: freed" in out) == (0, True)
-    assert f"{far.name} was skipped: {far}/sweep.postgresql: says no place of a ledger" in err
+    assert (
+        f"{far.name} was skipped: {far}/sweep.postgresql: does not name the place of a ledger"
+        in err
+    )
     assert (far.exists(), near.exists()) == (True, False)
 
 

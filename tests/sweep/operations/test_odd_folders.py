@@ -70,7 +70,7 @@ def test_what_is_no_file_is_neither_followed_nor_waited_for(
     for command in LOOKS:
         code, out, err = here(*command)
         assert code in (0, 2)
-        assert "where sweeps have a file of their own; move it away" in out + err
+        assert "where sweeps store a file; move it away" in out + err
         assert len(err.strip().splitlines()) <= 1
     assert here("resume", "demo")[0] == 2
     assert digests(folder.root) == before
@@ -292,7 +292,7 @@ def test_a_log_that_is_no_file_is_neither_followed_nor_waited_for(
     code, out, err = here("show", "demo", 0, "--log")
     assert (code, out) == (2, "")
     assert "log.txt: " in err
-    assert "where sweeps have a file of their own; move it away" in err
+    assert "where sweeps store a file; move it away" in err
 
 
 def test_a_log_in_a_trials_folder_that_is_a_link_is_not_read(folder: Folder, here: Here) -> None:

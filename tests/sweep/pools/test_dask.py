@@ -191,10 +191,10 @@ def test_a_worker_that_does_not_share_the_folder_is_named_before_anything_runs(
     ("address", "problem"),
     [
         ("", "the pool dask has no cluster; expected its scheduler's, such as tls://node-1:8786"),
-        ("tcp://10.1.2.3:8786", "is open: everybody who reaches it"),
-        ("10.1.2.3:8786", "is open: everybody who reaches it"),
-        ("ws://127.0.0.1:8786", "is open: everybody who reaches it"),
-        ("tcp://no.such.host.invalid:8786", "is open: everybody who reaches it"),
+        ("tcp://10.1.2.3:8786", "is open: anyone who can reach it"),
+        ("10.1.2.3:8786", "is open: anyone who can reach it"),
+        ("ws://127.0.0.1:8786", "is open: anyone who can reach it"),
+        ("tcp://no.such.host.invalid:8786", "is open: anyone who can reach it"),
         ("tls://10.1.2.3:8786", "the certificates for tls://10.1.2.3:8786 cannot be used"),
     ],
 )

@@ -306,7 +306,7 @@ def test_a_cluster_that_lets_everybody_in_is_refused_before_it_is_joined(tmp_pat
     finally:
         head.kill()
         head.wait()
-    assert "is open: everybody who reaches it can run code" in str(refused.value)
+    assert "is open: anyone who can reach it can run code" in str(refused.value)
     assert "\n" not in str(refused.value)
 
 

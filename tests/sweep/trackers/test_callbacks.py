@@ -214,7 +214,7 @@ def test_one_that_hangs_holds_up_no_trial_and_ends_with_the_sweep(
     code, said = run(here, tmp_path, "Hanging")
     assert code == 0
     assert 7.0 in patience
-    assert "has not heard everything" in " ".join(said.split())
+    assert "has not received all results" in " ".join(said.split())
     ((_, pid),) = read(noted)
     wait_until(lambda: not psutil.pid_exists(pid))
     with closing(Ledger(folder_of(here).ledger)) as ledger:

@@ -39,7 +39,7 @@ MISFITS: dict[str, tuple[dict[str, Any], Mapping[type[Trainer], tuple[str, ...]]
     ),
     "convolutions of vectors": (
         {"model": {"conv_filters": [[8, 3, 1]]}},
-        dict.fromkeys(ALL, ("model.conv_filters", "no images")),
+        dict.fromkeys(ALL, ("model.conv_filters", "not images")),
     ),
     "a replay smaller than the warm-up": (
         {"buffer_size": 200, "learning_starts": 300, "replay_batch_size": 32},

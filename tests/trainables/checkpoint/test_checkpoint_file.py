@@ -530,7 +530,7 @@ def test_memory_that_runs_out_is_an_error_of_this_checkpoint(
         raise MemoryError
 
     monkeypatch.setattr(container, "digest_of", fail)
-    with pytest.raises(UnreadableCheckpoint, match="not memory enough"):
+    with pytest.raises(UnreadableCheckpoint, match="not enough memory"):
         read(saved.path)
 
 

@@ -339,7 +339,7 @@ def test_what_is_no_plain_data_is_refused_by_path(value: Any) -> None:
     with pytest.raises(StateError) as refusal:
         pack({"agent": [0, {3: (value,)}]})
     assert refusal.value.path.startswith("state.agent[1][3][0]")
-    assert "cannot stand in a checkpoint; " in str(refusal.value)
+    assert "cannot be stored in a checkpoint; " in str(refusal.value)
 
 
 def test_a_refusal_names_path_type_and_remedies() -> None:

@@ -126,7 +126,7 @@ def test_K1_a_phase_without_a_function_is_none_and_costs_nothing() -> None:
     ("agents", "words"),
     [
         ({"policies": "shared"}, "policies: a dict"),
-        ({"policies": {"../a": None}}, "no name"),
+        ({"policies": {"../a": None}}, "not a name"),
         ({"policies": {"a": 3}}, "a: a dict of its own settings"),
         ({"policies": {"a": [dict, None, None, {}]}}, "null as the first of four"),
         ({"policies": {"a": None}, "policy_mapping_fn": 3}, "a int, which is not callable"),

@@ -37,7 +37,7 @@ def forgotten_names(monkeypatch: pytest.MonkeyPatch) -> None:
     ("what", "words"),
     [
         ("shape", ["step()", "shape (4,)", "expected shape (1,)"]),
-        ("ragged", ["step()", "no array", "expected shape (1,)"]),
+        ("ragged", ["step()", "not an array", "expected shape (1,)"]),
         ("dtype", ["step()", "complex128", "cast safely", "float32"]),
         ("reward", ["step()", "reward None", "NoneType", "one real number"]),
         ("rewards", ["step()", "reward array([1., 1.])", "one real number"]),

@@ -136,7 +136,7 @@ def test_images_get_the_network_that_suits_their_size(
     ("observation", "filters", "words"),
     [
         ("image", [[16, 13, 1]], r"leave something of 12 x 10 pixels"),
-        ("box", [[16, 3, 1]], r"no images"),
+        ("box", [[16, 3, 1]], r"not images"),
     ],
 )
 def test_convolutions_that_do_not_fit_are_refused(

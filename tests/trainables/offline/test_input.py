@@ -435,9 +435,9 @@ def changed(**columns: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (json.dumps(LINE).encode()[:70] + b"\n", "no JSON object"),
-        (b"\xff\xfe\n", "no JSON object"),
-        (b"[" * 100_000 + b"\n", "no JSON object"),
+        (json.dumps(LINE).encode()[:70] + b"\n", "not a JSON object"),
+        (b"\xff\xfe\n", "not a JSON object"),
+        (b"[" * 100_000 + b"\n", "not a JSON object"),
         (b"[1, 2]\n", "a list, where an object"),
         ({"a": 1}, "type 'None'; expected SampleBatch"),
         (changed(type="Other"), "type 'Other'"),

@@ -400,7 +400,7 @@ def with_ones(**columns: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (json.dumps(WHOLE).encode()[:90] + b"\n", "no JSON object"),
+        (json.dumps(WHOLE).encode()[:90] + b"\n", "not a JSON object"),
         ([1, 2], "a list, where an object"),
         ({"type": "SampleBatch", **columns_of(1)}, "type 'SampleBatch'; expected MultiAgentBatch"),
         ({"type": "MultiAgentBatch", "count": 3}, "no policy_batches, policy → columns"),

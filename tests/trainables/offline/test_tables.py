@@ -385,7 +385,9 @@ def test_a_torn_or_damaged_table_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     for torn in (b"", data[:50], data[:-1], data[:-4], b"PAR1" * 9, data[: len(data) // 2]):
         path.write_bytes(torn)
-        with pytest.raises(StoredDataError, match=r"a\.parquet: no whole Parquet file") as error:
+        with pytest.raises(
+            StoredDataError, match=r"a\.parquet: not a complete Parquet file"
+        ) as error:
             ParquetReader([path], rows()).next()
         assert "\n" not in str(error.value)
     expected, stream = all_of(ParquetReader([whole], rows())), np.random.default_rng(1)
@@ -442,10 +444,10 @@ class LeavesATrace(gymnasium.Env[Any, Any]):
         (make_attack, "no observation_space; without it the environment that the file names would"),
         (lambda said: said.pop("action_space"), "no action_space; without it"),
         (lambda said: said.update(data_format="pickle"), "its data_format is unknown"),
-        (lambda said: said.update(total_episodes="many"), "no total_episodes"),
+        (lambda said: said.update(total_episodes="many"), "total_episodes is missing"),
         (lambda said: said.update(total_episodes=0), "total_episodes is missing or less than 1"),
-        (lambda said: said.update(observation_space="{}"), "no data set of Minari"),
-        (lambda said: said.update(observation_space='{"type": "os.system"}'), "no data set of Min"),
+        (lambda said: said.update(observation_space="{}"), "not a Minari data set"),
+        (lambda said: said.update(observation_space='{"type": "os.system"}'), "not a Minari data"),
     ],
 )
 def test_a_description_that_is_none_is_one_line_and_runs_nothing(

@@ -345,7 +345,7 @@ def test_an_exported_policy_takes_the_mask_as_an_input(case: str, tmp_path: Path
         (
             PPO,
             {"env": "CartPole-v1", "action_mask": "observation"},
-            "action_mask: 'observation'.*no Dict with action_mask",
+            "action_mask: 'observation'.*not Dict with action_mask",
         ),
         (
             PPO,

@@ -227,7 +227,7 @@ def test_W20_what_a_policy_gives_is_checked(gives: str, words: str) -> None:
         (NonZero, {}, "zeros"),
         (Draws, {"batch_steps": 5}, "rollout_fragment_length"),
         (Draws, {"lr": 5}, "lr: 5 is not allowed"),
-        (Draws, {"callbacks": {"on_train_result": print}}, "which learns nothing"),
+        (Draws, {"callbacks": {"on_train_result": print}}, "which does not learn"),
         (Draws, {"horizon": 600}, "horizon"),
     ],
 )

@@ -107,7 +107,7 @@ def test_P4_a_thread_that_gives_nothing_is_not_waited_for_for_ever() -> None:
     trainer = make({**ASYNC, "env": f"{HERE}:Waits", "env_config": {}, "env_level": "C"})
     source = source_of(trainer)
     source._timeout_s = 0.05
-    with pytest.raises(WorkerError, match=r"gave nothing within 0.05 s"):
+    with pytest.raises(WorkerError, match=r"returned nothing within 0.05 s"):
         trainer.workers.sample()
     with pytest.raises(WorkerError, match=r"end of a step within 0.05 s"):
         trainer.workers.get_state()
@@ -331,7 +331,7 @@ def test_P4_a_queue_that_nobody_empties_is_told_of_and_waited_for(
     wait_until(lambda: len(source._results) == RESULTS and source._is_paused)
     source._timeout_s = 0.05
     source.get_data()  # it is there already; the thread makes the next one, and waits anew
-    wait_until(lambda: "nobody has taken a result of the sampling thread for 0.05 s" in caplog.text)
+    wait_until(lambda: "no result of the sampling thread was taken for 0.05 s" in caplog.text)
     assert source.alive
     source._timeout_s = 60.0
     trainer.train()

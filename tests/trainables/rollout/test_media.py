@@ -90,10 +90,10 @@ PICTURE = np.zeros((2, 2, 3), np.uint8)
 WRONG: dict[str, tuple[Callable[[], dict[Any, Any]], str]] = {
     "a path": (lambda: {"../x": PICTURE}, "letters, digits"),
     "no name": (lambda: {3: PICTURE}, "letters, digits"),
-    "floats": (lambda: {"x": np.zeros((2, 2, 3))}, "no picture"),
+    "floats": (lambda: {"x": np.zeros((2, 2, 3))}, "neither a picture"),
     "sizes": (lambda: {"x": [PICTURE, PICTURE[:1]]}, "of one size"),
     "columns": (lambda: {"x": {"a": [1], "b": []}}, "all of one length"),
-    "cells": (lambda: {"x": {"a": [object()]}}, "no number and no text"),
+    "cells": (lambda: {"x": {"a": [object()]}}, "neither a number nor text"),
     "many": (lambda: {f"x{i}": PICTURE for i in range(9)}, "at most 8"),
     "large": (lambda: {"x": np.zeros((2**12, 2**11, 3), np.uint8)}, "at most 16777216"),
 }

@@ -175,7 +175,7 @@ def test_B16_weights_come_back_from_a_file_and_bad_files_change_nothing(tmp_path
         with pytest.raises(CheckpointError, match=words):
             other.import_policy_weights(path)
     (tmp_path / "noise.safetensors").write_bytes(b"noise")
-    with pytest.raises(CheckpointError, match="no safetensors file"):
+    with pytest.raises(CheckpointError, match="not a safetensors file"):
         other.import_policy_weights(tmp_path / "noise.safetensors")
     assert differences(dict(other.get_weights()[DEFAULT_POLICY_ID]), dict(expected)) == []
     one.stop()

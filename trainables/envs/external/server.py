@@ -285,9 +285,9 @@ class PolicyServer(ExternalEnv):
         try:
             request = strict_json.parse(body)
         except (ValueError, RecursionError) as error:
-            raise Refused(400, f"no JSON: {shorten(str(error))}") from None
+            raise Refused(400, f"not JSON: {shorten(str(error))}") from None
         if not isinstance(request, dict):
-            raise Refused(400, "no JSON object")
+            raise Refused(400, "not a JSON object")
         client = _name(request, "client", "?")
         try:
             return self._handle(client, request, hashlib.sha256(body).digest())

@@ -350,12 +350,9 @@ def _stack_frames(graph: GraphBuilder, x: str, number: int, connector: Connector
     input_name, output, size = f"frames_in_{number}", f"frames_out_{number}", connector.memory_size
     shape = connector.observation_space.shape
     if type(connector) is not FrameStack or is_image(connector.observation_space):
-        what = (
-            "images are stacked"
-            if type(connector) is FrameStack
-            else f"{type(connector).__name__} does"
-        )
-        raise ExportError(f"what {what} (connectors) cannot be written in these formats")
+        is_stack = type(connector) is FrameStack
+        what = "FrameStack of images" if is_stack else type(connector).__name__
+        raise ExportError(f"the connector {what} cannot be written in these formats")
     before, width = input_name, int(np.prod(shape))
     kept = size // 2 if connector.is_wide else size
     if graph.is_exact:  # high and low parts of each number

@@ -154,7 +154,9 @@ def test_what_is_left_out_of_a_picture_is_said(monkeypatch: pytest.MonkeyPatch) 
         made.run()
         text = Page(page.build(lookup.read(made.folder), 0.0)).text
     assert "the best so far. 3 of 8 trials are drawn: evenly chosen." in text
-    assert "joined by a line. 3 of 8 trials are drawn: these and evenly chosen others." in text
+    assert (
+        "beats in every objective. 3 of 8 trials are drawn: these and evenly chosen others." in text
+    )
 
 
 def test_a_sweep_that_has_not_begun_has_a_page_too(here: Here, tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_a_combination_of_a_parameter_that_is_not_there_does_not_occur() -> None
 @pytest.mark.parametrize(
     ("forbid", "place", "allowed", "text"),
     [
-        (["lr >= 0"], "forbid[0]", "a thousandth", "of 1000 points drawn by chance none"),
+        (["lr >= 0"], "forbid[0]", "a thousandth", "none of 1000 randomly drawn points"),
         (["lrr > 1"], "forbid[0]", "a parameter of this space", "did you mean 'lr'"),
         (["1 > 2"], "forbid[0]", "speaks of a parameter", ""),
         (["lr + 1"], "forbid[0]", "true or false", "neither true nor false"),
