@@ -12,5 +12,6 @@ plays        the list of plays; an interrupted command continues
 figures      results of the plays: medians over paired plays, with intervals
 report       the page docs/search.md and its picture
 trained      tables of learning curves of our own trainers
+populations  populations and the default on environments, docs/schedulers.md
 fronts       searches with several objectives beside a known front, docs/schedulers.md
 """

@@ -18,9 +18,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.search import log, prior
+
+if TYPE_CHECKING:
+    import sweep
 
 #: Page with the table.
 PAGE = Path(__file__).parents[2] / "docs" / "seeds.md"
@@ -120,8 +123,6 @@ def play(match: Match, game: Game, fresh: int, folder: Path, jobs: int) -> dict[
         trackers=[],
         progress=False,
     )
-    scored = tested.curves().dropna(subset=[METRIC])
-    returns = scored.sort_values("iteration").groupby("seed_index")[METRIC].last()
     steps = int(result.results()["steps"].sum())
     return {
         "game": match.game,
@@ -132,8 +133,15 @@ def play(match: Match, game: Game, fresh: int, folder: Path, jobs: int) -> dict[
         "expected": best.expected,
         "error": best.expected_error,
         "steps": steps,
-        "returns": [round(float(one), 3) for one in returns],
+        "returns": final_returns(tested),
     }
+
+
+def final_returns(trained: "sweep.Sweep") -> list[float]:
+    """Return the last evaluation of each seed of a sweep with a single chain of trials."""
+    scored = trained.curves().dropna(subset=[METRIC])
+    returns = scored.sort_values("iteration").groupby("seed_index")[METRIC].last()
+    return [round(float(one), 3) for one in returns]
 
 
 def rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -152,12 +160,12 @@ def rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             claims = [line["expected"] - worth for line, worth in zip(own, worths, strict=True)]
             steps = statistics.fmean(line["steps"] for line in own)
             yield (
-                f"| {game} | {method} | {len(own)} | {steps:,.0f} | {_mean(worths)} "
-                f"| {min(worths):.1f} | {_mean(claims)} |"
+                f"| {game} | {method} | {len(own)} | {steps:,.0f} | {mean_text(worths)} "
+                f"| {min(worths):.1f} | {mean_text(claims)} |"
             )
 
 
-def _mean(values: Sequence[float]) -> str:
+def mean_text(values: Sequence[float]) -> str:
     """Return a mean as text, with its standard error if there are at least two values."""
     mean = f"{statistics.fmean(values):.1f}"
     if len(values) < 2:
