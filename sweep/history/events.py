@@ -250,12 +250,12 @@ class TermBegan:
     pid: int
     trials: int
     """Total number of searched settings from now on."""
-    jobs: int | None = None
-    """Number of slots of the pool; None in events from before this was recorded."""
+    jobs: int = 1
+    """Number of slots of the pool."""
     jobs_given: bool = False
     """True if a user chose the number of slots; otherwise it follows from machine and trials."""
     pool: str = ""
-    """Name of the pool; empty in events from before this was recorded."""
+    """Name of the pool."""
     unrecorded_s: float = 0.0
     """Seconds for which the previous driver ran after its last event until it was killed."""
 
@@ -418,8 +418,8 @@ class Closed:
     rows: tuple[Row, ...] = ()
     """Results of the slice, stored in a table of their own."""
     sums: Sums | None = None
-    """Sums over all results of the replica, including these; None in events from before this was
-    recorded."""
+    """Sums over all results of the replica, including these. The history adds the sums before the
+    event is recorded; None until then."""
     saved_to: int | None = None
     """Last iteration that need not be computed again, after which rows have the key `UNSAVED`; None
     if no result was lost with the slice."""

@@ -394,8 +394,7 @@ class History:
             self.final_evaluation = event
             return
         self.wanted, self.ended = event.trials, ""
-        if event.jobs is not None:
-            self.jobs, self.jobs_given, self.pool = event.jobs, event.jobs_given, event.pool
+        self.jobs, self.jobs_given, self.pool = event.jobs, event.jobs_given, event.pool
         self.began_at = self.began_at or record.at
         self.why = ""
         self._span = (record.at, record.at)

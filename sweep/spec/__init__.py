@@ -442,11 +442,8 @@ def canonical_json(spec: SweepSpec) -> str:
 
 
 def from_json(text: str, overrides: Sequence[str | Override] = ()) -> SweepSpec:
-    """Return the spec that `canonical_json` wrote, now or in an earlier version."""
-    raw = json.loads(text)
-    if isinstance(raw, dict) and "also" in raw:  # the key's name in earlier ledgers
-        raw["objectives"] = raw.pop("also")
-    return validate(SweepSpec, *apply_overrides(raw, Source(), overrides))
+    """Return the spec that `canonical_json` wrote, with the given settings replaced."""
+    return validate(SweepSpec, *apply_overrides(json.loads(text), Source(), overrides))
 
 
 def build(model: type[M], plugin: Plugin, key: str, source: Source) -> M:

@@ -5,18 +5,17 @@ event, and each seed has a run below it; so has each test of a final evaluation.
 
 `sweep.trackers._shared.mlflow_content` computes the rows; this module writes them, in batches, to
 the store (`sweep.trackers._shared.mlflow_store`). A run is identified by its tags ``sweep.id``,
-``sweep.history.trial`` and ``sweep.run``, so a run that was created just before a crash is found
+``sweep.trial`` and ``sweep.run``, so a run that was created just before a crash is found
 again. Runs deleted by a user stay deleted. User and commit are those at the run's creation.
 
 If iterations are run again after a crash, their rows in a file get the new values; on a server,
 where rows cannot be changed, the first ones stay: an exact trainable gives the same ones. If a
 trial continues after it had ended (a resumed or retried one), its run is RUNNING again, without an
 end time if the store is a file. When a driver ends, paused trials are SCHEDULED until they
-continue. Rows that an earlier release dated differently stay until `sweep verify --repair` replaces
-their run. A copy with the layout of an earlier release gets what it lacks with the next events; so
-does a store without a run of the sweep, as after its file was removed, its experiment renamed or
-its folder moved to another root. If the sweep's metric changes, everything is sent again; a run
-with rows of the old one is deleted and created again.
+continue. A store without a run of the sweep, as after its file was removed, its experiment renamed
+or its folder moved to another root, gets all earlier events with the next ones. If the sweep's
+metric changes, everything is sent again; a run with rows of the old one is deleted and created
+again.
 """
 
 import getpass
@@ -37,7 +36,7 @@ from sweep.trackers import TrackerContext
 from sweep.trackers._shared import mlflow_view
 from sweep.trackers._shared.mlflow_check import Check
 from sweep.trackers._shared.mlflow_content import (
-    LAYOUT,
+    COMPLETE,
     MEDIA,
     SWEEP_STATUS,
     WHOLE,
@@ -87,10 +86,10 @@ class Tracker(trackers.Tracker):
     def _anew(self, k: int) -> "_Copy":
         """Return a copy up to event `k`, sending all events; what is already there stays."""
         copy = _Copy(self._context, 0)
-        copy.is_whole = False
+        copy.is_complete = False
         for records in self._context.earlier_events(k):
             copy.publish(records)
-        copy.is_whole = True
+        copy.is_complete = True
         return copy
 
     def close(self) -> None:
@@ -158,8 +157,8 @@ class _Copy:
         self._content = Content(context)
         for records in context.earlier_events(k):
             self._content.extend(records)
-        self.is_whole = True
-        """True if no rows of an earlier layout remain after the next events."""
+        self.is_complete = True
+        """True if the copy will contain all earlier events after the next ones."""
         self._store = connect(context)
         self._origin: dict[str, str] = {}
         self._shown: int | None = None
@@ -185,14 +184,14 @@ class _Copy:
 
     @property
     def lacks_earlier_events(self) -> bool:
-        """True if the store has no run of the sweep, or runs that lack rows of this release."""
+        """True if the store has no run of the sweep, or lacks events that precede its newest."""
         parent = self._runs.get("")
-        return parent is None or parent.stored.tags.get("sweep.layout") != LAYOUT
+        return parent is None or COMPLETE not in parent.stored.tags
 
     def publish(self, records: Sequence[Recorded]) -> None:
         """Write the changes by `records`: of each trial its rows first, then its status."""
         changes = self._content.extend(records)
-        tags = {**self._content.sweep_tags(), **({"sweep.layout": LAYOUT} if self.is_whole else {})}
+        tags = {**self._content.sweep_tags(), **({COMPLETE: "true"} if self.is_complete else {})}
         with self._store.writing():
             parent = self._run("", self._context.name, tags, self._context.created_at)
             for (number, replica), rows in sorted(changes.runs.items()):

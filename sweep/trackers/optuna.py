@@ -7,9 +7,8 @@ value is COMPLETE there, and its attribute ``status`` has its real status: Optun
 history, slices, EDF, ranks and importances omit all other states, which most trials of a sweep
 would have. Choices that Optuna cannot store or distinguish are canonical JSON
 (`sweep.history.optuna_terms`); the attribute ``settings`` always has the real values. No decision
-depends on this copy. A study of an earlier release is rewritten with the next events. Optuna is
-imported with the first events. The study of a ledger on a server is there, too
-(`_shared.optuna_storage`).
+depends on this copy. Optuna is imported with the first events. The study of a ledger on a server is
+there, too (`_shared.optuna_storage`).
 """
 
 from collections.abc import Sequence

@@ -367,9 +367,9 @@ def assert_mlflow_agrees(folder: Folder) -> None:
     client = mlflow.MlflowClient(f"sqlite:///{folder.mlflow}")
     experiment = client.get_experiment_by_name("demo")
     runs = {
-        int(run.data.tags["sweep.history.trial"]): run
+        int(run.data.tags["sweep.trial"]): run
         for run in client.search_runs([experiment.experiment_id])
-        if "sweep.history.trial" in run.data.tags
+        if "sweep.trial" in run.data.tags
     }
     words: Mapping[Status, str] = {Status.COMPLETED: "FINISHED", Status.PRUNED: "FINISHED"}
     trials = sweeps.history(folder).trials

@@ -668,7 +668,7 @@ class ExternalSampler(AgentsSampler):
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `get_state` returned, and drop running episodes."""
         self._episode_count = int(state["begun"])
-        for pid, one in state.get("streams", {}).items():  # checkpoints from before have none
+        for pid, one in state["streams"].items():
             rng.set_generator_state(self._streams[pid], one)
         self.forget()
 

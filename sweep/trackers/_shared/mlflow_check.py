@@ -12,14 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from sweep.history.events import Closed, End, Recorded, Status
 from sweep.trackers import TrackerContext
 from sweep.trackers._shared.mlflow_content import (
-    LAYOUT,
     RESTS,
     SWEEP_STATUS,
     WHOLE,
     Content,
     RunKey,
     Value,
-    keys_of_events,
     parameters,
     run_name,
 )
@@ -50,9 +48,6 @@ class Check:
         self._runs: dict[str, list[StoredRun]] = {}
         for run in self._store.runs() if self._store else ():
             self._runs.setdefault(run.name, []).append(run)
-        parents = self._runs.get("", [])
-        self._is_earlier = all(run.tags.get("sweep.layout") != LAYOUT for run in parents)
-        """True if the copy has the layout of an earlier release."""
 
     def differences(self) -> Iterator[tuple[str, StoredRun | None]]:
         """Yield each difference, with its run if sending all events again does not repair it."""
@@ -106,7 +101,7 @@ class Check:
         for extra in active[1:]:
             yield f"has a second run {extra.id}", extra
         for run in active[:1]:
-            due, standing = self._due_rows(name), self._standing(run)
+            due, standing = self._due[name], self._standing(run)
             for problem in (*self._wrong_rows(name, due, standing), *self._settings(name, run)):
                 yield problem, run
             if lacking := len(self._parameters(name).keys() - run.parameters.keys()):
@@ -116,20 +111,6 @@ class Check:
             if run.status not in (statuses := self._statuses(name)):
                 yield f"is {run.status}, should be {statuses[0]}", None
 
-    def _due_rows(self, name: str) -> Mapping[Place, Value]:
-        """Return the rows that should exist.
-
-        A copy of an earlier release has no scores and no load.
-        """
-        if not self._is_earlier:
-            return self._due[name]
-        later = keys_of_events(self._context.spec.metric)
-        return {
-            place: row
-            for place, row in self._due[name].items()
-            if row.key not in later and not row.key.startswith("system/")
-        }
-
     def _statuses(self, name: str) -> list[str]:
         """Return the statuses that a run may have, the right one first."""
         history = self._content.history
@@ -137,10 +118,8 @@ class Check:
             return [SWEEP_STATUS[history.ended]]
         trial, replica = self._keys[name]
         its = history.trials[trial] if replica == WHOLE else history.replica(trial, replica)
-        ended_early = its.status in (Status.PRUNED, Status.STOPPED)
-        earlier = ["KILLED"] if self._is_earlier and ended_early else []
         waits = [RESTS] if its.status is Status.PAUSED else []  # until it continues
-        return [self._content.status_of(its.status), *waits, *earlier]
+        return [self._content.status_of(its.status), *waits]
 
     def _settings(self, name: str, run: StoredRun) -> Iterator[str]:
         """Yield the differences of a run's parameters."""

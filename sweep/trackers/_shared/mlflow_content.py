@@ -77,9 +77,9 @@ MEDIA = "media"
 #: would place the newest of equal scores first.
 ORDER = "sweep.order"
 MEDIA_FILE = re.compile(r"\d{6}-[A-Za-z0-9_-]{1,90}\.(png|json|mp4)")
-#: Version of the copy's rows and statuses: the tag ``sweep.layout`` of the sweep's own run. A copy
-#: with another version may lack scores, and pruned trials may be KILLED there.
-LAYOUT = "3"
+#: Tag of the sweep's own run that is set while the copy contains all earlier events. A copy
+#: without it was interrupted while all events were sent again.
+COMPLETE = "sweep.complete"
 
 STATUS: Mapping[Status, str] = {
     Status.WAITING: "SCHEDULED",
@@ -389,7 +389,7 @@ class Content:
         return {
             **own,
             "sweep.id": self._context.sweep_id,
-            "sweep.history.trial": str(trial.number),
+            "sweep.trial": str(trial.number),
             "sweep.seeds": str(len(trial.replicas)),
             "sweep.status": trial.status.value,
             "sweep.reason": truncate(trial.reason, LONGEST_TAG),
@@ -406,7 +406,7 @@ class Content:
         unsaved = f"{lost} after iteration {replica.saved_to}" if lost else ""
         return {
             "sweep.id": self._context.sweep_id,
-            "sweep.history.trial": str(replica.trial),
+            "sweep.trial": str(replica.trial),
             "sweep.history.seed_index": str(index - FIRST_TEST if is_test(index) else index),
             "sweep.seed": str(seed_of(self._context.spec.seed, replica.trial, index)),
             "sweep.status": replica.status.value,

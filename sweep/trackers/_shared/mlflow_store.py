@@ -102,7 +102,7 @@ class StoredRun:
     @property
     def name(self) -> str:
         """Name within its sweep (`run_name`); empty for the sweep's own run."""
-        return self.tags.get("sweep.run", self.tags.get("sweep.history.trial", ""))
+        return self.tags.get("sweep.run", self.tags.get("sweep.trial", ""))
 
 
 class Store(Protocol):

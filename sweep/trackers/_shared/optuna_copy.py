@@ -22,11 +22,6 @@ from sweep.trackers import TrackerContext
 from sweep.trackers._shared.groups import aggregate_seeds
 from sweep.trackers._shared.optuna_storage import DRAFT, Storage, exists, place
 
-#: Attribute of the study: the state of its trials that were pruned or stopped with a value.
-#: Optuna's plots and importances omit all but complete ones; a study of an earlier release has no
-#: such attribute.
-PRUNED_AS = "pruned_as"
-
 
 class Copy:
     """The study, and the history up to event `k`; `publish` makes them equal."""
@@ -72,7 +67,6 @@ class Copy:
             "metric": spec.metric,
             "trainable": spec.trainable,
             "note": "a copy: written by sweep, read by you",
-            PRUNED_AS: TrialState.COMPLETE.name,
         }
         study = self._storage.create(name, directions(self._context.objective), attributes)
         self._storage.name_metrics(study, metrics(self._context))
@@ -81,16 +75,15 @@ class Copy:
     def _can_become(self, due: Iterable[FrozenTrial]) -> bool:
         """Return whether the study's trials can become `due` by additions alone."""
         known = self._trials
-        if not self._compared and not self._is_of_today():
+        if not self._compared and not self._has_the_metric():
             return False
         return len(known) <= len(self.history.trials) and all(
             _may_become(known[trial.number], trial) for trial in due if trial.number < len(known)
         )
 
-    def _is_of_today(self) -> bool:
-        """Return whether the study has the sweep's metric and today's format."""
-        found = {name: self._storage.attribute(self._study, name) for name in ("metric", PRUNED_AS)}
-        return found["metric"] == self._context.spec.metric and found[PRUNED_AS] is not None
+    def _has_the_metric(self) -> bool:
+        """Return whether the study has the sweep's metric."""
+        return self._storage.attribute(self._study, "metric") == self._context.spec.metric
 
     def _grow(self, due: Sequence[FrozenTrial]) -> None:
         """Add trials that the study lacks, and what its other trials lack."""
@@ -120,13 +113,8 @@ def metrics(context: TrackerContext) -> list[str]:
     return [context.spec.metric, *context.spec.objectives]
 
 
-def frozen(
-    context: TrackerContext, trial: Trial, pruned: TrialState = TrialState.COMPLETE
-) -> FrozenTrial:
-    """Return `trial` as a trial of the study.
-
-    `pruned` is its state if it was pruned with a value.
-    """
+def frozen(context: TrackerContext, trial: Trial) -> FrozenTrial:
+    """Return `trial` as a trial of the study."""
     space = context.spec.space
     domains = {name: space.role(name) for name in space.searched}
     searched = {name: value for name, value in trial.searched.items() if name in domains}
@@ -140,7 +128,7 @@ def frozen(
         if state is TrialState.COMPLETE:
             state = TrialState.FAIL  # Optuna's complete trials need values
     elif state is TrialState.PRUNED:
-        state = pruned
+        state = TrialState.COMPLETE
     made = create_trial(
         state=state,
         values=values if values and state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
@@ -247,7 +235,7 @@ def differences(context: TrackerContext) -> Iterator[str]:
     if found is None:
         yield f"has no study {context.name}"
         return
-    named, metric, pruned, trials = found
+    named, metric, trials = found
     if named != (due := metrics(context)):
         yield f"its metrics are called {named}, should be {due}"
     if metric != context.spec.metric:
@@ -255,17 +243,12 @@ def differences(context: TrackerContext) -> Iterator[str]:
     if len(trials) != len(history.trials):
         yield f"has {len(trials)} trials, the ledger has {len(history.trials)}"
     for old, trial in zip(trials, history.trials, strict=False):
-        if problem := _compare(old, frozen(context, trial, pruned)):
+        if problem := _compare(old, frozen(context, trial)):
             yield f"trial {trial.number}: {problem}"
 
 
-def _read(
-    context: TrackerContext,
-) -> tuple[list[str] | None, object, TrialState, list[FrozenTrial]] | None:
-    """Return names of the values, metric, state for pruned trials, and trials.
-
-    None without a study.
-    """
+def _read(context: TrackerContext) -> tuple[list[str] | None, object, list[FrozenTrial]] | None:
+    """Return names of the values, metric and trials, or None without a study."""
     at = place(context.folder)
     if not exists(at):
         return None
@@ -273,10 +256,8 @@ def _read(
         study = storage.find(context.name)
         if study is None:
             return None
-        is_new = storage.attribute(study, PRUNED_AS) is not None
-        pruned = TrialState.COMPLETE if is_new else TrialState.PRUNED
         metric = storage.attribute(study, "metric")
-        return storage.metrics(study), metric, pruned, storage.trials(study)
+        return storage.metrics(study), metric, storage.trials(study)
 
 
 def _compare(old: FrozenTrial, new: FrozenTrial) -> str:

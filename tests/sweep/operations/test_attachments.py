@@ -56,7 +56,7 @@ def runs(root: Path) -> dict[str, str]:
     query = (
         "SELECT coalesce(trial.value, ''), runs.run_uuid FROM runs "
         "LEFT JOIN tags AS trial ON trial.run_uuid = runs.run_uuid "
-        "AND trial.key = 'sweep.history.trial'"
+        "AND trial.key = 'sweep.trial'"
     )
     with closing(sqlite3.connect(root / "mlflow.db")) as database:
         return dict(database.execute(query).fetchall())

@@ -453,7 +453,7 @@ def test_a_registered_model_answers_with_the_policys_own_actions(
     finally:
         policy.stop()
     with closing(sqlite3.connect(folder.mlflow)) as database:
-        found = "SELECT run_uuid FROM tags WHERE key = 'sweep.history.trial'"
+        found = "SELECT run_uuid FROM tags WHERE key = 'sweep.trial'"
         (run,) = database.execute(found).fetchone()
     uris = [f"runs:/{run}/model", "models:/cartpole/1"]
     done = subprocess.run(

@@ -32,6 +32,7 @@ from sweep.spec.space import Space
 from sweep.trackers import TrackerContext
 from sweep.trackers._shared import mlflow_store, mlflow_view
 from sweep.trackers._shared.mlflow_content import (
+    COMPLETE,
     LONGEST_KEY,
     LONGEST_PARAMETER,
     finite,
@@ -199,7 +200,7 @@ def runs(story: Story) -> dict[str, Run]:
     with closing(sqlite3.connect(story.where.folder.mlflow)) as database:
         found = [_run(database, fields) for fields in database.execute(_RUNS).fetchall()]
     mine = [run for run in found if run.tags["sweep.id"] == story.where.sweep_id]
-    by_trial = {run.tags.get("sweep.history.trial", ""): run for run in mine}
+    by_trial = {run.tags.get("sweep.trial", ""): run for run in mine}
     assert len(by_trial) == len(mine)
     return by_trial
 
@@ -711,52 +712,23 @@ def test_no_row_of_a_trial_is_older_than_its_run(told: Story) -> None:
         assert all(time >= run.start for _key, _value, time, _step in run.rows)
 
 
-# ---- copies of earlier releases -----------------------------------------------------------------
+# ---- all events sent again -----------------------------------------------------------------------
 
 
-def as_an_earlier_release_wrote_it(story: Story) -> None:
-    """No scores, no load, no mark of the layout; what was pruned is KILLED, by its bare name."""
-    with closing(sqlite3.connect(story.where.folder.mlflow)) as database, database:
-        for table in ("metrics", "latest_metrics"):
-            where = "key IN ('score', 'expected_score') OR key LIKE 'system/%'"
-            database.execute(f"DELETE FROM {table} WHERE {where}")  # noqa: S608 ours
-        database.execute("DELETE FROM tags WHERE key = 'sweep.layout'")
-        database.execute(
-            "UPDATE runs SET status = 'KILLED', name = substr(name, instr(name, 'trial')) "
-            "WHERE name LIKE 'pruned %' OR name LIKE 'stopped %'"
-        )
-
-
-def test_a_copy_of_an_earlier_release_is_right_and_gets_what_it_lacks_with_the_next_events(
-    told: Story,
-) -> None:
-    count = len(told.records)
-    publish(told)
-    whole = runs(told)
-    as_an_earlier_release_wrote_it(told)
-    assert ("score", 900) not in runs(told)["0"].curves
-    assert Tracker(told.where).differences() == []
-    told.close(4, Status.PAUSED, rows(4, 1, 3))
-    publish(told, count + 1)
-    assert_whole(told)
-    copied = runs(told)
-    assert {name: run.id for name, run in copied.items()} == {n: r.id for n, r in whole.items()}
-    assert copied["1"].name == "pruned trial 1"
-    assert Tracker(told.where).differences() == []
-
-
-def test_a_kill_while_a_copy_of_an_earlier_release_gets_what_it_lacks_is_made_good(
+def test_a_kill_while_all_events_are_sent_again_is_made_good(
     told: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = len(told.records)
     publish(told)
-    as_an_earlier_release_wrote_it(told)
+    told.where.folder.mlflow.unlink()
     told.close(4, Status.PAUSED, rows(4, 1, 3))
     monkeypatch.setattr(TrackerContext, "earlier_events", one_by_one)
     with failing_after(monkeypatch, 4), pytest.raises(ConnectionError):
         publish(through_the_client(told), count + 1)
+    assert COMPLETE not in runs(told)[""].tags
     publish(told, count + 1)
     assert_whole(told)
+    assert COMPLETE in runs(told)[""].tags
 
 
 def one_by_one(where: TrackerContext, k: float) -> Iterator[list[Recorded]]:
@@ -908,7 +880,7 @@ def test_a_file_is_written_as_mlflows_own_client_would_write_it(
 def contents_of(database: Path) -> dict[str, list[Any]]:
     """The rows of MLflow's tables, each run by the name that it has in its sweep."""
     with closing(sqlite3.connect(database)) as opened:
-        named = "SELECT run_uuid, value FROM tags WHERE key = 'sweep.history.trial'"
+        named = "SELECT run_uuid, value FROM tags WHERE key = 'sweep.trial'"
         names = dict(opened.execute(named).fetchall())
 
         def text(value: Any) -> Any:
@@ -1219,9 +1191,8 @@ def test_the_page_of_a_sweep_compares_its_trials_best_first(told: Story, root: P
 def test_the_page_of_a_sweep_without_a_view_compares_its_trials_too(
     told: Story, root: Path
 ) -> None:
-    """It was copied by an earlier release."""
+    """Somebody deleted the view."""
     publish(told)
-    as_an_earlier_release_wrote_it(told)
     with closing(sqlite3.connect(root / "mlflow.db")) as database, database:
         database.execute("DELETE FROM experiment_tags WHERE key LIKE 'mlflow.sharedViewState.%'")
     asked = dict(parse_qsl(Page(root, "demo", 5001).url.partition("?")[2], strict_parsing=True))
@@ -1253,7 +1224,7 @@ def compared_by(story: Story, asked: Mapping[str, Any]) -> list[str]:
     client, experiment = client_of(story)
     order = f"{asked['orderByKey']} {'ASC' if asked['orderByAsc'] else 'DESC'}"
     found = client.search_runs([experiment], asked["searchFilter"], order_by=[order])
-    return [run.data.tags["sweep.history.trial"] for run in found]
+    return [run.data.tags["sweep.trial"] for run in found]
 
 
 def test_a_view_of_very_many_settings_fits_into_its_tag(story: Story) -> None:

@@ -21,20 +21,14 @@ from optuna.trial import FrozenTrial, TrialState
 
 from sweep.driver import sync
 from sweep.history.events import Created, End, Recorded, Status
-from sweep.ledger import hold
-from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from sweep.operations.upkeep import repair as repairing
 from sweep.spec.space import Space
-from sweep.trackers import Comparable
 from sweep.trackers._shared.optuna_storage import DRAFT, OUTDATED, Storage, place
 from sweep.trackers.optuna import Tracker
 from tests.support import sweeps
 from tests.support.command_line import Here
 from tests.support.events import Story, publish_with, row, rows
 from tests.support.shares import share_everything
-
-GOLDEN = Path(__file__).parents[2] / "golden"
 
 STATES = {
     Status.WAITING: TrialState.WAITING,
@@ -133,7 +127,6 @@ def test_the_study_says_whose_copy_it_is(told: Story) -> None:
         "metric": "info/score",
         "trainable": "tests.support.quadratic:Quadratic",
         "note": "a copy: written by sweep, read by you",
-        "pruned_as": "COMPLETE",
     }
 
 
@@ -295,92 +288,6 @@ def test_nan_and_infinite_values_of_the_metric_are_kept(story: Story) -> None:
     tracker.publish(story.records)
     tracker.close()
     assert values_of(load(story).get_trials()[0]) == {100: None, 200: math.inf, 300: -math.inf}
-
-
-# ---- studies of earlier releases ----------------------------------------------------------------
-
-
-@pytest.fixture
-def golden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
-    """A sweep whose study has choices as JSON, no names, and pruned trials without values."""
-    monkeypatch.setattr(hold, "LEASE_S", 0.0)  # a machine that is gone held it
-    folder = Folder(tmp_path, "golden")
-    folder.path.mkdir()
-    for path, dump in ((folder.ledger, "ledger-0001.sql"), (folder.optuna, "optuna-0001.sql")):
-        with closing(sqlite3.connect(path)) as database:
-            database.executescript((GOLDEN / dump).read_text())
-    with closing(sqlite3.connect(folder.ledger)) as database, database:
-        database.execute(
-            """UPDATE sweep SET spec = json_set(spec, '$.trackers', json('["optuna"]'))"""
-        )
-        database.execute("UPDATE published SET k = 28 WHERE tracker = 'optuna'")
-    return folder
-
-
-def of_golden(folder: Folder) -> list[tuple[Any, float | None]]:
-    """The choice and the value of each trial."""
-    study = optuna.load_study(study_name="golden", storage=f"sqlite:///{folder.optuna}")
-    assert study.metric_names in (None, ["info/score"])
-    assert study.user_attrs["sweep_id"] == "0" * 32
-    return [(trial.params["net"], trial.value) for trial in study.get_trials()]
-
-
-def differences(folder: Folder) -> list[str]:
-    (tracker,) = sync.load_trackers(sync.tracker_context(folder)).values()
-    assert isinstance(tracker, Comparable)
-    return tracker.differences()
-
-
-OF_AN_EARLIER_RELEASE = [
-    ("[64,64]", 1 - 1 / 9),
-    ("null", None),
-    ("true", None),
-    ("[64,64]", None),
-    ("[64,64]", None),
-]
-OF_TODAY = [
-    ("[64,64]", 1 - 1 / 9),
-    (None, 2 - 1 / 3),
-    (True, None),
-    ("[64,64]", 3),
-    ("[64,64]", None),
-]
-
-
-def test_a_study_of_an_earlier_release_is_told_as_different_and_written_anew_by_a_repair(
-    golden: Folder,
-) -> None:
-    assert "metrics are called None" in differences(golden)[0]
-    assert of_golden(golden) == OF_AN_EARLIER_RELEASE
-    assert repairing.repair(golden, print).left.damages == ()
-    assert of_golden(golden) == OF_TODAY
-    assert differences(golden) == []
-
-
-def test_a_study_of_an_earlier_release_is_written_anew_with_the_next_events(golden: Folder) -> None:
-    [sent] = sync.send(golden, print, 60.0)
-    assert (sent.events, sent.missing) == (0, 0)
-    assert of_golden(golden) == OF_AN_EARLIER_RELEASE
-    with closing(sqlite3.connect(golden.ledger)) as database, database:
-        database.execute("UPDATE published SET k = 27 WHERE tracker = 'optuna'")
-    [sent] = sync.send(golden, print, 60.0)
-    assert (sent.events, sent.missing) == (1, 0)
-    assert of_golden(golden) == OF_TODAY
-    assert differences(golden) == []
-
-
-def test_a_study_whose_pruned_trials_are_pruned_is_right_and_written_anew_with_the_next_events(
-    told: Story,
-) -> None:
-    count = len(told.records)
-    publish(told)
-    with closing(sqlite3.connect(told.where.folder.optuna)) as database, database:
-        database.execute("DELETE FROM study_user_attributes WHERE key = 'pruned_as'")
-        database.execute("UPDATE trials SET state = 'PRUNED' WHERE number IN (1, 3)")
-    assert Tracker(told.where).differences() == []
-    publish(told, count, count)
-    assert_whole(told)
-    assert Tracker(told.where).differences() == []
 
 
 # ---- while it is written ------------------------------------------------------------------------

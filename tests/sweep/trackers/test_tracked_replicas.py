@@ -130,7 +130,7 @@ def runs(folder: Folder) -> dict[str, Run]:
             )
             for run, name, status in database.execute("SELECT run_uuid, name, status FROM runs")
         ]
-    names = [run.tags.get("sweep.run", run.tags.get("sweep.history.trial", "")) for run in found]
+    names = [run.tags.get("sweep.run", run.tags.get("sweep.trial", "")) for run in found]
     assert len(set(names)) == len(names)
     return dict(zip(names, found, strict=True))
 
@@ -278,7 +278,7 @@ def test_a_trials_newest_score_is_that_of_all_seeds_that_joined_it(
     copied(climbed, tables, tmp_path, 1000)
     query = (
         "SELECT tags.value, latest_metrics.value FROM latest_metrics JOIN tags USING (run_uuid) "
-        "WHERE latest_metrics.key = 'score' AND tags.key = 'sweep.history.trial'"
+        "WHERE latest_metrics.key = 'score' AND tags.key = 'sweep.trial'"
     )
     with closing(sqlite3.connect(tmp_path / "moved" / "mlflow.db")) as database:
         found = dict(database.execute(query).fetchall())

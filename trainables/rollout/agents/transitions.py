@@ -353,14 +353,13 @@ class Transitions:
     # ---- state -----------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``lanes``, ``columns`` and ``rows``: all rows that are in no fragment yet.
+        """Return all rows that are in no fragment yet, and what numbers and precedes later rows.
 
-        If rewards are scaled the state also has ``returns``, and ``unrolls`` and ``latest`` if
-        columns are requested that need them.
+        If rewards are scaled the state also has ``returns``.
         """
         return {
-            **({"unrolls": self._unrolls} if self._unrolls else {}),
-            **({"latest": {n: c.copy() for n, c in self._latest.items()}} if self._latest else {}),
+            "unrolls": self._unrolls,
+            "latest": {name: column.copy() for name, column in self._latest.items()},
             **({"returns": self._scaler.returns.copy()} if self._scaler else {}),
             "lanes": [list(place) for place in self._lanes],
             "columns": {name: column.copy() for name, column in self._columns().items()},
@@ -372,13 +371,12 @@ class Transitions:
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `get_state` returned."""
-        self._unrolls = int(state.get("unrolls", 0))
-        self._latest = {name: np.array(one) for name, one in state.get("latest", {}).items()}
+        self._unrolls = int(state["unrolls"])
+        self._latest = {name: np.array(one) for name, one in state["latest"].items()}
         if self._scaler:
             self._scaler.returns = np.array(state["returns"])
         self._lanes = {(int(env), int(n)): i for i, (env, n) in enumerate(state["lanes"])}
-        none = np.zeros_like(state["rows"]["lane"])  # as checkpoints from before say of agents
-        plain = zip(*(state["rows"].get(name, none).tolist() for name in PLAIN), strict=True)
+        plain = zip(*(state["rows"][name].tolist() for name in PLAIN), strict=True)
         beside = zip(state["after"], state["memory"], state["infos"], strict=True)
         self.rows = [
             Row(

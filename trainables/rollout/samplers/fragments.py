@@ -389,8 +389,8 @@ class Sampler:
         self.memory = np.array(state["memory"])
         if self.connectors.steps:
             self.carried = np.array(state["carried"])
-        self._fragment_count = int(state.get("unrolls", 0))
-        self._previous_row = {name: np.array(one) for name, one in state.get("before", {}).items()}
+        self._fragment_count = int(state["unrolls"])
+        self._previous_row = {name: np.array(one) for name, one in state["before"].items()}
         self._autoreset_rows = _any_or_none(state["ghosts"])
         self.episodes.set_state(state["episodes"])
         if self._scaler:

@@ -42,7 +42,7 @@ def told(sweep: Sweep, *events: tuple[float, int, Event]) -> Sweep:
     return replace(sweep, records=tuple(records))
 
 
-def began(jobs: int | None) -> TermBegan:
+def began(jobs: int) -> TermBegan:
     return TermBegan("here", 1, 9, jobs)
 
 
