@@ -85,10 +85,7 @@ class TrialContext:
     again.
     """
     settled: bool = False
-    """True if `Trainable.settle_config` was applied to the settings when the trial was created.
-
-    A setting that is still ``auto`` then has the value that it had before there was a choice.
-    """
+    """True if `Trainable.settle_config` was applied to the settings when the trial was created."""
     metric: str = ""
     """Name of the result by which the sweep compares trials; empty outside a sweep.
 

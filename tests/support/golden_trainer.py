@@ -33,7 +33,11 @@ SAME_BITS = {
     "MKL_CBWR": "COMPATIBLE",
     "ATEN_CPU_CAPABILITY": "avx2",
 }
+#: Settings that the trainer would otherwise choose.
+_CHOICES: dict[str, Any] = {"native_vector_env": False, "normalize_actions": False}
 _CARTPOLE: dict[str, Any] = {
+    **_CHOICES,
+    "learner": "torch",
     "env": "CartPole-v1",
     "seed": 11,
     "num_envs_per_worker": 2,
@@ -44,6 +48,8 @@ _CARTPOLE: dict[str, Any] = {
 }
 CONFIG: dict[str, Any] = {**_CARTPOLE, "sgd_minibatch_size": 32, "num_sgd_iter": 2}
 _LEARNING: dict[str, Any] = {
+    **_CHOICES,
+    "learner": "fused",
     "env": "Pendulum-v1",
     "seed": 11,
     "rollout_fragment_length": 4,

@@ -171,7 +171,7 @@ class DQN(Trainer):
     model_keys: ClassVar[frozenset[str]] = frozenset({"custom_model"})
     learns_from_others: ClassVar[bool] = True
     keeps_rows: ClassVar[bool] = True
-    before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "torch"}
+    automatic: ClassVar[tuple[str, ...]] = (*Trainer.automatic, "learner")
     masks_actions: ClassVar[bool] = True
     settings: Config
     policy: "QPolicy"

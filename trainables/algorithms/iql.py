@@ -70,7 +70,6 @@ class IQL(OffPolicyTrainer):
     """Implicit Q-learning."""
 
     config_class: ClassVar[type[TrainerConfig]] = Config
-    before_auto: ClassVar[Mapping[str, Any]] = {**OffPolicyTrainer.before_auto, "learner": "torch"}
     has_closed_form: ClassVar[bool] = False
     settings: Config
     policy: "JudgedPolicy"  # type: ignore[assignment]  # its networks are others than the base's

@@ -1,7 +1,7 @@
 """DQN that trains as a lane of a compiled program, with its replay on the same device."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -89,8 +89,6 @@ class LaneReplay(ReplayBuffer):
 
 class LaneDQN(LaneTrainer, DQN):
     """DQN as one of ``lanes`` lanes of a compiled program."""
-
-    before_auto: ClassVar[Mapping[str, Any]] = DQN.before_auto
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> type["LaneDQN"]:

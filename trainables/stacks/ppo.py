@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -37,8 +37,6 @@ _NOISE = ("matrices", "age")
 
 class LanePPO(LaneTrainer, PPO):
     """PPO as one of ``lanes`` lanes of a compiled program."""
-
-    before_auto: ClassVar[Mapping[str, Any]] = PPO.before_auto
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> type["LanePPO"]:

@@ -113,7 +113,7 @@ class ActorCriticTrainer(Trainer):
 
     config_class: ClassVar[type[TrainerConfig]] = ActorCriticConfig
     model_keys: ClassVar[frozenset[str]] = config_checks.OF_SOME
-    before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "torch"}
+    automatic: ClassVar[tuple[str, ...]] = (*Trainer.automatic, "learner")
     masks_actions: ClassVar[bool] = True
     stats: ClassVar[tuple[str, ...]]
     """Names of the loss's parts, in the order in which both learners return them."""
@@ -356,7 +356,7 @@ class ActorCriticTrainer(Trainer):
             ConfigError: it was saved with another kernel, or as `Trainer.load_checkpoint` says.
         """
         before = self.kernel
-        self._settle(checkpoint.get("settled", {}))
+        self._settle(checkpoint["settled"])
         if (needed := checkpoint.get("kernel", self.kernel)) != self.kernel:
             self._refuse_kernel(f"kernel {needed}, and here is {self.kernel}")
         checkpoint = self.computed_here(checkpoint)
@@ -369,9 +369,9 @@ class ActorCriticTrainer(Trainer):
 
         It names the reason why the curve is no longer exact, as `Trainer.computed_here`.
         """
-        self._settle(data.get("settled", {}))
+        self._settle(data["settled"])
         known = data.get("kernel", NO_KERNEL)
-        saved = "torch" if data.get("settled", {}).get("learner") == "torch" else known
+        saved = "torch" if data["settled"]["learner"] == "torch" else known
         if known == self.kernel:
             return data
         steps = int(data["progress"]["timesteps"])

@@ -203,11 +203,8 @@ class MultiAgentTrainer(Trainer):
             cls.algorithm.choose(member_settings(settings, pid, own), of_policy[pid])
             for pid, own in agents.policies.items()
         ]
-        otherwise = {**cls.before_auto, "learner": "torch"}
-        agreed = {
-            key: one if all(other[key] == one for other in chosen) else otherwise[key]
-            for key, one in chosen[0].items()
-        }
+        differ = len({one.get("learner") for one in chosen}) > 1
+        agreed = {**chosen[0], **({"learner": "torch"} if differ else {})}
         # Where some agents have choices alone, spreading leaves them as they are.
         own = [member_settings(settings, pid, one).model for pid, one in agents.policies.items()]
         spreads = any(one["normalize_actions"] for one in chosen) and not seen.calls_us
@@ -215,7 +212,7 @@ class MultiAgentTrainer(Trainer):
         return {**agreed, "normalize_actions": spreads}
 
     @classmethod
-    def _settle_stepping(cls, settings: TrainerConfig, chosen: bool = True) -> TrainerConfig:
+    def _settle_stepping(cls, settings: TrainerConfig) -> TrainerConfig:
         """Return the settings with separate environments; raises ConfigError for native ones."""
         if settings.environment.native_vector_env is True:
             hint = "an environment of several agents has no vector form"

@@ -91,7 +91,7 @@ class OffPolicyTrainer(Trainer):
     fixed_keys: ClassVar[frozenset[str]] = Trainer.fixed_keys | {"buffer_size"}
     learns_from_others: ClassVar[bool] = True
     keeps_rows: ClassVar[bool] = True
-    before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "fused"}
+    automatic: ClassVar[tuple[str, ...]] = (*Trainer.automatic, "learner")
     #: True if its gradients are also known in closed form, so that numpy can compute them.
     has_closed_form: ClassVar[bool] = True
     settings: OffPolicyConfig

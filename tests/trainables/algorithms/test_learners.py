@@ -18,7 +18,6 @@ from trainables.learners.fused import compiled
 from trainables.learners.fused.ppo import FusedLearner, not_covered
 from trainables.learners.torch_learner import TorchLearner
 from trainables.policies.architecture import Architecture, OptimizerConfig
-from trainables.trainable import TrialContext
 
 LSTM = {"model": {"use_lstm": True, "lstm_cell_size": 4}}
 
@@ -81,13 +80,6 @@ def test_fused_is_refused_where_it_cannot_be() -> None:
             check({**PLAIN, **LSTM, "learner": "fused"})
 
 
-def test_a_trial_of_before_there_was_a_choice_learns_in_torch() -> None:
-    old = PPO(PLAIN, TrialContext(seed=7, settled=True))
-    assert isinstance(old.learner, TorchLearner)
-    new = PPO({**PLAIN, "learner": "fused"}, TrialContext(seed=7, settled=True))
-    assert isinstance(new.learner, FusedLearner)
-
-
 # ---- one course ------------------------------------------------------------------------------
 
 
@@ -125,12 +117,11 @@ def test_each_learner_goes_on_from_a_checkpoint_of_the_other(
     assert_alike(weights(other), weights(trainer))
 
 
-def test_a_trainer_that_learnt_fused_takes_up_a_checkpoint_of_before(tmp_path: Path) -> None:
+def test_a_trainer_that_learnt_fused_takes_up_a_checkpoint_of_torch() -> None:
     """Its weights lie in the learner's vectors by then."""
     before = make({"learner": "torch"})
     run(before, 1)
     state = before.get_state()
-    del state["trainable"]["data"]["settled"]
     run(before, 1)
     trainer = make()
     run(trainer, 1)

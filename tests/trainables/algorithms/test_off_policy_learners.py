@@ -59,13 +59,6 @@ def test_a_new_trial_is_fused_unless_something_needs_torch(
     assert "learner" not in of.settle_config({**config, "learner": "torch"})
 
 
-def test_a_trial_of_before_there_was_a_choice_goes_on_as_it_began() -> None:
-    for of, learner in ((SAC, "fused"), (TD3, "fused"), (IQL, "torch")):
-        old = of({"env": "Pendulum-v1"}, TrialContext(seed=1, settled=True))
-        assert old.config["learner"] == learner
-        old.stop()
-
-
 def test_policies_that_would_have_different_learners_all_learn_in_torch() -> None:
     env = {"env": "tests.support.agents:Targets"}
     for own, learner in ((None, "fused"), ({"learner_compile": True}, "torch")):
@@ -143,14 +136,13 @@ def test_what_learns_in_torch_goes_on_to_the_bit_and_by_the_other_learner(
 
 
 def test_a_trainer_goes_on_with_the_learner_of_its_checkpoint() -> None:
-    """One that has learnt by torch takes up a checkpoint of before, one of its own, and again."""
+    """One that has learnt by torch takes up a fused one, one of its own, and both again."""
     fused = make("td3", learner="fused", **FEW)
     fused.train()
     before = fused.get_state()
-    del before["trainable"]["data"]["settled"]
     fused.train()
     trainer = make("td3", learner="auto", **FEW)
-    trainer._settle({"learner": "torch"})
+    trainer._settle({**{key: trainer.config[key] for key in trainer.automatic}, "learner": "torch"})
     trainer.train()
     own = trainer.get_state()
     trainer.train()

@@ -1,7 +1,6 @@
-"""What is ``auto`` is chosen once; checkpoints and trials of before go on as they began."""
+"""What is ``auto`` is chosen once; a checkpoint continues with its choice."""
 
 import copy
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -25,7 +24,7 @@ class Config(ppo.Config):
 
 class Paced(ppo.PPO):
     config_class: ClassVar[type[TrainerConfig]] = Config
-    before_auto: ClassVar[Mapping[str, Any]] = {**ppo.PPO.before_auto, "pace": "slow"}
+    automatic: ClassVar[tuple[str, ...]] = (*ppo.PPO.automatic, "pace")
 
     @classmethod
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
@@ -49,12 +48,6 @@ def test_the_keys_to_write_down_are_those_that_are_open() -> None:
     assert Paced.settle_config(config)["pace"] == "fast"
     assert Paced.settle_config({**config, "pace": "auto"})["pace"] == "fast"
     assert "pace" not in Paced.settle_config({**config, "pace": "slow"})
-
-
-def test_a_trial_that_was_made_before_there_was_a_choice_has_what_there_was() -> None:
-    old = TrialContext(seed=7, settled=True)
-    assert paced(old).config["pace"] == "slow"
-    assert paced(old, pace="fast").config["pace"] == "fast"
 
 
 def test_a_restore_that_changes_no_choice_reads_no_settings_again(tmp_path: Path) -> None:
@@ -92,18 +85,6 @@ def test_a_checkpoint_goes_on_with_its_choice(tmp_path: Path) -> None:
     third = paced(pace="fast")
     third.restore(saved)
     assert third.config["pace"] == "fast"
-
-
-def test_a_checkpoint_of_before_goes_on_as_it_began(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = paced(normalize_actions=False)
-    state = first.get_state()
-    del state["trainable"]["data"]["settled"]
-    again = paced(normalize_actions=False)
-    again.set_state(state)
-    assert again.config["pace"] == "slow"
-    assert again.get_state()["trainable"]["data"]["settled"]["pace"] == "slow"
 
 
 # -------------------------------------------------------------------------------------------------
@@ -193,28 +174,6 @@ def test_a_trainer_steps_as_it_chose_and_says_so() -> None:
     trainer = ppo.PPO(MANY)
     assert trainer.config[STEPPED] is trainer.environment.native_vector_env is True
     assert trainer.exactness == "A exact state"
-    old = ppo.PPO(MANY, TrialContext(settled=True))
-    assert old.config[STEPPED] is old.environment.native_vector_env is False
-
-
-@pytest.mark.parametrize("level", ["auto", "C"])
-def test_a_checkpoint_from_before_there_was_a_choice_goes_on_with_separate_environments(
-    level: str,
-) -> None:
-    config = {**MANY, "env_level": level}
-    before = ppo.PPO({**config, STEPPED: False}, TrialContext(seed=7))
-    before.train()
-    state = copy.deepcopy(before.get_state())
-    del state["trainable"]["data"]["settled"][STEPPED]
-    again = ppo.PPO(config, TrialContext(seed=7))
-    assert again.config[STEPPED] is True
-    again.set_state(copy.deepcopy(state))
-    assert again.config[STEPPED] is False
-    assert again.exactness == before.exactness
-    begun = ppo.PPO({**config, STEPPED: False}, TrialContext(seed=7))
-    begun.set_state(state)
-    begun.train(), again.train()
-    assert differences(final_state(begun), final_state(again)) == []
 
 
 def test_a_checkpoint_of_one_object_goes_on_to_the_bit() -> None:

@@ -65,11 +65,8 @@ class Algorithm(Trainable):
     samples_on: ClassVar[bool] = False
     #: Columns that are requested of workers whose experience is written.
     written: ClassVar[frozenset[str]] = WRITTEN
-    #: Setting that may be ``auto`` → its value in trials and checkpoints from before the choice.
-    before_auto: ClassVar[Mapping[str, Any]] = {
-        "native_vector_env": False,
-        "normalize_actions": False,
-    }
+    #: Names of the settings that may be ``auto``.
+    automatic: ClassVar[tuple[str, ...]] = ("native_vector_env", "normalize_actions")
 
     def __new__(cls, config: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> Self:
         """Make a trainer of several policies if ``multiagent`` names them."""
@@ -125,7 +122,7 @@ class Algorithm(Trainable):
 
     @classmethod
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
-        """Return the best value for each setting of `before_auto` in this environment.
+        """Return the best value for each setting of `automatic` in this environment.
 
         The stepping of environments is already settled in `settings`.
 
@@ -226,9 +223,9 @@ class Algorithm(Trainable):
 
     @classmethod
     def automatic_settings(cls, settings: TrainerConfig) -> tuple[str, ...]:
-        """Return the settings of `before_auto` that are ``auto``."""
+        """Return the names of the settings that are ``auto``."""
         flat = flatten(settings)
-        return tuple(key for key in cls.before_auto if flat[key] == AUTO)
+        return tuple(key for key in cls.automatic if flat[key] == AUTO)
 
     @classmethod
     def _checked_choice(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
@@ -239,15 +236,14 @@ class Algorithm(Trainable):
         return cls.choose(settings, seen)
 
     @classmethod
-    def _settle_stepping(cls, settings: TrainerConfig, chosen: bool = True) -> TrainerConfig:
+    def _settle_stepping(cls, settings: TrainerConfig) -> TrainerConfig:
         """Return the settings with `native_vector_env` settled.
 
         It is settled before `choose` is called, since the environment is measured meanwhile.
-        `chosen` is False if it must not be True.
         """
         if settings.environment.native_vector_env != AUTO:
             return settings
-        native = chosen and not config_checks.why_separate(settings)
+        native = not config_checks.why_separate(settings)
         return override(settings, {"native_vector_env": native}, "config")
 
     @classmethod

@@ -67,7 +67,7 @@ class Collector(Algorithm):
         """Build policy, filters and workers from the settings."""
         settings = parse(self.config_class, config)
         self._undecided = self.automatic_settings(settings)
-        self.settings = self._settle_stepping(settings, chosen=not self.context.settled)
+        self.settings = self._settle_stepping(settings)
         self.validate_config(self.settings)
         self._given = self.config
         with ExitStack() as undo:
@@ -103,8 +103,7 @@ class Collector(Algorithm):
         output = Output(self._io_context(self.seed), self.context, whole)
         self.reporter = Reporter(settings.callbacks, settings.logs, record, output)
         seen = inquiry.look()
-        chosen = self._checked_choice(settings, seen)
-        self._settle({} if self.context.settled else chosen)
+        self._settle(self._checked_choice(settings, seen))
         settings = self.settings
         check_vector_env(settings.environment, settings.envs, seen.limit)
         self.calls_us = output.in_lanes = seen.calls_us
@@ -161,8 +160,8 @@ class Collector(Algorithm):
                 self._unread_source = error
 
     def _settle(self, chosen: Mapping[str, Any]) -> None:
-        """Give each setting that was ``auto`` its chosen value, or else that of `before_auto`."""
-        values = {key: chosen.get(key, self.before_auto[key]) for key in self._undecided}
+        """Give each setting that was ``auto`` its chosen value."""
+        values = {key: chosen[key] for key in self._undecided}
         if hasattr(self, "inference"):  # the actor is made: a checkpoint of the other kind fails
             values.pop("normalize_actions", None)
         if isinstance(self.config, SettingsView) and values.items() <= self.config.items():

@@ -176,13 +176,13 @@ class TrainingLoop(Collector):
     @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """Return everything that affects the future, as plain data; filters are not flushed."""
-        settled = {key: self.config[key] for key in self.before_auto}
+        settled = {key: self.config[key] for key in self.automatic}
         return {
             **self._learnt_state(checkpoint_dir),
             "progress": self.progress.get_state(),
             "workers": self.workers.get_state(),
             "collected": dict(self._collected),
-            **({"settled": settled} if settled else {}),
+            "settled": settled,
             "rounding": rounding.fingerprint(self.computes_in_torch),
             **({"inexact": self.inexact} if self.inexact else {}),
             **self.reporter.get_state(),
@@ -194,7 +194,7 @@ class TrainingLoop(Collector):
         Raises:
             ConfigError: it was saved with other filters, or by workers of another kind or number.
         """
-        self._settle(checkpoint.get("settled", {}))
+        self._settle(checkpoint["settled"])
         agreement.check(checkpoint, self._collected)
         self._adopt_level()
         self._restore_learnt(checkpoint)
@@ -243,7 +243,7 @@ class TrainingLoop(Collector):
             return state
         data = self.computed_here(given)
         if data.get("workers"):
-            self._settle(data.get("settled", {}))
+            self._settle(data["settled"])
             if changes := agreement.changed_settings(data, self._collected):
                 why = agreement.describe_changes(changes, int(data["progress"]["timesteps"]))
                 reasons = agreement.no_longer_exact(data, why, "new episodes are begun, and ")
