@@ -14,7 +14,6 @@ from typing import Any
 from trainables.core import rounding
 from trainables.errors import ConfigError
 from trainables.offline.config import name_of
-from trainables.policies.filters import KINDS
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +67,7 @@ def changed_settings(
 
     `now` is this trainer's `collection_settings`.
     """
-    was = _saved_collection(checkpoint, now)
+    was = checkpoint["collected"]
     return {key: (was[key], now[key]) for key in COLLECTING if key in was and was[key] != now[key]}
 
 
@@ -77,7 +76,7 @@ def check(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
     The error names the first setting that differs. `now` is this trainer's `collection_settings`.
     """
-    was = _saved_collection(checkpoint, now)
+    was = checkpoint["collected"]
     for key in FILTERING:
         if key in was and _filter_family(was[key]) != _filter_family(now[key]):
             why = "the policy has learnt with that one, and would choose other actions"
@@ -118,30 +117,6 @@ def describe_changes(changes: Mapping[str, tuple[Any, Any]], timesteps: int) -> 
     """Return the reason for an inexact curve, for the log, checkpoints and results."""
     listed = ", ".join(f"{key}: {now} (saved with {was})" for key, (was, now) in changes.items())
     return f"restored after {timesteps} steps with {listed}"
-
-
-def _saved_collection(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the checkpoint's `collection_settings`, or else those that its state shows."""
-    if "collected" in checkpoint:
-        collected: Mapping[str, Any] = checkpoint["collected"]
-        return collected
-    found: dict[str, Any] = {"normalize_rewards": "reward" in checkpoint["filters"]}
-    kinds: dict[tuple[str, ...], str] = {(): "NoFilter", ("base", "delta"): "MeanStdFilter"}
-    kind = kinds.get(tuple(sorted(checkpoint["filters"]["observation"])))
-    if kind and now["observation_filter"] in KINDS:  # user-defined filters may have any state
-        found["observation_filter"] = kind
-    states = checkpoint["workers"]
-    alive = [state for state in states if state is not None]
-    in_children = len(states) > 1 or any("untold" in one or "minibatch" in one for one in alive)
-    found["num_workers"] = len(states) if in_children else 0
-    if alive:
-        sampler = alive[0]["sampler"]
-        found["num_envs_per_worker"] = len(sampler["episodes"]["counts"])
-        whole = "in_flight" in sampler
-        found["batch_mode"] = "complete_episodes" if whole else "truncate_episodes"
-        found["data_parallel"] = "minibatch" in alive[0]
-        found["synchronize_filters"] = "filters" not in alive[0]
-    return found
 
 
 def _filter_name(kind: Any) -> str:

@@ -12,7 +12,7 @@ from tests.support.trainers import differences, final_state, make, run
 from trainables.algorithms.ppo import PPO
 from trainables.checkpoint.file import parse_name, read, verify
 from trainables.errors import ConfigError
-from trainables.trainer.agreement import COLLECTING, ROUNDS_OTHERWISE
+from trainables.trainer.agreement import ROUNDS_OTHERWISE
 
 ONE: dict[str, Any] = {"train_batch_size": None, "evaluation_interval": None, "num_sgd_iter": 1}
 RANKS = {"num_workers": 2, "data_parallel": True}
@@ -239,27 +239,6 @@ def test_what_goes_on_exactly_or_not_at_all_refuses_it_in_one_line(case: str) ->
     assert refusal.value.place == says.partition(":")[0]
     assert "as in the checkpoint" in str(refusal.value)
     assert "\n" not in str(refusal.value)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ELSEWHERE)
-def test_checkpoints_that_do_not_say_how_they_collected_are_read_too(
-    case: str, tmp_path: Path
-) -> None:
-    before, after, says = ELSEWHERE[case]
-    _, state = trained(before)
-    told = state["trainable"]["data"].pop("collected")
-    assert set(COLLECTING) <= set(told)
-    same = make({**ONE, **before})
-    same.set_state(state)
-    assert same.exactness == "A exact state"
-    same.stop()
-    if says.startswith(("native", "remote")):
-        return  # nothing in them tells of it
-    new = make({**ONE, **after})
-    adapted = new.adapt_state(state)["trainable"]["data"]
-    assert adapted["inexact"].endswith(says)
-    new.stop()
 
 
 def test_an_exact_restore_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
