@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Space
-from numpy.typing import NDArray
 
 from trainables.core import rng
 from trainables.core.logs import OneTimeLog
@@ -32,7 +31,6 @@ from trainables.offline.estimators import Estimates
 from trainables.offline.reader import RowsByPolicy
 from trainables.offline.workers import Learnt, ReadingAgents, ReadingWorkers
 from trainables.policies import filters as filters_
-from trainables.policies.acting.actor import Weights
 from trainables.rollout.agents.sampler import PolicyPlan
 from trainables.rollout.agents.worker import (
     AgentsSpec,
@@ -43,7 +41,7 @@ from trainables.rollout.agents.worker import (
 from trainables.rollout.batch import Sample
 from trainables.rollout.callbacks import make_calls
 from trainables.rollout.external import ExternalAgentsSpec
-from trainables.rollout.workers.access import name_of_policy, named_policy
+from trainables.rollout.workers.access import name_of_policy
 from trainables.rollout.workers.worker_set import WorkerSet
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainable import TrialContext, gives_data
@@ -163,8 +161,6 @@ class MultiAgentTrainer(Trainer):
     algorithm: ClassVar[type[Trainer]]
     samples_on: ClassVar[bool] = False  # all policies learn between two rounds
     written: ClassVar[frozenset[str]] = WRITTEN_IN_LANES
-    members: dict[str, Trainer]
-    """Policy → its trainer, in the order of their names."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Any:
@@ -227,7 +223,7 @@ class MultiAgentTrainer(Trainer):
         self._initial_agents = canonical(settings.agents.multiagent)
         self._seen = seen
         self.spaces = seen.spaces
-        self.members = {}
+        self._members: dict[str, Trainer] = {}
         self._unread_sources: dict[str, ConfigError] = {}
         """Policy → error of its file of trained weights.
 
@@ -279,7 +275,7 @@ class MultiAgentTrainer(Trainer):
         begin(agents, {pid: one for pid, one in members.items() if pid not in stay})
         for pid in self.members.keys() - stay:
             self.members[pid].cleanup()
-        self.agents, self.members = agents, members
+        self.agents, self._members = agents, members
         self.policy = next(iter(members.values())).policy  # where one is asked for
         players = {pid: one.inference for pid, one in members.items()}
         self.inference = AgentsPlayer(players, agents.mapping)
@@ -641,55 +637,10 @@ class MultiAgentTrainer(Trainer):
         """Return how a policy's numbers are spread, as `Trainer.spread_of`."""
         return self.members[policy_id].spread_of(policy_id)
 
-    def member(self, policy_id: str = "") -> Trainer:
-        """Return the trainer of one policy; the name is optional if there is only one.
-
-        Raises:
-            ConfigError: there is no such policy, or the name is empty and there are several.
-        """
-        return self.members[name_of_policy(self.members, policy_id)]
-
-    def get_policy(self, policy_id: str = "") -> Policy | None:
-        """Return the policy with this name, or the only one; None if there is none."""
-        member = named_policy(self.members, policy_id)
-        return None if member is None else Policy(member)
-
-    def compute_action(
-        self,
-        obs: Any,
-        state: Sequence[NDArray[Any]] | None = None,
-        prev_action: Any = None,
-        prev_reward: float | None = None,
-        info: Mapping[str, Any] | None = None,
-        policy_id: str = "",
-        full_fetch: bool = False,
-        explore: bool = False,
-    ) -> Any:
-        """Return one policy's action for a raw observation; see `Trainer.compute_action`.
-
-        Args:
-            obs: observation as the environment gives it to an agent of the policy.
-            state: see `Trainer.compute_action`.
-            prev_action: last action of the agent.
-            prev_reward: last reward of the agent.
-            info: not used.
-            policy_id: name of the policy; optional if there is only one.
-            full_fetch: True to return policy outputs, too.
-            explore: True to draw the action.
-        """
-        self._update_exploration()
-        return self.member(policy_id).compute_action(
-            obs, state, prev_action, prev_reward, info, full_fetch=full_fetch, explore=explore
-        )
-
-    compute_single_action = compute_action
-
-    def get_initial_state(self, policy_id: str = "") -> list[NDArray[Any]]:
-        """Return the state with which an agent of a policy begins.
-
-        See `Trainer.get_initial_state`.
-        """
-        return self.member(policy_id).get_initial_state()
+    @property
+    def members(self) -> Mapping[str, Trainer]:
+        """Policy → its trainer, in the order of their names."""
+        return self._members
 
     def compute_actions(
         self, observations: Mapping[Any, Any], explore: bool = False
@@ -701,32 +652,6 @@ class MultiAgentTrainer(Trainer):
             pid = self.agents.mapping(agent, stream)
             actions[agent] = self.compute_action(one, policy_id=pid, explore=explore)
         return actions
-
-    def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:
-        """Return policy → copy of its weights, for these policies or for all if None."""
-        chosen = self.members if policies is None else policies
-        return {pid: self.member(pid).policy.weights() for pid in chosen}
-
-    def set_weights(self, weights: Mapping[str, Weights]) -> None:
-        """Load policy → weights, here and in every worker; optimisers keep their state.
-
-        Raises:
-            ConfigError: as `Trainer.set_weights`; it names the policy.
-        """
-        for pid, one in weights.items():
-            self.adopt(one, pid)
-        self.broadcast()
-
-    def adopt(self, weights: Weights, policy_id: str = "") -> None:
-        """Load the weights of one policy, in this process only."""
-        name = name_of_policy(self.members, policy_id)
-        self.members[name].adopt(weights, name)
-
-    def import_policy_weights(self, path: str | Path, policy_id: str = "") -> None:
-        """Load one policy's weights from a file; see `Trainer.import_policy_weights`."""
-        self.member(policy_id).import_policy_weights(path)
-
-    import_model = import_policy_weights
 
     def compute_gradients(self, batch: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return policy → gradients, and policy → the loss's parts, from policy → rows.
@@ -766,16 +691,6 @@ class MultiAgentTrainer(Trainer):
         return [(pid, by_policy[pid]) for pid in self.agents.trained if pid in by_policy]
 
     # ---- files -----------------------------------------------------------------------------------
-
-    def export_policy_model(self, export_dir: str, policy_id: str = "") -> str:
-        """Write ``policy.onnx`` of one policy, and return its path."""
-        return self.member(policy_id).export_policy_model(export_dir)
-
-    def export_policy_checkpoint(
-        self, export_dir: str, filename_prefix: str = "model", policy_id: str = ""
-    ) -> str:
-        """Write the weights of one policy, without its filter, and return the path."""
-        return self.member(policy_id).export_policy_checkpoint(export_dir, filename_prefix)
 
     def describe_model(self) -> dict[str, Any]:
         """Return an empty dict, since there are several models."""

@@ -22,7 +22,7 @@ from trainables.policies import filters as filters_
 from trainables.policies.acting.actor import Weights
 from trainables.policies.onnx import export
 from trainables.rollout.batch import TrainBatch
-from trainables.rollout.workers.access import DEFAULT_POLICY_ID, by_policy, require_policy
+from trainables.rollout.workers.access import DEFAULT_POLICY_ID, name_of_policy, named_policy
 from trainables.trainable import TrialContext
 from trainables.trainer import classic, policy_files
 from trainables.trainer.base.algorithm import AUTO
@@ -144,7 +144,7 @@ class Trainer(TrainingLoop):
         prev_action: Any = None,
         prev_reward: float | None = None,
         info: Mapping[str, Any] | None = None,
-        policy_id: str = DEFAULT_POLICY_ID,
+        policy_id: str = "",
         full_fetch: bool = False,
         explore: bool = False,
     ) -> Any:
@@ -160,7 +160,7 @@ class Trainer(TrainingLoop):
                 (`lstm_use_prev_action`); None for the one in the state, or none.
             prev_reward: last reward, likewise.
             info: not used.
-            policy_id: ``default_policy``.
+            policy_id: name of the policy; optional if there is only one.
             full_fetch: True to return policy outputs, too.
             explore: True to draw the action; otherwise it is the most probable one.
 
@@ -172,15 +172,14 @@ class Trainer(TrainingLoop):
             ConfigError: there is no such policy.
             ValueError: the state does not fit this policy.
         """
-        require_policy(policy_id)
-        stream = self.acting_stream(explore)
-        given = self.get_initial_state() if state is None else state
-        memory = self.inference.join_state(given)
-        memory = self.inference.with_previous(memory, prev_action, prev_reward)
-        action, following, fetches = self.inference.answer(obs, memory, stream)
+        member = self.member(policy_id)
+        stream, inference = member.acting_stream(explore), member.inference
+        given = member.get_initial_state() if state is None else state
+        memory = inference.with_previous(inference.join_state(given), prev_action, prev_reward)
+        action, following, fetches = inference.answer(obs, memory, stream)
         if state is None and not full_fetch:
             return action
-        return action, self.inference.split_state(following), fetches
+        return action, inference.split_state(following), fetches
 
     compute_single_action = compute_action
 
@@ -204,7 +203,7 @@ class Trainer(TrainingLoop):
         self._update_exploration()
         return self.streams["compute_action"] if explore else None
 
-    def get_initial_state(self, policy_id: str = DEFAULT_POLICY_ID) -> list[NDArray[Any]]:
+    def get_initial_state(self, policy_id: str = "") -> list[NDArray[Any]]:
         """Return the state with which an episode of a policy begins.
 
         For an LSTM it is outputs and cells, each (U,); without a memory it is empty.
@@ -212,18 +211,33 @@ class Trainer(TrainingLoop):
         Raises:
             ConfigError: there is no such policy.
         """
-        require_policy(policy_id)
-        return self.inference.split_state(self.inference.initial_memory())
+        inference = self.member(policy_id).inference
+        return inference.split_state(inference.initial_memory())
 
     # ---- weights and gradients ------------------------------------------------------------------
 
-    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> classic.Policy | None:
-        """Return the policy with this name; None if there is none."""
-        return classic.Policy(self) if policy_id == DEFAULT_POLICY_ID else None
+    @property
+    def members(self) -> Mapping[str, "Trainer"]:
+        """Policy → its trainer: this one alone."""
+        return {DEFAULT_POLICY_ID: self}
+
+    def member(self, policy_id: str = "") -> "Trainer":
+        """Return the trainer of one policy; the name is optional if there is only one.
+
+        Raises:
+            ConfigError: there is no such policy, or the name is empty and there are several.
+        """
+        return self.members[name_of_policy(self.members, policy_id)]
+
+    def get_policy(self, policy_id: str = "") -> classic.Policy | None:
+        """Return the policy with this name, or the only one; None if there is none."""
+        member = named_policy(self.members, policy_id)
+        return None if member is None else classic.Policy(member)
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:
         """Return policy → copy of its weights, for these policies or for all if None."""
-        return by_policy(policies, self.policy.weights())
+        chosen = self.members if policies is None else policies
+        return {pid: self.member(pid).policy.weights() for pid in chosen}
 
     def set_weights(self, weights: Mapping[str, Weights]) -> None:
         """Load policy → weights, here and in every worker; the optimiser keeps its state.
@@ -233,8 +247,7 @@ class Trainer(TrainingLoop):
                 changed.
         """
         for pid, one in weights.items():
-            require_policy(pid)
-            self.adopt(one, pid)
+            self.member(pid).adopt(one, pid)
         self.broadcast()
 
     def adopt(self, weights: Weights, policy_id: str) -> None:
@@ -295,31 +308,29 @@ class Trainer(TrainingLoop):
 
     # ---- files ----------------------------------------------------------------------------------
 
-    def export_policy_model(self, export_dir: str, policy_id: str = DEFAULT_POLICY_ID) -> str:
+    def export_policy_model(self, export_dir: str, policy_id: str = "") -> str:
         """Write ``policy.onnx``, checked on observations that were seen; returns its path."""
-        require_policy(policy_id)
-        return self._export_model(["onnx"], export_dir)["onnx"]
+        return self.member(policy_id)._export_model(["onnx"], export_dir)["onnx"]
 
     def export_policy_checkpoint(
         self,
         export_dir: str,
         filename_prefix: str = "model",
-        policy_id: str = DEFAULT_POLICY_ID,
+        policy_id: str = "",
     ) -> str:
         """Write the weights, without filters, as ``{prefix}.safetensors``; returns its path."""
-        require_policy(policy_id)
         path = Path(export_dir) / f"{filename_prefix}{policy_files.SUFFIX}"
-        return policy_files.save_weights(self.policy.weights(), path)
+        return policy_files.save_weights(self.member(policy_id).policy.weights(), path)
 
-    def import_policy_weights(self, path: str | Path, policy_id: str = DEFAULT_POLICY_ID) -> None:
+    def import_policy_weights(self, path: str | Path, policy_id: str = "") -> None:
         """Load weights that `export_policy_checkpoint`, or another program, wrote.
 
         Raises:
             CheckpointError: the file has no such weights; nothing is changed.
         """
-        require_policy(policy_id)
-        found = policy_files.read_weights(path, self.policy.weights())
-        self.set_weights({policy_id: found})
+        name = name_of_policy(self.members, policy_id)
+        found = policy_files.read_weights(path, self.members[name].policy.weights())
+        self.set_weights({name: found})
 
     import_model = import_policy_weights
 

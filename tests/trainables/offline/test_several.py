@@ -326,7 +326,7 @@ def test_W18_estimates_are_of_each_policy_that_learns(tmp_path: Path) -> None:
     config["multiagent"] = {**TWO, "policies_to_train": ["others"]}
     trainer = made(tmp_path, BC, **config, input_evaluation=["is", "wis"])
     (result,) = run(trainer, 1)
-    member = trainer.members["others"]  # type: ignore[attr-defined]  # of several policies
+    member = trainer.members["others"]
     shown = np.eye(3, dtype=np.float32)[np.arange(4) % 3]
     ratios = [
         np.exp(member.log_likelihoods(shown, np.full(4, action)).sum() - 4 * np.log(0.5))

@@ -159,7 +159,7 @@ def test_P6_one_batched_decision_is_made_per_policy_and_tick() -> None:
 def test_P21_values_are_those_of_what_followed() -> None:
     with ppo() as trainer:
         batch = sampled(trainer)[0]
-        values = {pid: one.inference.actor.values for pid, one in trainer.members.items()}  # type: ignore[attr-defined]
+        values = {pid: one.inference.actor.values for pid, one in trainer.members.items()}
     goes_on = 0
     for pid, share in batch.policy_batches.items():
         (fragment,) = share.fragments

@@ -136,7 +136,7 @@ def test_T21_weights_by_policy() -> None:
     assert differences(other.get_weights(), weights) == []
     assert other.compute_action(observation) == one.compute_action(observation)
     assert differences(local(other).get_weights(), weights) == []
-    with pytest.raises(ConfigError, match="there is one policy"):
+    with pytest.raises(ConfigError, match="one of default_policy"):
         one.get_weights(["nobody"])
     with pytest.raises(ConfigError, match=r"actor\.0\.weight is missing"):
         one.set_weights({DEFAULT_POLICY_ID: {}})

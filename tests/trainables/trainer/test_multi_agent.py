@@ -170,7 +170,7 @@ def test_B7_B8_gradients_and_steps_are_by_policy_and_leave_out_what_is_not_train
     trainer = made({**EACH, "policies_to_train": ["left"]})
     samples = trainer.workers.sample()
     shares = trainer._shares(samples)  # type: ignore[attr-defined]  # of several policies
-    members = trainer.members  # type: ignore[attr-defined]  # likewise
+    members: Any = trainer.members
     batch = {pid: members[pid].learning_rows(shares[pid][0].fragments) for pid in ("left", "right")}
     before = numbers(trainer)
     gradients, info = trainer.compute_gradients(batch)  # type: ignore[arg-type]  # by policy

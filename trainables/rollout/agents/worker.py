@@ -22,7 +22,7 @@ from trainables.rollout.agents.sampler import (
     of_rewards,
 )
 from trainables.rollout.batch import PackedSample, Sample
-from trainables.rollout.workers.access import name_of_policy, named_policy
+from trainables.rollout.workers.access import name_of_policy
 from trainables.rollout.workers.worker import RolloutWorker
 from trainables.rollout.workers.worker_spec import WorkerSpec
 
@@ -315,31 +315,14 @@ class AgentsWorker(RolloutWorker):
         """All policies by name."""
         return self._actors
 
-    def get_policy(self, policy_id: str = "") -> Actor | None:
-        """Return the actor of this policy, or of the only one; None if there is no such policy."""
-        return named_policy(self._actors, policy_id)
-
-    def for_policy(self, function: Callable[[Actor], T], policy_id: str = "") -> T:
-        """Return ``function(policy)`` of one policy; the name is optional if there is only one."""
-        return function(self._actors[name_of_policy(self._actors, policy_id)])
-
-    def foreach_policy(self, function: Callable[[Actor, str], T]) -> list[T]:
-        """Return ``function(policy, name)`` for each policy."""
-        return [function(actor, pid) for pid, actor in self._actors.items()]
-
     def foreach_trainable_policy(self, function: Callable[[Actor, str], T]) -> list[T]:
         """Return ``function(policy, name)`` for each policy that learns."""
         plans = self.spec.policies
         return [function(actor, pid) for pid, actor in self._actors.items() if plans[pid].learns]
 
-    def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:
-        """Return policy → weights for these policies, or for all if None."""
-        chosen = (
-            self._actors
-            if policies is None
-            else [name_of_policy(self._actors, pid) for pid in policies]
-        )
-        return {pid: dict(self._weights[pid]) for pid in chosen}
+    def _weights_of(self, pid: str) -> Weights:
+        """Return the weights that a policy received last."""
+        return dict(self._weights[pid])
 
     def set_weights(
         self, weights: Mapping[str, Weights], global_vars: Mapping[str, Any] | None = None

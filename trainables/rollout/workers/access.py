@@ -1,23 +1,16 @@
 """Functions of a worker that are sent to a child and whose result is sent back; policy names."""
 
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import cloudpickle
 
 from trainables.errors import ConfigError, TrainableError
-from trainables.policies.acting.actor import Weights
 
 P = TypeVar("P")
 DEFAULT_POLICY_ID = "default_policy"
 """The name that multi-agent trainers give a single policy."""
-
-
-def require_policy(pid: str) -> None:
-    """Raise ConfigError unless `pid` is the name of the only policy."""
-    if pid != DEFAULT_POLICY_ID:
-        raise ConfigError("policy_id", pid, DEFAULT_POLICY_ID, "there is one policy")
 
 
 def named_policy(policies: Mapping[str, P], policy_id: str) -> P | None:
@@ -41,14 +34,6 @@ def name_of_policy(policies: Mapping[str, Any], policy_id: str) -> str:
     if policy_id not in policies:
         raise ConfigError("policy_id", policy_id, f"one of {', '.join(policies)}")
     return policy_id
-
-
-def by_policy(policies: Sequence[str] | None, weights: Weights) -> dict[str, Weights]:
-    """Return policy → weights for these policies, or for all if None; there is only one."""
-    for pid in policies or ():
-        require_policy(pid)
-    wanted = policies is None or DEFAULT_POLICY_ID in policies
-    return {DEFAULT_POLICY_ID: weights} if wanted else {}
 
 
 def pack(function: Callable[..., Any]) -> bytes:

@@ -32,7 +32,7 @@ from trainables.rollout.samplers.background import AsyncSampler, BlackHoleSample
 from trainables.rollout.samplers.episodes import EpisodeSampler
 from trainables.rollout.samplers.fragments import Sampler
 from trainables.rollout.samplers.polling import PollingSampler
-from trainables.rollout.workers.access import DEFAULT_POLICY_ID, by_policy, require_policy
+from trainables.rollout.workers.access import DEFAULT_POLICY_ID, name_of_policy, named_policy
 from trainables.rollout.workers.worker_spec import WorkerSpec
 
 logger = logging.getLogger(__name__)
@@ -349,21 +349,20 @@ class RolloutWorker:
         """All policies by name."""
         return {DEFAULT_POLICY_ID: self._actor}
 
-    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> Actor | None:
-        """Return the actor of the policy with this name; None if there is none."""
-        return self._actor if policy_id == DEFAULT_POLICY_ID else None
+    def get_policy(self, policy_id: str = "") -> Actor | None:
+        """Return the actor of this policy, or of the only one; None if there is no such policy."""
+        return named_policy(self.policies, policy_id)
 
-    def for_policy(self, function: Callable[[Actor], T], policy_id: str = DEFAULT_POLICY_ID) -> T:
-        """Return ``function(policy)``.
+    def for_policy(self, function: Callable[[Actor], T], policy_id: str = "") -> T:
+        """Return ``function(policy)`` of one policy; the name is optional if there is only one.
 
-        Raises ConfigError for another name than the only policy's.
+        Raises ConfigError if there is no such policy.
         """
-        require_policy(policy_id)
-        return function(self._actor)
+        return function(self.policies[name_of_policy(self.policies, policy_id)])
 
     def foreach_policy(self, function: Callable[[Actor, str], T]) -> list[T]:
         """Return ``function(policy, name)`` for each policy."""
-        return [function(self._actor, DEFAULT_POLICY_ID)]
+        return [function(actor, pid) for pid, actor in self.policies.items()]
 
     def foreach_trainable_policy(self, function: Callable[[Actor, str], T]) -> list[T]:
         """Return ``function(policy, name)`` for each policy that learns, which are all."""
@@ -371,14 +370,20 @@ class RolloutWorker:
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:
         """Return policy → weights for these policies, or for all if None."""
-        return by_policy(policies, dict(self._weights))
+        chosen = self.policies if policies is None else policies
+        names = [name_of_policy(self.policies, pid) for pid in chosen]
+        return {pid: self._weights_of(pid) for pid in names}
+
+    def _weights_of(self, pid: str) -> Weights:
+        """Return the weights that a policy received last."""
+        return dict(self._weights)
 
     def set_weights(
         self, weights: Mapping[str, Weights], global_vars: Mapping[str, Any] | None = None
     ) -> None:
         """Load policy → weights, and set the global variables if given."""
         for pid, one in weights.items():
-            require_policy(pid)
+            name_of_policy(self.policies, pid)  # raises ConfigError for an unknown one
             self._weights = one
             self._actor.load(one)
         if global_vars is not None:
