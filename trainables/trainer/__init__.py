@@ -13,6 +13,6 @@ policy_files   the policy as files
 steps          one training step, for each family of algorithms
 off_policy     the base of actor-critics that learn from a replay
 evaluation     a trainer's evaluations and their videos
-classic        results and policies in the form of classic RLlib trainers
+classic        results in the form of classic RLlib trainers
 reporting      callbacks, log and episode record
 """

@@ -56,7 +56,7 @@ from trainables.trainer.agents import (
     seen_by,
     with_policies,
 )
-from trainables.trainer.classic import Policy
+from trainables.trainer.base.policy import Policy
 from trainables.trainer.config import TrainerConfig, timed
 from trainables.trainer.trainer import Trainer
 

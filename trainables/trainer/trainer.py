@@ -10,13 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from trainables.core.results import LoggerCreator
 from trainables.core.settings import override, parse
 from trainables.envs.exactness import measuring
-from trainables.errors import ConfigError
 from trainables.evaluation.play import Played
 from trainables.policies import filters as filters_
 from trainables.policies.acting.actor import Weights
@@ -24,9 +22,10 @@ from trainables.policies.onnx import export
 from trainables.rollout.batch import TrainBatch
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID, name_of_policy, named_policy
 from trainables.trainable import TrialContext
-from trainables.trainer import classic, policy_files
+from trainables.trainer import policy_files
 from trainables.trainer.base.algorithm import AUTO
 from trainables.trainer.base.loop import TrainingLoop
+from trainables.trainer.base.policy import Policy
 from trainables.trainer.evaluation import PeriodicEvaluation
 
 if TYPE_CHECKING:
@@ -172,14 +171,9 @@ class Trainer(TrainingLoop):
             ConfigError: there is no such policy.
             ValueError: the state does not fit this policy.
         """
-        member = self.member(policy_id)
-        stream, inference = member.acting_stream(explore), member.inference
-        given = member.get_initial_state() if state is None else state
-        memory = inference.with_previous(inference.join_state(given), prev_action, prev_reward)
-        action, following, fetches = inference.answer(obs, memory, stream)
-        if state is None and not full_fetch:
-            return action
-        return action, inference.split_state(following), fetches
+        policy = Policy(self.member(policy_id))
+        found = policy.compute_single_action(obs, state, explore, prev_action, prev_reward)
+        return found[0] if state is None and not full_fetch else found
 
     compute_single_action = compute_action
 
@@ -193,15 +187,8 @@ class Trainer(TrainingLoop):
         """
         if not observations:
             return {}
-        actions, _, _ = classic.Policy(self).compute_actions(
-            list(observations.values()), None, explore
-        )
+        actions, _, _ = Policy(self).compute_actions(list(observations.values()), None, explore)
         return dict(zip(observations, actions, strict=True))
-
-    def acting_stream(self, explore: bool) -> np.random.Generator | None:
-        """Return the random stream of callers' actions; None if actions are not drawn."""
-        self._update_exploration()
-        return self.streams["compute_action"] if explore else None
 
     def get_initial_state(self, policy_id: str = "") -> list[NDArray[Any]]:
         """Return the state with which an episode of a policy begins.
@@ -211,8 +198,7 @@ class Trainer(TrainingLoop):
         Raises:
             ConfigError: there is no such policy.
         """
-        inference = self.member(policy_id).inference
-        return inference.split_state(inference.initial_memory())
+        return Policy(self.member(policy_id)).get_initial_state()
 
     # ---- weights and gradients ------------------------------------------------------------------
 
@@ -229,10 +215,10 @@ class Trainer(TrainingLoop):
         """
         return self.members[name_of_policy(self.members, policy_id)]
 
-    def get_policy(self, policy_id: str = "") -> classic.Policy | None:
+    def get_policy(self, policy_id: str = "") -> Policy | None:
         """Return the policy with this name, or the only one; None if there is none."""
         member = named_policy(self.members, policy_id)
-        return None if member is None else classic.Policy(member)
+        return None if member is None else Policy(member)
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:
         """Return policy → copy of its weights, for these policies or for all if None."""
@@ -249,17 +235,6 @@ class Trainer(TrainingLoop):
         for pid, one in weights.items():
             self.member(pid).adopt(one, pid)
         self.broadcast()
-
-    def adopt(self, weights: Weights, policy_id: str) -> None:
-        """Load the weights of one policy, in this process only.
-
-        Raises:
-            ConfigError: as `set_weights`.
-        """
-        if problem := policy_files.misfit(weights, self.policy.weights()):
-            allowed = "this policy's weights"
-            raise ConfigError(f"weights.{policy_id}", sorted(weights), allowed, problem)
-        self.policy.load_weights(weights)
 
     def compute_gradients(
         self, batch: TrainBatch

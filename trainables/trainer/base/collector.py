@@ -31,6 +31,7 @@ from trainables.offline.reader import Rows
 from trainables.offline.workers import Learnt, ReadingWorkers, SamplerInput
 from trainables.offline.writer import Output
 from trainables.policies import filters as filters_
+from trainables.policies.acting.actor import Weights
 from trainables.policies.filters import make_filter, make_filters
 from trainables.policies.inference import InferencePolicy
 from trainables.policies.policy import Policy
@@ -189,6 +190,17 @@ class Collector(Algorithm):
             ConfigError: as `policy_files.load_trained`.
         """
         policy_files.load_trained(self.policy, self.filters["observation"], key, path, name)
+
+    def adopt(self, weights: Weights, policy_id: str) -> None:
+        """Load the weights of one policy, in this process only.
+
+        Raises:
+            ConfigError: as `set_weights`.
+        """
+        if problem := policy_files.misfit(weights, self.policy.weights()):
+            allowed = "this policy's weights"
+            raise ConfigError(f"weights.{policy_id}", sorted(weights), allowed, problem)
+        self.policy.load_weights(weights)
 
     @staticmethod
     def _log_batch_size(settings: TrainerConfig) -> None:
@@ -357,6 +369,11 @@ class Collector(Algorithm):
     def _update_exploration(self) -> None:
         """Pass the number of sampled steps to the actor, whose exploration depends on it."""
         self.inference.actor.on_global_var_update({"timestep": self.progress.timesteps})
+
+    def acting_stream(self, explore: bool) -> np.random.Generator | None:
+        """Return the random stream of callers' actions; None if actions are not drawn."""
+        self._update_exploration()
+        return self.streams["compute_action"] if explore else None
 
     def spread_of(self, policy_id: str) -> Spread | None:
         """Return how a policy's numbers are spread before they are sent; None if they are not."""

@@ -1,0 +1,156 @@
+"""One policy of a trainer, in the form of RLlib's policies. N observations."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from trainables.policies import filters as filters_
+from trainables.policies.acting.actor import Weights
+from trainables.rollout.workers.access import DEFAULT_POLICY_ID
+from trainables.trainer.base.loop import TrainingLoop
+
+if TYPE_CHECKING:
+    from trainables.policies.networks import Networks
+
+Array = NDArray[Any]
+
+
+class Policy:
+    """The current policy of a trainer of one policy.
+
+    Args:
+        trainer: trainer of the policy.
+    """
+
+    def __init__(self, trainer: TrainingLoop) -> None:
+        self._trainer = trainer
+
+    @property
+    def observation_space(self) -> spaces.Space[Any]:
+        """Observation space of the environment, from which `compute_actions` takes observations."""
+        return self._trainer.spaces.raw
+
+    @property
+    def action_space(self) -> spaces.Space[Any]:
+        """Action space of the environment, from which `compute_actions` returns actions."""
+        return self._trainer.spaces.action
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The trainer's settings."""
+        return self._trainer.config
+
+    @property
+    def model(self) -> "Networks":
+        """The networks as a torch module."""
+        return self._trainer.policy.in_torch().model
+
+    @property
+    def global_timestep(self) -> int:
+        """Environment steps that all workers had sampled before the latest iteration."""
+        return self._trainer.policy.global_timestep
+
+    def compute_actions(
+        self,
+        obs_batch: Sequence[Any],
+        state_batches: Sequence[Array] | None = None,
+        explore: bool = False,
+        prev_action_batch: Sequence[Any] | None = None,
+        prev_reward_batch: Sequence[float] | None = None,
+    ) -> tuple[list[Any], list[Array], dict[str, Array]]:
+        """Return actions for N raw observations, as `Trainer.compute_action` does for one.
+
+        Args:
+            obs_batch: N observations as the environment gives them.
+            state_batches: parts of the state that the last call returned, each (N, …); None if
+                episodes begin.
+            explore: True to draw actions; otherwise they are the best ones.
+            prev_action_batch: N last actions as the environment took them, if the policy reads
+                them; None for those in the states.
+            prev_reward_batch: N last rewards, likewise.
+
+        Returns:
+            N actions as the environment takes them; the parts of the state for the next
+            observations, each
+            (N, …); and policy outputs, name → (N,).
+
+        Raises:
+            ValueError: there is no observation, or a state does not fit this policy.
+        """
+        trainer, count = self._trainer, len(obs_batch)
+        if not count:
+            raise ValueError("no observations; give at least one")
+        if state_batches is None:
+            state_batches = [np.stack([part] * count) for part in self.get_initial_state()]
+        inference = trainer.inference
+        states = [inference.join_state([part[i] for part in state_batches]) for i in range(count)]
+        none = [None] * count
+        previous = prev_action_batch or none, prev_reward_batch or none
+        states = [inference.with_previous(*one) for one in zip(states, *previous, strict=True)]
+        stream = trainer.acting_stream(explore)
+        actions, following, fetches = inference.answer_all(obs_batch, np.stack(states), stream)
+        parts = [inference.split_state(one) for one in following]
+        return actions, [np.stack(part) for part in zip(*parts, strict=True)], fetches
+
+    def compute_single_action(
+        self,
+        obs: Any,
+        state: Sequence[Array] | None = None,
+        explore: bool = False,
+        prev_action: Any = None,
+        prev_reward: float | None = None,
+    ) -> tuple[Any, list[Array], dict[str, float]]:
+        """Return one action, the state for the next observation, and policy outputs.
+
+        The arguments are those of `Trainer.compute_action`.
+        """
+        inference, stream = self._trainer.inference, self._trainer.acting_stream(explore)
+        given = self.get_initial_state() if state is None else state
+        memory = inference.with_previous(inference.join_state(given), prev_action, prev_reward)
+        action, following, fetches = inference.answer(obs, memory, stream)
+        return action, inference.split_state(following), fetches
+
+    def get_initial_state(self) -> list[Array]:
+        """Return the parts of the state at the start of an episode; empty without a memory."""
+        inference = self._trainer.inference
+        return inference.split_state(inference.initial_memory())
+
+    def get_weights(self) -> Weights:
+        """Return a copy of every parameter by name."""
+        return self._trainer.policy.weights()
+
+    def set_weights(self, weights: Weights) -> None:
+        """Load weights that `get_weights` returned, here and in every worker.
+
+        Raises:
+            ConfigError: they do not fit; nothing is changed.
+        """
+        self._trainer.adopt(weights, DEFAULT_POLICY_ID)
+        self._trainer.broadcast()
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the weights, the state of the optimiser, and the states of the filters."""
+        seen = filters_.get_state(self._trainer.filters)
+        return {**self._trainer.policy.get_state(), "filters": seen}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Restore the state that `get_state` returned, here and in every worker.
+
+        Raises:
+            ValueError: it is the state of another policy.
+        """
+        self.adopt(state)
+        self._trainer.broadcast()
+
+    def adopt(self, state: Mapping[str, Any]) -> None:
+        """Restore a state as `set_state` does, in this process only."""
+        self._trainer.policy.set_state(state)
+        if "filters" in state:
+            filters_.set_state(self._trainer.filters, state["filters"])
+
+    def export_model(self, export_dir: str) -> str:
+        """Write ``policy.onnx``, checked on observations that the trainer saw; returns its path."""
+        return self._trainer.export_model("onnx", export_dir)["onnx"]
