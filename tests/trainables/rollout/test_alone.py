@@ -207,7 +207,7 @@ class NonZero(Draws):
     ("gives", "words"),
     [
         ("few", "Odd.compute_actions gave 0 actions for 1 observations"),
-        ("alone", "no .actions, state_outs, extra_fetches."),
+        ("alone", "not .actions, state_outs, extra_fetches."),
         ("states", "gave 1 states, and begins with 0"),
         ("rows", "gave odd of another number of rows than 1"),
     ],
