@@ -419,9 +419,9 @@ class RealSlice(Stretch):
         cache.keep(_cache_key(self.spec, stands), trainable)
 
 
-def _cache_key(spec: SliceSpec, stands: str) -> cache.Key:
-    """Return the cache's key of a trainable at the checkpoint `stands`."""
-    return (spec.sweep_id, spec.trial, spec.replica, stands)
+def _cache_key(spec: SliceSpec, digest: str) -> cache.Key:
+    """Return the cache's key of a trainable whose state is the checkpoint with this digest."""
+    return (spec.sweep_id, spec.trial, spec.replica, digest)
 
 
 def _to_json(value: object) -> Mapping[str, Any]:

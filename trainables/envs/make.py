@@ -179,7 +179,7 @@ class EnvironmentConfig(Section):
 
     @property
     def sight(self) -> Sight:
-        """Part of the environment's observation that policies see."""
+        """Settings of the key ``model`` that determine how policies see the environment."""
         return self._sight
 
     def with_sight(self, sight: Sight) -> Self:

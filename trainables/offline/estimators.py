@@ -400,6 +400,13 @@ class Estimates:
 
 
 def _probabilities(policy: LogLikelihoods, observations: Array, like: Array, choices: int) -> Reals:
-    """Return probabilities (R, A) of all choices for observations (R, *S)."""
+    """Return probabilities (R, A) of all choices for observations (R, *S).
+
+    Args:
+        policy: returns log-probabilities (R,) of actions for observations.
+        observations: the observations.
+        like: an array of actions, which gives shape and dtype.
+        choices: number of choices, A.
+    """
     logs = [policy(observations, np.full_like(like, choice)) for choice in range(choices)]
     return np.exp(np.stack(logs, axis=1).astype(np.float64))

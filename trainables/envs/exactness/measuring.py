@@ -127,7 +127,10 @@ def measure_once(config: EnvironmentConfig, subject: str, find: Callable[[], T])
 
 
 def measure(config: EnvironmentConfig, restarts: bool = False) -> Measured:
-    """Return the level of an environment; measured once per process."""
+    """Return how exactly an environment can be restored; measured once per process.
+
+    `restarts` is True if failed environments are replaced, also during the measurement.
+    """
     with contextlib.closing(Inquiry(config, restarts)) as inquiry:
         return inquiry.measured()
 
