@@ -389,7 +389,7 @@ class Trainable:
         if not self.gives_copies:
             rng.restore_global(streams)
         if type(self).load_checkpoint is Trainable.load_checkpoint:
-            remedy = f"define {name}.load_checkpoint(checkpoint), which takes it back"
+            remedy = f"define {name}.load_checkpoint(checkpoint), which restores it"
             raise StateError(f"{name}.save_checkpoint()", "a state that it cannot load", remedy)
         remembered = self.remembers()
         return {
@@ -445,7 +445,7 @@ class Trainable:
                     archive.extractall(folder, filter="data")
             except (tarfile.TarError, OSError, ValueError) as error:
                 raise WrongFormat(
-                    "the given bytes", f"no archive of a checkpoint: {error}"
+                    "the given bytes", f"not an archive of a checkpoint: {error}"
                 ) from error
             found = [one for one in Path(folder).iterdir() if file.parse_name(one.name)]
             if len(found) != 1:

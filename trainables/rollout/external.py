@@ -487,7 +487,7 @@ class ExternalSampler(AgentsSampler):
             given = self._polled_env.reset(env_id)
         if given is None and self._ends.hard_horizon is not None:
             raise EnvError(
-                f"{self._episode_label(env_id)}: try_reset() gave nothing; with a horizon "
+                f"{self._episode_label(env_id)}: try_reset() returned nothing; with a horizon "
                 f"({self._ends.horizon}) the environment needs a reset: let it return the first "
                 "observation, or ASYNC_RESET if that comes in a later poll"
             )
@@ -699,7 +699,7 @@ class _CalledWorker(RolloutWorker):
             raise ConfigError("horizon", horizon, "null with an ExternalEnv", hint)
         restarts = "restart_failed_sub_environments"
         if getattr(spec.envs, restarts) and isinstance(env.unwrapped.base, ExternalEnv):
-            hint = "it plays in a thread of its own, which cannot be begun again"
+            hint = "it plays in its own thread, which cannot be started again"
             raise ConfigError(restarts, True, "false with an ExternalEnv", hint)
         return CalledEnvs(env, of, context)
 

@@ -50,7 +50,7 @@ def _check_item(name: str, item: Any) -> Any:
     """Return an item as an array or a table; raises CallbackError if it is not allowed."""
     where = f"media[{name!r}]"
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise CallbackError(f"{where}: a name has letters, digits, - and _ alone, at most 60")
+        raise CallbackError(f"{where}: a name has only letters, digits, - and _, at most 60")
     if isinstance(item, Mapping):
         return _table(where, item)
     try:
@@ -110,7 +110,7 @@ def write(media: Mapping[str, Any], folder: Path, iteration: int, part: str = ""
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     before = sum(name[:6].isdigit() and int(name[:6]) < iteration for name in names)
     if before + len(media) > MOST_FILES:
-        logger.warning("media: %d files are kept of a trial, and no later ones", MOST_FILES)
+        logger.warning("media: only the first %d files of a trial are kept", MOST_FILES)
         return {}
     folder.mkdir(parents=True, exist_ok=True)
     return {name: _write(folder / f"{iteration:06d}-{part}{name}", m) for name, m in media.items()}

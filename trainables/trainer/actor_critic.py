@@ -256,7 +256,7 @@ class ActorCriticTrainer(Trainer):
         module = check(tried, tried.head(spaces.layout), "values")
         check_learning_rows(tried, module, *cls.learning_rows_at_most(settings))
         if settings.workers.data_parallel and list(module.buffers()):
-            hint = "each rank would have buffers of its own"
+            hint = "each rank would have its own buffers"
             allowed = "a module without buffers with data_parallel"
             raise ConfigError("model.custom_model", tried.own.path, allowed, hint)
 
@@ -282,7 +282,7 @@ class ActorCriticTrainer(Trainer):
         """Return the reason why torch has to compute the gradients; empty if it need not."""
         for name in ("loss", "learn", "torch_loss", "take_steps"):
             if cls.owner(name) is not cls.owner("fused_loss") and cls.owner(name) not in BASES:
-                return f"{cls.__name__} has a way of learning of its own"
+                return f"{cls.__name__} has its own way of learning"
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
             return "exploration_config.type is StateDependentNoise"
         if isinstance(settings, ActorCriticConfig) and settings.learner_compile:
@@ -336,7 +336,7 @@ class ActorCriticTrainer(Trainer):
         if not self.context.other_kernel:
             why = (
                 f"this trial has {needed}; make kernels builds one, or sweep resume NAME "
-                f"--other-kernel continues with what is here, not to the bit"
+                f"--other-kernel continues with the kernel here, but not bit-exactly"
             )
             raise ConfigError("learner", COMPILED, "one whose kernel is built here", why)
 
@@ -404,7 +404,7 @@ class ActorCriticTrainer(Trainer):
         """
         batch = self.learning_rows(fragments)
         if len(batch) == 0:
-            logger.warning("no valid row in this iteration; nothing is learnt from it")
+            logger.warning("no valid row in this iteration; the policy does not learn from it")
             return {}
         self.reporter.log("training batch", batch)
         return self.take_steps(self.learner, batch)

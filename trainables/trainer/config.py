@@ -106,8 +106,8 @@ def _validate_agents(agents: Any) -> Any:
         *(("policies_to_train", one) for one in _validate_trained(agents)),
     ]:
         if not isinstance(pid, str) or pid not in policies:
-            allowed = ", ".join(policies) or "policies, which are not there"
-            raise ValueError(f"{place}: {pid!r} is none of {allowed}")
+            allowed = ", ".join(policies) or "policies, which are missing"
+            raise ValueError(f"{place}: {pid!r} is not one of {allowed}")
     if (counted := agents.get("count_steps_by", "env_steps")) not in COUNTED:
         raise ValueError(f"count_steps_by: {' or '.join(COUNTED)}, not {counted!r}")
     return dict(agents)
@@ -125,7 +125,7 @@ def _check_keys(agents: Mapping[str, Any]) -> None:
         if (given := agents.get(key, only)) != only:
             raise ValueError(f"{key}: {only!r} alone, not {given!r}: {why}")
     if agents.get("observation_fn") is not None:
-        raise ValueError("observation_fn: null here; write it beside multiagent, not in it")
+        raise ValueError("observation_fn: null here; write it next to multiagent, not in it")
 
 
 def _mapping_items(mapping: Any) -> Iterable[tuple[Any, Any]]:
@@ -375,7 +375,7 @@ def validate_config(settings: TrainerConfig) -> None:
     sampling = settings.sampling
     if sampling.blackhole_outputs and not (sampling.sample_async and sampling.fake_sampler):
         allowed = "false without sample_async: true and fake_sampler: true"
-        hint = "what is sampled is dropped, so another batch must be there to learn from"
+        hint = "samples are dropped, so the trainer needs another batch to learn from"
         raise ConfigError("blackhole_outputs", True, allowed, hint)
     flat = flatten(settings)
     usual = defaults(type(settings)) if settings.offline.reads_experience else {}
@@ -390,10 +390,10 @@ def validate_config(settings: TrainerConfig) -> None:
 def _check_sight(environment: EnvironmentConfig, model: ModelConfig) -> None:
     """Raise ConfigError for keys of ``model`` that do not apply to this environment."""
     if (own := model.custom_preprocessor) is not None and environment.action_mask is not None:
-        why = "masks stand at the end of rows that are made here"
+        why = "masks are at the end of rows that are made here"
         raise ConfigError("model.custom_preprocessor", own, "null with action_mask", why)
     if environment.connectors and environment.action_mask is not None:
-        why = "masks stand at the end of rows that are made here"
+        why = "masks are at the end of rows that are made here"
         named = list(environment.connectors)
         raise ConfigError("connectors", named, "[] with action_mask", why)
     if model.image_layout == "channels_first" and has_deepmind_wrappers(environment):

@@ -42,14 +42,14 @@ NEEDED_BY_RANKS: dict[str, tuple[Any, str]] = {
 }
 
 _ONE = "it is one object, which plays as many episodes at once as it likes"
-_OWN_PACE = "its steps come when they come"
-_NO_PICTURES = "nobody draws it"
+_OWN_PACE = "it decides when it steps"
+_NO_PICTURES = "it is not drawn"
 _AS_IT_SAYS = "connectors and an environment that calls do not combine: prepare what it sends there"
 #: Key → the values that it may have with an environment that calls the trainer, and the reason.
 NEEDED_BY_CALLERS: dict[str, tuple[tuple[Any, ...], str]] = {
     "native_vector_env": ((False, "auto"), _ONE),
     "remote_worker_envs": ((False,), _ONE),
-    "env_level": (("auto",), "nobody knows its state, so that it is level D"),
+    "env_level": (("auto",), "its state is unknown, so it is at level D"),
     "sample_async": ((False,), _OWN_PACE),
     "fake_sampler": ((False,), _OWN_PACE),
     "data_parallel": ((False,), "all ranks need batches of one size"),
@@ -311,7 +311,7 @@ def lane_form(cls: type[T], config: Mapping[str, Any], path: str) -> type[T] | N
     try:
         made: type[T] = import_object(path)  # type: ignore[assignment]
     except NotImportable as error:
-        hint = f"pip install 'sweep-rl[jax]' brings it ({error})"
+        hint = f"pip install 'sweep-rl[jax]' installs it ({error})"
         raise ConfigError("lanes", config["lanes"], "null without JAX", hint) from error
     if not issubclass(made, cls):
         raise ConfigError("lanes", config["lanes"], allowed, "define its class method `of` too")

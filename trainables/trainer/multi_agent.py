@@ -176,7 +176,7 @@ class MultiAgentTrainer(Trainer):
         calls = make_calls(settings.callbacks)
         if calls and calls.has_functions("on_postprocess_traj"):
             place, allowed = "callbacks.on_postprocess_traj", "absent with several policies"
-            hint = "an agent's rows lie in several fragments; on_sample_end sees all of them"
+            hint = "an agent's rows are in several fragments; on_sample_end sees all of them"
             raise ConfigError(place, settings.callbacks.callbacks, allowed, hint)
         agents = Agents.of(settings)
         for pid, own in agents.policies.items():
@@ -595,7 +595,7 @@ class MultiAgentTrainer(Trainer):
         policies = {pid: one for pid, one in now["policies"].items() if pid != policy_id}
         if not policies:
             raise ConfigError(
-                "policy_id", policy_id, "a policy beside another one", "it is the last"
+                "policy_id", policy_id, "a policy other than the last one", "it is the last"
             )
         said = with_policies(now, policies, self._seen.agents, policy_mapping_fn, policies_to_train)
         like = {pid: agent for pid, agent in self._example_agents().items() if pid != policy_id}

@@ -158,12 +158,12 @@ class OffPolicyTrainer(Trainer):
             "normalize_actions": (
                 settings.sampling.spreads_actions,
                 False,
-                "its actions lie within the bounds already",
+                "its actions are within the bounds already",
             ),
             "target_network_update_freq": (
                 replay.target_network_update_freq,
                 1,
-                "its targets go a share tau of the way after every update",
+                "its targets move by the fraction tau after every update",
             ),
         }
         for key, (value, allowed, why) in only.items():
@@ -173,7 +173,7 @@ class OffPolicyTrainer(Trainer):
             compiling.check_compiler()
         if settings.critic_lr is not None and not isinstance(settings.schedule.lr_schedule, str):
             allowed = "null where lr_schedule is a list of points"
-            hint = "those stand in place of lr, of which critic_lr would be a multiple"
+            hint = "those replace lr, of which critic_lr would be a multiple"
             raise ConfigError("critic_lr", settings.critic_lr, allowed, hint)
         wait = settings.envs.remote_env_batch_wait_ms
         if wait and settings.exploration in FOLLOWING:

@@ -181,7 +181,7 @@ def load_trained(policy: Policy, seen: Filter, key: str, path: str, name: str) -
     if problem := misfit(found, expected):
         raise _source_error(key, path, problem)
     if (state or {}).keys() != seen.get_state().keys():
-        raise _source_error(key, path, "its policy saw the world through another filter")
+        raise _source_error(key, path, "its policy used another filter")
     policy.load_weights(found)
     seen.set_state(state or {})
 
@@ -207,7 +207,9 @@ def _find_file(path: Path, name: str) -> Path:
     saved = {one: file.parse_name(one.name) for one in path.iterdir()}
     steps = {one: of[0] for one, of in saved.items() if of}
     if not steps:
-        raise CheckpointError(path, "no checkpoint and no safetensors file lie in this folder")
+        raise CheckpointError(
+            path, "this folder contains neither a checkpoint nor a safetensors file"
+        )
     return max(steps, key=lambda one: steps[one])
 
 

@@ -206,8 +206,8 @@ def check_callbacks(
     """
     calls = make_calls(config)
     without = {
-        "on_postprocess_traj": "what is read comes without the episodes that the callback needs",
-        "on_sample_end": "no worker collects what is read",
+        "on_postprocess_traj": "stored experience has no episodes, which the callback needs",
+        "on_sample_end": "no worker collects stored experience",
     }
     for phase, why in without.items():
         if calls and reads and calls.has_functions(phase):

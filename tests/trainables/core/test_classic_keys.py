@@ -134,7 +134,7 @@ def test_K1_a_phase_without_a_function_is_none_and_costs_nothing() -> None:
         ({"policies_to_train": ["a"]}, "policies_to_train: 'a' is none of"),
         ({"policies": {"a": None}, "policies_to_train": "a"}, "or a list of policies"),
         ({"policies": {"a": None}, "count_steps_by": "steps"}, "env_steps or agent_steps"),
-        ({"observation_fn": "f"}, "beside multiagent"),
+        ({"observation_fn": "f"}, "next to multiagent"),
         ({"policy": {}}, "no policy: did you mean 'policies'"),
         ([], "a dict"),
     ],

@@ -398,7 +398,7 @@ def test_images_and_squashed_actions_are_refused() -> None:
     for previous in ("lstm_use_prev_action", "lstm_use_prev_reward"):
         with pytest.raises(ConfigError, match=rf"^model\.{previous}.*pixels leave no room"):
             make({**WORLD, **image, "model": {previous: True}})
-    with pytest.raises(ConfigError, match=r"normalize_actions.*actions in files"):
+    with pytest.raises(ConfigError, match=r"normalize_actions.*files contain"):
         BC.check_config({"env": WIDE, "input": "nowhere/*.json", "normalize_actions": True})
     with pytest.raises(ConfigError, match=r"normalize_actions.*within the bounds already"):
         SAC({"env": "Pendulum-v1", "normalize_actions": True})

@@ -311,7 +311,7 @@ def test_a_policy_that_clients_cannot_run_is_refused_to_them() -> None:
         (request(episode="e" * 129), {}, 400, "client one: episode 'eeee"),
         (request(call="eval"), {}, 400, "client one: call 'eval' with number 0"),
         (request(number=True), {}, 400, "client one: call 'start' with number True"),
-        (request(1, "get_action"), {}, 410, "episode e is not known here: begin another one"),
+        (request(1, "get_action"), {}, 410, "episode e is unknown: begin another one"),
         (request(path="x"), {}, 400, "client one: unknown key 'path'"),
         (request(training_enabled=1), {}, 400, "client one: training_enabled 1; expected true"),
     ],

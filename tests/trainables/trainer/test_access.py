@@ -392,7 +392,7 @@ def test_T18_an_object_writes_nowhere_but_in_its_own_folder(tmp_path: Path) -> N
         for name in (f"{tmp_path}/absolute", "../../outside"):
             archive.addfile(tarfile.TarInfo(name), io.BytesIO())
     trainer = make()
-    with pytest.raises(CheckpointError, match="no archive of a checkpoint"):
+    with pytest.raises(CheckpointError, match="not an archive of a checkpoint"):
         trainer.restore_from_object(hostile.getvalue())
     assert list(tmp_path.iterdir()) == []
     trainer.stop()

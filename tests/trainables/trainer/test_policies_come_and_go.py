@@ -335,7 +335,7 @@ def test_E14_files_that_hold_no_such_policy_are_refused_by_their_key(tmp_path: P
     filtered.export_model("safetensors", tmp_path / "exported")
     cases = {
         str(tmp_path / "none"): "no such file",
-        str(tmp_path / "empty"): "no checkpoint and no safetensors file",
+        str(tmp_path / "empty"): "neither a checkpoint nor a safetensors file",
         str(hostile): "not a safetensors file",
         str(foreign): "ckpt-0000000001",
         str(tmp_path / "exported" / "main"): "its filter can play and not learn",

@@ -74,7 +74,7 @@ def test_the_observation_filter_comes_along_and_another_one_is_refused(tmp_path:
     trainer, other = made(restore=str(tmp_path), **filtered), made(restore=str(tmp_path))
     seen = [one.filters["observation"].get_state() for one in (teacher, trainer)]
     assert repr(seen[0]) == repr(seen[1])
-    with pytest.raises(ConfigError, match=r"^restore: .* saw the world through another filter"):
+    with pytest.raises(ConfigError, match=r"^restore: .* used another filter"):
         other.train()
     for one in (teacher, trainer, other):
         one.stop()

@@ -134,15 +134,15 @@ class _Episode:
     """Agent → its policy, as far as requested."""
     heard_at: float = 0.0
 
-    def add(self, rewards: ByAgent, infos: ByAgent, done: Iterable[str]) -> None:
+    def add(self, rewards: ByAgent, infos: ByAgent, effects: Iterable[str]) -> None:
         """Add the effects of the latest actions: rewards, infos and deaths."""
         for agent, reward in rewards.items():
             self.rewards[agent] = self.rewards.get(agent, 0.0) + float(reward)
         for agent, info in infos.items():
             self.infos.setdefault(agent, {}).update(info or {})
-        self.done += done
-        self.left.update(done)
-        self.acting.difference_update(done)
+        self.done += effects
+        self.left.update(effects)
+        self.acting.difference_update(effects)
         self.heard_at = time.monotonic()
 
     def put(self, event: _Event) -> None:
@@ -387,12 +387,12 @@ class ExternalEnv:
         """Return `ASYNC_RESET`: the environment begins its episodes itself."""
         return ASYNC_RESET
 
-    def abandon(self, why: str, episodes: Iterable[Any] | None = None) -> None:
+    def abandon(self, reason: str, episodes: Iterable[Any] | None = None) -> None:
         """Lose these running episodes, or all; their next call raises `EpisodeLost`."""
         with self._lock:
             for episode_id in list(self._episodes if episodes is None else episodes):
                 if episode_id in self._episodes:
-                    self._lose(episode_id, why)
+                    self._lose(episode_id, reason)
                 self._lost.pop(episode_id, None)
                 self._waiting.pop(episode_id, None)
             if episodes is None:
@@ -497,22 +497,22 @@ class ExternalEnv:
         latest = time.monotonic() - limit
         for episode_id, episode in list(self._episodes.items()):
             if episode.heard_at < latest and not (episode.events or episode.pending):
-                why = f"nothing was heard of it for {limit:g} s (episode_timeout_s)"
-                logger.warning("episode %r is given up: %s", episode_id, why)
+                why = f"it was silent for {limit:g} s (episode_timeout_s)"
+                logger.warning("episode %r is abandoned: %s", episode_id, why)
                 self._lose(episode_id, why)
 
-    def _lose(self, episode_id: str, why: str) -> None:
+    def _lose(self, episode_id: str, reason: str) -> None:
         """End an episode as lost, with the reason."""
         episode = self._episodes[episode_id]
-        self._remember(episode_id, f"it is lost: {why}")
+        self._remember(episode_id, f"it is lost: {reason}")
         self._waiting.pop(episode_id, None)
-        self._lost[episode_id] = why
+        self._lost[episode_id] = reason
         episode.changed.notify_all()
 
-    def _remember(self, episode_id: str, how: str) -> None:
+    def _remember(self, episode_id: str, end: str) -> None:
         """Remove a running episode and remember how it ended."""
         del self._episodes[episode_id]
-        self._ended[episode_id] = how
+        self._ended[episode_id] = end
         if len(self._ended) > REMEMBERED:
             del self._ended[next(iter(self._ended))]
 
@@ -542,21 +542,23 @@ class ExternalEnv:
 
     # ---- what a call is given --------------------------------------------------------------------
 
-    def _by_agent(self, episode_id: str, what: str, given: Any) -> Iterator[tuple[str, str, Any]]:
+    def _by_agent(
+        self, episode_id: str, subject: str, values: Any
+    ) -> Iterator[tuple[str, str, Any]]:
         """Yield each agent that a call names, its name in errors, and its value."""
         if not self.has_agents:
-            yield AGENT, _describe_place(episode_id), given
+            yield AGENT, _describe_place(episode_id), values
             return
         names = ", ".join(map(repr, self._actions))
-        if not isinstance(given, Mapping):
+        if not isinstance(values, Mapping):
             expected = f"expected a dict by agent, of {names}"
             raise EpisodeError(
-                f"{_describe_place(episode_id)}: {what} {shorten(given)}; {expected}"
+                f"{_describe_place(episode_id)}: {subject} {shorten(values)}; {expected}"
             )
-        for agent, one in given.items():
+        for agent, one in values.items():
             where = _describe_place(episode_id, agent)
             if agent not in self._actions:
-                raise EpisodeError(f"{where}: {what} of an unknown agent; there are {names}")
+                raise EpisodeError(f"{where}: {subject} of an unknown agent; there are {names}")
             yield agent, where, one
 
     def _check_effects(
@@ -644,16 +646,16 @@ def _describe_place(episode_id: str, *agents: str) -> str:
     return f"episode {shorten(episode_id)}{of}"
 
 
-def _checked_action(space: spaces.Space[Any], action: Any, what: str) -> Any:
+def _checked_action(space: spaces.Space[Any], action: Any, subject: str) -> Any:
     """Return an action; raises EpisodeError if it is not in its space."""
     if isinstance(space, spaces.Box):
-        action = checked(space, action, what)
+        action = checked(space, action, subject)
     if not space.contains(action):
-        raise EpisodeError(f"{what} {shorten(action)} is not in {space}")
+        raise EpisodeError(f"{subject} {shorten(action)} is not in {space}")
     return action
 
 
-def _checked_logp(space: spaces.Space[Any], logp: Any, where: str) -> Any:
+def _checked_logp(space: spaces.Space[Any], logp: Any, place: str) -> Any:
     """Return a log-probability or None; raises EpisodeError if it is impossible."""
     layout = layout_of(space)
     most = MOST_LOGP * len(layout.sizes)
@@ -661,7 +663,7 @@ def _checked_logp(space: spaces.Space[Any], logp: Any, where: str) -> Any:
     if logp is None or (_is_number(logp) and -most <= logp <= highest + ROUNDING):
         return logp
     expected = f"the log-probability of the action, from {-most:g} to {highest:g}, or None"
-    raise EpisodeError(f"{where}: the logp {shorten(logp)}; expected {expected}")
+    raise EpisodeError(f"{place}: the logp {shorten(logp)}; expected {expected}")
 
 
 def _is_number(value: Any) -> bool:
@@ -673,11 +675,11 @@ def _is_number(value: Any) -> bool:
     return finite and isinstance(value, int | float | np.integer | np.floating)
 
 
-def checked(space: spaces.Space[Any], value: Any, what: str) -> Any:
-    """Return a copy of `value`; raises EpisodeError, naming `what`, if it is not in the space."""
+def checked(space: spaces.Space[Any], value: Any, subject: str) -> Any:
+    """Return a copy of `value`; raises EpisodeError with `subject` if it is not in the space."""
     if not is_plain(space):
         if not space.contains(value):
-            raise EpisodeError(f"{what} {shorten(value)} is not in {space}")
+            raise EpisodeError(f"{subject} {shorten(value)} is not in {space}")
         return value
     try:
         given = np.asarray(value)
@@ -687,13 +689,13 @@ def checked(space: spaces.Space[Any], value: Any, what: str) -> Any:
     dtype: Any = space.dtype
     if not (fits and np.can_cast(given.dtype, dtype, "same_kind")):
         raise EpisodeError(
-            f"{what} of shape {given.shape} and dtype {given.dtype}; expected shape {space.shape} "
-            f"and dtype {dtype}, as {space} promises"
+            f"{subject} of shape {given.shape} and dtype {given.dtype}; expected shape "
+            f"{space.shape} and dtype {dtype}, as {space} promises"
         )
     with np.errstate(over="ignore"):
         held = np.array(given, dtype=dtype)
     if not np.isfinite(held).all():
-        raise EpisodeError(f"{what} {shorten(given)} is not finite, as {dtype}")
+        raise EpisodeError(f"{subject} {shorten(given)} is not finite, as {dtype}")
     return held
 
 

@@ -70,15 +70,15 @@ class LocalPolicy:
         space: action space, a Discrete or a Box.
     """
 
-    def __init__(self, said: Mapping[str, Any], space: spaces.Space[Any]) -> None:
-        self.version = int(said["version"])
+    def __init__(self, description: Mapping[str, Any], space: spaces.Space[Any]) -> None:
+        self.version = int(description["version"])
         self._space = space
-        self._layers = [[unpack(one) for one in pair] for pair in said["layers"]]
-        self._mean, self._scale = unpack(said["mean"]), unpack(said["scale"])
-        self._clip, self._log_std = said["clip"], unpack(said["log_std"])
-        self._seen = np.float64 if said["exact"] else np.float32
+        self._layers = [[unpack(one) for one in pair] for pair in description["layers"]]
+        self._mean, self._scale = unpack(description["mean"]), unpack(description["scale"])
+        self._clip, self._log_std = description["clip"], unpack(description["log_std"])
+        self._seen = np.float64 if description["exact"] else np.float32
         """Dtype of the filter's input."""
-        self._tanh = said["activation"] == "tanh"
+        self._tanh = description["activation"] == "tanh"
         self._stream = np.random.default_rng()
 
     def head(self, observation: Any) -> NDArray[np.float32]:

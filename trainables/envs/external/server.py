@@ -131,22 +131,22 @@ class ServerConfig(Settings):
 
     @field_validator("observation_space", "action_space")
     @classmethod
-    def _space(cls, given: Any) -> Any:
+    def _space(cls, value: Any) -> Any:
         """Check that a value describes a space."""
-        if given is not None:
-            parse_space(given)
-        return given
+        if value is not None:
+            parse_space(value)
+        return value
 
     @field_validator("agents")
     @classmethod
-    def _agents(cls, given: Any) -> Any:
+    def _agents(cls, value: Any) -> Any:
         """Check that each agent has descriptions of both spaces."""
-        for agent, both in (given or {}).items():
+        for agent, both in (value or {}).items():
             if both.keys() != {"observation_space", "action_space"}:
                 raise ValueError(f"{agent}: expected observation_space and action_space")
             for one in both.values():
                 parse_space(one)
-        return given
+        return value
 
 
 class Refused(Exception):
@@ -157,8 +157,8 @@ class Refused(Exception):
         why: reason, one line.
     """
 
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
         self.status = status
 
 
@@ -360,7 +360,7 @@ class PolicyServer(ExternalEnv):
                 self._gone.pop(episode_id, None)
                 remote = self._remotes[episode_id] = _Remote(client)
             if remote is None:
-                raise Refused(410, f"episode {episode_id} is not known here: begin another one")
+                raise Refused(410, f"episode {episode_id} is unknown: begin another one")
             if remote.client != client:
                 raise Refused(409, f"episode {episode_id} is another client's")
             return remote

@@ -54,12 +54,12 @@ def _read(path: Path) -> str:
     return _checked(content.decode("ascii", "replace"), str(path))
 
 
-def _checked(text: str, where: str) -> str:
+def _checked(text: str, place: str) -> str:
     """Return the token in `text`; raises TokenError if it is not valid."""
     token = text.strip()
     if not (LEAST <= len(token) <= MOST and token.isascii() and token.isprintable()):
         raise TokenError(
-            f"{where}: no token; expected {LEAST} to {MOST} printable characters of ASCII in one "
+            f"{place}: no token; expected {LEAST} to {MOST} printable characters of ASCII in one "
             "line, for example of: openssl rand -hex 32"
         )
     return token

@@ -60,53 +60,59 @@ def unpack(data: Any) -> np.ndarray[Any, Any]:
     return made
 
 
-def decode(space: Spaces, data: Any, what: str) -> Any:
+def decode(space: Spaces, data: Any, subject: str) -> Any:
     """Return the element of a space from JSON.
 
-    Raises EpisodeError, naming `what`, if it does not fit.
+    Raises EpisodeError, naming `subject`, if it does not fit.
     """
     if not isinstance(space, spaces.Space):
-        return _decode_each(space, data, what)
+        return _decode_each(space, data, subject)
     if isinstance(space, spaces.Tuple):
         if not isinstance(data, list) or len(data) != len(space.spaces):
-            _refuse(what, data, f"a list of {len(space.spaces)}")
+            _refuse(subject, data, f"a list of {len(space.spaces)}")
         pairs = enumerate(zip(space.spaces, data, strict=True))
-        return tuple(decode(part, one, f"{what}.{i}") for i, (part, one) in pairs)
+        return tuple(decode(part, one, f"{subject}.{i}") for i, (part, one) in pairs)
     if isinstance(space, spaces.Dict):
         if not isinstance(data, dict) or data.keys() != space.spaces.keys():
-            _refuse(what, data, f"an object with {', '.join(space.spaces)}")
-        return {key: decode(part, data[key], f"{what}.{key}") for key, part in space.spaces.items()}
+            _refuse(subject, data, f"an object with {', '.join(space.spaces)}")
+        return {
+            key: decode(part, data[key], f"{subject}.{key}") for key, part in space.spaces.items()
+        }
     if isinstance(space, spaces.Discrete):
         if type(data) is not int or not space.contains(data):
-            _refuse(what, data, f"a whole number of {space}")
+            _refuse(subject, data, f"a whole number of {space}")
         return np.int64(data)
-    return checked(space, _array(space, data, what), what)
+    return checked(space, _array(space, data, subject), subject)
 
 
-def _decode_each(of: Mapping[str, spaces.Space[Any]], data: Any, what: str) -> dict[str, Any]:
+def _decode_each(
+    spaces_: Mapping[str, spaces.Space[Any]], data: Any, subject: str
+) -> dict[str, Any]:
     """Return agent → element, from JSON by agent."""
     if not isinstance(data, dict):
-        _refuse(what, data, f"an object by agent, of {', '.join(of)}")
+        _refuse(subject, data, f"an object by agent, of {', '.join(spaces_)}")
     return {
-        agent: decode(of[_known(of, agent, what)], one, f"{what} of agent {agent!r}")
+        agent: decode(
+            spaces_[_known(spaces_, agent, subject)], one, f"{subject} of agent {agent!r}"
+        )
         for agent, one in data.items()
     }
 
 
-def _array(space: spaces.Space[Any], data: Any, what: str) -> Any:
+def _array(space: spaces.Space[Any], data: Any, subject: str) -> Any:
     """Return an array from nested lists or base64; raises EpisodeError if it does not fit."""
     if not isinstance(data, str):
         if not isinstance(data, list | int | float) or isinstance(data, bool):
-            _refuse(what, data, f"nested lists of shape {space.shape}")
+            _refuse(subject, data, f"nested lists of shape {space.shape}")
         try:
             array = np.array(data)
         except ValueError:
-            _refuse(what, data, f"nested lists of shape {space.shape}")
+            _refuse(subject, data, f"nested lists of shape {space.shape}")
         # JSON has one kind of numbers: a whole one may stand for a real one.
         real = space.dtype is not None and space.dtype.kind == "f" and array.dtype.kind in "iu"
         whole = not real and array.dtype.kind in "iu"
         if whole and not np.array_equal(array.astype(space.dtype), array):
-            _refuse(what, data, f"numbers that {space.dtype} holds")
+            _refuse(subject, data, f"numbers that {space.dtype} holds")
         return array.astype(space.dtype) if real or whole else array
     size = math.prod(space.shape or ()) * _wire_dtype(space).itemsize
     try:
@@ -115,7 +121,9 @@ def _array(space: spaces.Space[Any], data: Any, what: str) -> Any:
         raw = b""
     if len(raw) != size:
         _refuse(
-            what, data, f"base64 of {size} bytes: shape {space.shape}, dtype {_wire_dtype(space)}"
+            subject,
+            data,
+            f"base64 of {size} bytes: shape {space.shape}, dtype {_wire_dtype(space)}",
         )
     return np.frombuffer(raw, _wire_dtype(space)).reshape(space.shape or ()).astype(space.dtype)
 
@@ -125,17 +133,17 @@ def _wire_dtype(space: spaces.Space[Any]) -> np.dtype[Any]:
     return np.dtype(space.dtype).newbyteorder("<")
 
 
-def _known(of: Mapping[str, Any], agent: Any, what: str) -> str:
+def _known(agents: Mapping[str, Any], agent: Any, subject: str) -> str:
     """Return the agent's name; raises EpisodeError if it is unknown."""
-    if agent not in of:
-        there = ", ".join(map(repr, of))
-        raise EpisodeError(f"{what} of an unknown agent {shorten(agent)}; there are {there}")
+    if agent not in agents:
+        there = ", ".join(map(repr, agents))
+        raise EpisodeError(f"{subject} of an unknown agent {shorten(agent)}; there are {there}")
     return str(agent)
 
 
-def _refuse(what: str, data: Any, expected: str) -> NoReturn:
+def _refuse(subject: str, data: Any, expected: str) -> NoReturn:
     """Raise EpisodeError for data that do not fit."""
-    raise EpisodeError(f"{what} {shorten(data)} does not fit; expected {expected}")
+    raise EpisodeError(f"{subject} {shorten(data)} does not fit; expected {expected}")
 
 
 # ---- spaces --------------------------------------------------------------------------------------
@@ -156,7 +164,7 @@ def describe(space: spaces.Space[Any]) -> dict[str, Any]:
     if isinstance(space, spaces.Box):
         bounds = {"low": _bounds_to_json(space.low), "high": _bounds_to_json(space.high)}
         return {"box": list(space.shape), **bounds, "dtype": str(space.dtype)}
-    raise ValueError(f"a {type(space).__name__}, which clients cannot be told of")
+    raise ValueError(f"a {type(space).__name__}, which clients cannot receive")
 
 
 def parse_space(data: Any) -> spaces.Space[Any]:

@@ -259,9 +259,9 @@ def warn_of_long_episodes(name: str, config: SamplingConfig, lengths: Array) -> 
         return False
     logger.warning(
         "%s holds %d steps of %d unfinished episode(s), the longest has %d; with "
-        "batch_mode: complete_episodes nothing is learnt before an episode ends: does the "
-        "environment ever end one? A time limit or horizon does, and so does "
-        "batch_mode: truncate_episodes cut them",
+        "batch_mode: complete_episodes the policy does not learn before an episode ends. If the "
+        "environment never ends one, set a time limit or horizon, or use "
+        "batch_mode: truncate_episodes",
         *(name, lengths.sum(), len(lengths), lengths.max()),
     )
     return True

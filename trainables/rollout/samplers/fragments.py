@@ -515,20 +515,24 @@ class Sampler:
         return [], None, {}
 
     def _count(
-        self, step: Step, row: int | Array, ended: NDArray[np.bool_], idle: NDArray[np.bool_] | None
+        self,
+        step: Step,
+        row: int | Array,
+        has_ended: NDArray[np.bool_],
+        idle: NDArray[np.bool_] | None,
     ) -> tuple[list[RolloutMetrics], NDArray[np.bool_] | None, dict[int, Episode]]:
         """Count a step that was written into `row`, or into row (N,) of each environment.
 
         Args:
             step: the step.
             row: row into which it was written.
-            ended: (N,) True where an episode ended.
+            has_ended: (N,) True where an episode ended.
             idle: (N,) True where an environment made no step; None if every one made one.
 
         Returns:
             The same as `_tick`.
         """
-        over = ended if step.metric_ends is None else ended | step.metric_ends
+        over = has_ended if step.metric_ends is None else has_ended | step.metric_ends
         over = without_lost_lives(over, step)
         if self.film:
             self.perf.add_rendering(self.film.after_step(bool(over[0])))
@@ -536,12 +540,12 @@ class Sampler:
         finished = self.episodes.step(step.rewards, over, step.faults, idle, written)
         return finished, over if finished else None, written
 
-    def _carry(self, memory: Array, ended: NDArray[np.bool_]) -> None:
+    def _carry(self, memory: Array, has_ended: NDArray[np.bool_]) -> None:
         """Keep the memory (N, M) for the next tick; it is 0 where an episode begins."""
         self.memory = memory
-        self.actor.exploration.ended(ended)
+        self.actor.exploration.ended(has_ended)
         if self.actor.memory_size or self.connectors.steps:
-            begun = ended if self._autoreset_rows is None else ended | self._autoreset_rows
+            begun = has_ended if self._autoreset_rows is None else has_ended | self._autoreset_rows
             memory[begun] = self.carried[begun] = 0.0
 
     def _filter_current(self) -> tuple[Array, Array, Array]:
@@ -580,24 +584,24 @@ class Sampler:
         return self._as_policy_sees(observations)
 
     def _write_decision(
-        self, rows: Fragment, where: Any, observed: Array, memory: Array, acted: Acted
+        self, rows: Fragment, cells: Any, observed: Array, memory: Array, acted: Acted
     ) -> None:
         """Write a decision into these rows of a fragment.
 
         Args:
             rows: the fragment.
-            where: index of the rows.
+            cells: index of the rows.
             observed: observations in the form of fragments.
             memory: memory before the decision.
             acted: actions and columns of the actor.
         """
         arrays = self._arrays_of(rows)
-        arrays["observations"][where] = observed
-        arrays["actions"][where] = acted.actions
+        arrays["observations"][cells] = observed
+        arrays["actions"][cells] = acted.actions
         for name, column in acted.columns.items():
-            arrays[name][where] = column
+            arrays[name][cells] = column
         if self.actor.memory_size:
-            arrays["memory"][where] = memory
+            arrays["memory"][cells] = memory
 
     def _show_decision(self, envs: Sequence[int], acted: Acted, carried: Array) -> None:
         """Record a decision for callbacks.
@@ -669,12 +673,12 @@ class Sampler:
         for env_index in step.faults:
             self._drop_rows(rows, env_index, _row_of(row, env_index))
 
-    def _drop_rows(self, rows: Fragment, env_index: int, last: int) -> None:
-        """Mark the rows of a faulty episode, which ended in row `last`, as invalid."""
-        before = rows.terminated[:last, env_index] | rows.truncated[:last, env_index]
+    def _drop_rows(self, rows: Fragment, env_index: int, last_row: int) -> None:
+        """Mark the rows of a faulty episode, which ended in row `last_row`, as invalid."""
+        before = rows.terminated[:last_row, env_index] | rows.truncated[:last_row, env_index]
         ends = np.flatnonzero(before)
         first = int(ends[-1]) + 1 if len(ends) else 0
-        rows.valid[first : last + 1, env_index] = False
+        rows.valid[first : last_row + 1, env_index] = False
 
     def _final_columns(self, step: Step, memory: Array) -> dict[str, Array]:
         """Return (N,) values of the actor for final observations where truncated, 0 elsewhere.
@@ -689,7 +693,7 @@ class Sampler:
         judged = self.actor.value_columns(self._as_policy_sees(rows), memory)
         return {f"final_{n}": np.where(cut, one, 0.0) for n, one in judged.items()}
 
-    def _requested_columns(self, step: Step, ended: NDArray[np.bool_]) -> dict[str, Array]:
+    def _requested_columns(self, step: Step, has_ended: NDArray[np.bool_]) -> dict[str, Array]:
         """Return the requested columns (N, …) of a step, without those of `NAMED`.
 
         The episodes have not counted the step yet.
@@ -698,7 +702,7 @@ class Sampler:
         if "new_obs" in self._requested:
             following = self.connectors.rows(step.observations, check=False)
             if not step.is_calm:
-                over = ended.copy()
+                over = has_ended.copy()
                 over[list(step.faults)] = False
                 self._put_final(following, step, over)
             columns["new_obs"] = self._as_stored(following)
@@ -746,13 +750,13 @@ class Sampler:
         own, all_ = self._numbers
         return np.asarray(self._fragment_count * all_ + own)
 
-    def _put_final(self, rows: Array, step: Step, ended: NDArray[np.bool_]) -> Array:
+    def _put_final(self, rows: Array, step: Step, has_ended: NDArray[np.bool_]) -> Array:
         """Write the final observations of ended episodes into rows (N, *S), and return the rows.
 
         Raises:
             NotFiniteError: a final observation is not finite.
         """
-        for env_index in np.flatnonzero(ended).tolist():
+        for env_index in np.flatnonzero(has_ended).tolist():
             final = np.asarray(step.final_observations[env_index])
             rows[env_index] = final.reshape(rows.shape[1:])
             if np.count_nonzero(np.isfinite(final)) != final.size:
@@ -763,7 +767,7 @@ class Sampler:
         return rows
 
     def _rewards_for_learner(
-        self, step: Step, ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None
+        self, step: Step, has_ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None
     ) -> Array:
         """Return the rewards (N,) for the learner, clipped and scaled as set.
 
@@ -776,8 +780,8 @@ class Sampler:
         if self._scaler is None:
             return rewards
         if not self._unfiltered:
-            return self._scaler(rewards, ended, skipped)
-        self._scaler.count(rewards, ended, skipped)
+            return self._scaler(rewards, has_ended, skipped)
+        self._scaler.count(rewards, has_ended, skipped)
         return rewards
 
 

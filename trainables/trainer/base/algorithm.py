@@ -140,7 +140,7 @@ class Algorithm(Trainable):
         """
         layout = settings.environment.sight.layout
         if layout not in (None, spaces.asked.layout):
-            allowed = "the same for all policies, beside multiagent"
+            allowed = "the same for all policies, next to multiagent"
             raise ConfigError("model.image_layout", layout, allowed)
         shape, masks = spaces.observation_shape, spaces.masks
         made = architecture(settings.model, shape, cls.usual_networks, masks)
@@ -170,7 +170,7 @@ class Algorithm(Trainable):
         if settings.offline.reads_experience:
             cls._check_reading(settings)
         if (source := settings.environment.action_mask) and not cls.masks_actions:
-            hint = f"{cls.__name__} rules no choice out by a mask; ppo, a2c, impala and dqn do"
+            hint = f"{cls.__name__} does not apply masks; ppo, a2c, impala and dqn do"
             raise ConfigError("action_mask", source, f"null with {cls.__name__}", hint)
         config_checks.check_model(settings.model, cls.model_keys, cls.__name__)
         if settings.workers.data_parallel:
@@ -183,16 +183,14 @@ class Algorithm(Trainable):
     def _check_reading(cls, settings: TrainerConfig) -> None:
         """Raise ConfigError for settings that do not work with rows that are read."""
         if settings.sampling.spreads_actions:
-            hint = "actions in files are the environment's, and learnt so"
+            hint = "files contain the environment's actions, which are learnt unchanged"
             raise ConfigError("normalize_actions", True, "false or auto with this input", hint)
         if settings.offline.postprocess_inputs and not hasattr(settings, "n_step"):
-            hint = "it learns from single steps, of which nothing is made; dqn has n_step"
+            hint = "it learns from single steps; dqn has n_step"
             raise ConfigError("postprocess_inputs", True, f"false with {cls.__name__}", hint)
         asked, gives = settings.offline.input_evaluation, cls.log_likelihoods
         if gives is Algorithm.log_likelihoods and asked not in (ESTIMATED, ["simulation"], []):
-            hint = (
-                "its policy gives no probabilities, from which is estimated; those of bc and iql do"
-            )
+            hint = "its policy gives no probabilities for the estimates; those of bc and iql do"
             raise ConfigError(
                 "input_evaluation", asked, f"[simulation] or [] with {cls.__name__}", hint
             )

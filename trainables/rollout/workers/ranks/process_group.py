@@ -53,7 +53,7 @@ def setup_torch_data_parallel(
     if not isinstance(policy, TorchPolicy):
         raise ValueError(  # noqa: TRY004 the value of a setting, seen from outside
             f"data-parallel learning needs a torch policy, but this one is a "
-            f"{type(policy).__name__}; use a TorchPolicy or switch data_parallel off"
+            f"{type(policy).__name__}; use a TorchPolicy or turn data_parallel off"
         )
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     with _exchanging(timeout_s):
