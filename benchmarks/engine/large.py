@@ -26,6 +26,7 @@ from sweep.history.events import (
 from sweep.history.replica import Replica
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
+from sweep.spec.space import Space
 
 #: Spec of such a sweep; its trials are never run.
 SPEC: Mapping[str, Any] = {
@@ -65,7 +66,9 @@ def make(
         term = ledger.append(None, [TermBegan("here", 1, trials + 1, 2, False, "loky")])[0].term
         batch: list[Event] = []
         for number in range(trials):
-            batch += _trial(Replica(number, 0, resolved.objective), iterations, wait)
+            batch += _trial(
+                Replica(number, 0, resolved.objective), resolved.spec.space, iterations, wait
+            )
             if len(batch) >= _AT_ONCE:
                 ledger.append(term, batch)
                 batch = []
@@ -73,10 +76,13 @@ def make(
     return folder
 
 
-def _trial(replica: Replica, iterations: int, wait: bool) -> Iterator[Event]:
+def _trial(replica: Replica, space: Space, iterations: int, wait: bool) -> Iterator[Event]:
     """Yield the events of the trial of `replica`, its only one."""
     number = replica.trial
-    settings = {"x": _pseudo_random(number), "y": 1e-5 + _pseudo_random(number + 1) * 0.09}
+    settings = {
+        name: domain.value_at(_pseudo_random(number + place))
+        for place, (name, domain) in enumerate(space.domains.items())
+    }
     yield Created(number, settings, settings, 3 * number + 1)
     goal = Goal(iterations) if wait else Goal()
     yield Opened(number, 0, 0, goal, "a slot was free")

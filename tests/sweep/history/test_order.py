@@ -17,6 +17,9 @@ from sweep.history import order
 from sweep.history.events import Created, HoldChanged, Recorded, Status, UserHold
 from sweep.history.history import History
 from sweep.history.order import Key
+from sweep.history.trial import Trial
+from sweep.searchers import Request, tpe
+from sweep.searchers._shared.prior import mixture
 from sweep.testing import simulation
 from sweep.testing.curves import CurvePoint
 from sweep.testing.pool import Pool, SimulatedClock
@@ -186,4 +189,33 @@ def test_a_trial_costs_as_much_in_a_long_sweep_as_in_a_short_one(
 ) -> None:
     short = cost_per_trial(tmp_path, 100, **COSTS[name])
     long = cost_per_trial(tmp_path, trials, **COSTS[name])
+    assert 0 < long <= 1.3 * short
+
+
+#: The default: tpe with a prior and random proposals, beside rungs and further seeds.
+DEFAULT: dict[str, Any] = {
+    **COSTS["seeds"],
+    "searcher": {"name": "tpe", "prior": ["ppo/CartPole-v1", "ppo/Acrobot-v1"]},
+    "space": {"lr": {"loguniform": [1e-5, 1e-2]}, "gamma": {"uniform": [0.9, 0.999]}},
+}
+
+
+@pytest.mark.parametrize("trials", [800, pytest.param(5_000, marks=pytest.mark.slow)])
+def test_a_trial_of_the_default_costs_as_much_in_a_long_sweep_as_in_a_short_one(
+    trials: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With as many proposals of each kind: those of the prior cost the most."""
+    share = mixture.prior_share
+
+    def every_second(known: Sequence[Trial]) -> float:
+        share(known)
+        return float(len(known) % 2)
+
+    def every_fourth(_searcher: tpe.Searcher, request: Request) -> float:
+        return float(request.number % 4 == 0)
+
+    monkeypatch.setattr(mixture, "prior_share", every_second)
+    monkeypatch.setattr(tpe.Searcher, "_random_fraction", every_fourth)
+    short = cost_per_trial(tmp_path, 100, **DEFAULT)
+    long = cost_per_trial(tmp_path, trials, **DEFAULT)
     assert 0 < long <= 1.3 * short
