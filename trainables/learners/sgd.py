@@ -59,6 +59,9 @@ class Learner(Protocol):
         Returns:
             Means (S,) of the statistics over the rows, times `share`, as an array or a tensor; and
             the norm of the union's gradient before clipping.
+
+        Raises:
+            NotFiniteError: loss or gradient is NaN or infinite; the weights are unchanged.
         """
 
 

@@ -50,14 +50,7 @@ class TorchLearner:
     def minibatches(
         self, batch: TrainBatch, size: int, stream: np.random.Generator, count: int
     ) -> list[Minibatch]:
-        """Return the minibatches of one epoch on the policy's device, in a random order.
-
-        Args:
-            batch: the batch.
-            size: largest number of rows of a minibatch.
-            stream: random numbers for the order.
-            count: number of rows that decides the number of minibatches.
-        """
+        """Return the minibatches of one epoch on the policy's device, as `shuffled` draws them."""
         return shuffled(batch, size, stream, self.policy.device, count)
 
     def standardize_few(self, minibatches: list[Minibatch], moments: Moments) -> None:
@@ -80,20 +73,7 @@ class TorchLearner:
         return found.logp.cpu().numpy(), found.values.cpu().numpy()
 
     def step(self, minibatch: Minibatch, rate: float, share: float = 1.0) -> tuple[Tensor, float]:
-        """Make one gradient step.
-
-        Args:
-            minibatch: one of `minibatches`; it may be empty if there are other ranks.
-            rate: learning rate.
-            share: share of the union's rows that are in this minibatch; 1 without other ranks.
-
-        Returns:
-            Means (S,) of the statistics times `share`, and the norm of the gradient before
-            clipping.
-
-        Raises:
-            NotFiniteError: loss or gradient is NaN or infinite; the weights are unchanged.
-        """
+        """Make one gradient step; see `Learner.step`."""
         if len(minibatch["actions"]):
             loss, measured = self.loss(self.policy.model, minibatch)
         else:  # the other ranks wait for a gradient of this one: zeros

@@ -159,19 +159,7 @@ class FusedLearner:
                 one[row] = moments.standardized(one[row])
 
     def step(self, minibatch: Array, rate: float, share: float = 1.0) -> tuple[Array, float]:
-        """Make one gradient step, without other ranks.
-
-        Args:
-            minibatch: one of `minibatches`.
-            rate: learning rate.
-            share: share of the minibatch's rows that are on this rank, not used.
-
-        Returns:
-            The parts of the loss (S,), and the norm of the gradient before clipping.
-
-        Raises:
-            NotFiniteError: loss or gradient is NaN or infinite; the weights are unchanged.
-        """
+        """Make one gradient step, without other ranks; see `sgd.Learner.step`."""
         measured = self.gradient(minibatch)
         return measured, self.adam.step(rate, self.loss.grad_clip)
 
