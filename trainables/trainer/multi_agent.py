@@ -21,7 +21,6 @@ from trainables.core.logs import OneTimeLog
 from trainables.core.settings import SettingsView, flatten, override, parse
 from trainables.envs.exactness.measuring import Inquiry, Look
 from trainables.envs.make import EnvironmentConfig
-from trainables.envs.spaces.actions import Spread
 from trainables.envs.spaces.connectors import row_shape
 from trainables.errors import ConfigError
 from trainables.evaluation.agents import AgentsPlayer
@@ -224,18 +223,13 @@ class MultiAgentTrainer(Trainer):
         self._seen = seen
         self.spaces = seen.spaces
         self._members: dict[str, Trainer] = {}
-        self._unread_sources: dict[str, ConfigError] = {}
-        """Policy → error of its file of trained weights.
-
-        A restored trial does not need the file, since its checkpoint has the weights.
-        """
 
         def begin(agents: Agents, made: Mapping[str, Trainer]) -> None:
             for pid, source in agents.sources.items():
                 try:
                     made[pid].load_trained(_key(pid), *source)
                 except ConfigError as error:
-                    self._unread_sources[pid] = error
+                    made[pid]._unread_source = error
 
         self._estimates: dict[str, Estimates] = {}
         self._set_policies(settings, {}, begin)
@@ -398,23 +392,11 @@ class MultiAgentTrainer(Trainer):
         return shares
 
     def step(self) -> dict[str, Any]:
-        """Make one iteration, and return its result with the steps of agents.
-
-        Raises:
-            ConfigError: a policy's file of trained weights cannot be read.
-        """
-        for error in self._unread_sources.values():
-            raise error
+        """Make one iteration, and return its result with the steps of agents."""
         before = self.agent_steps
         result = super().step()
         counted = {"agent_timesteps_total": self.agent_steps}
         return {**result, **counted, "agent_timesteps_this_iter": self.agent_steps - before}
-
-    def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        """Send variables, such as ``timestep``, to all policies and workers."""
-        for member in self.members.values():
-            member.policy.on_global_var_update(global_vars)
-        self.workers.set_global_vars(global_vars)
 
     def _synchronise(self, samples: Sequence[Sample]) -> None:
         """Send the weights and filters of all policies to the workers; `samples` are not used."""
@@ -428,12 +410,6 @@ class MultiAgentTrainer(Trainer):
         """Return the states of all policies' filters, by their names in a worker."""
         states = {pid: one.filter_states() for pid, one in self.members.items()}
         return {name: one for pid, of in states.items() for name, one in by_name(pid, of).items()}
-
-    def _update_exploration(self) -> None:
-        """Let every member's own actor explore as after the steps sampled so far."""
-        for member in self.members.values():
-            member.progress.timesteps = self.progress.timesteps
-            member._update_exploration()
 
     # ---- checkpoints -----------------------------------------------------------------------------
 
@@ -488,7 +464,6 @@ class MultiAgentTrainer(Trainer):
 
     def _restore_learnt(self, checkpoint: Mapping[str, Any]) -> None:
         """Restore what `_learnt_state` returned."""
-        self._unread_sources.clear()
         for pid, member in self.members.items():
             member.load_checkpoint(checkpoint["members"][pid])
         self.agent_steps = int(checkpoint["agent_steps"])
@@ -633,12 +608,8 @@ class MultiAgentTrainer(Trainer):
         like = {pid: agent_with(agents, one.raw, one.action) for pid, one in each.items()}
         return {pid: agent for pid, agent in like.items() if agent is not None}
 
-    def spread_of(self, policy_id: str) -> Spread | None:
-        """Return how a policy's numbers are spread, as `Trainer.spread_of`."""
-        return self.members[policy_id].spread_of(policy_id)
-
     @property
-    def members(self) -> Mapping[str, Trainer]:
+    def members(self) -> Mapping[str, Trainer]:  # type: ignore[override]  # not of this class
         """Policy → its trainer, in the order of their names."""
         return self._members
 

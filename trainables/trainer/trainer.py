@@ -202,11 +202,6 @@ class Trainer(TrainingLoop):
 
     # ---- weights and gradients ------------------------------------------------------------------
 
-    @property
-    def members(self) -> Mapping[str, "Trainer"]:
-        """Policy → its trainer: this one alone."""
-        return {DEFAULT_POLICY_ID: self}
-
     def member(self, policy_id: str = "") -> "Trainer":
         """Return the trainer of one policy; the name is optional if there is only one.
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,11 @@ class Collector(Algorithm):
     _unread_source: ConfigError | None = None
     """Error of the file that ``restore`` names, which a trial restored from a checkpoint does not
     need."""
+
+    @property
+    def members(self) -> Mapping[str, Self]:
+        """Policy → its trainer: this one alone."""
+        return {DEFAULT_POLICY_ID: self}
 
     # ---- made -----------------------------------------------------------------------------------
 
@@ -363,12 +368,14 @@ class Collector(Algorithm):
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
         """Send variables, such as ``timestep``, to the policy and all workers."""
-        self.policy.on_global_var_update(global_vars)
+        for member in self.members.values():
+            member.policy.on_global_var_update(global_vars)
         self.workers.set_global_vars(global_vars)
 
     def _update_exploration(self) -> None:
-        """Pass the number of sampled steps to the actor, whose exploration depends on it."""
-        self.inference.actor.on_global_var_update({"timestep": self.progress.timesteps})
+        """Pass the number of sampled steps to the actors, whose exploration depends on it."""
+        for member in self.members.values():
+            member.inference.actor.on_global_var_update({"timestep": self.progress.timesteps})
 
     def acting_stream(self, explore: bool) -> np.random.Generator | None:
         """Return the random stream of callers' actions; None if actions are not drawn."""
@@ -377,7 +384,7 @@ class Collector(Algorithm):
 
     def spread_of(self, policy_id: str) -> Spread | None:
         """Return how a policy's numbers are spread before they are sent; None if they are not."""
-        return self.inference.connectors.adapter.spread
+        return self.members[policy_id].inference.connectors.adapter.spread
 
     def merge_filters(self, samples: Sequence[Sample]) -> list[Sample]:
         """Merge the statistics of the workers' filters before learning from these samples.

@@ -42,8 +42,9 @@ class TrainingLoop(Collector):
         Raises:
             ConfigError: the file that ``restore`` names cannot be read.
         """
-        if self._unread_source is not None:
-            raise self._unread_source
+        for member in self.members.values():
+            if member._unread_source is not None:
+                raise member._unread_source
         check_quota(self.settings.resources.memory)
         self.set_global_vars({"timestep": self.progress.timesteps})
         at_start = self._evaluation_at_start()
