@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 #: Functions that make environments, innermost first.
-ASKED = ("_examine_once", "_hints", "look", "_serve", "play", "make_workers")
+ASKED = ("_examine_once", "_hints", "inspect", "_serve", "play", "make_workers")
 
 
 class Noted(gymnasium.Env[Any, Any]):

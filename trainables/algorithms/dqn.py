@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from trainables.core.settings import defaults, flatten, parse
-from trainables.envs.exactness.measuring import Look
+from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
 from trainables.learners.fused.dqn import FusedQLearner, Learnt, not_covered
@@ -236,30 +236,32 @@ class DQN(Trainer):
         super().check_config(config)
 
     @classmethod
-    def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
+    def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
         """Return the choice of learner: fused unless a setting needs torch.
 
         Raises:
             ConfigError: actions are not one choice, the user's module does not fit, or the setting
                 ``fused`` cannot work.
         """
-        if not seen.spaces.layout.scalar:
+        if not inspection.spaces.layout.scalar:
             allowed = "an environment with Discrete actions for dqn, which has a value for each"
-            raise ConfigError("env", f"actions {seen.spaces.action}", allowed, "ppo takes others")
+            raise ConfigError(
+                "env", f"actions {inspection.spaces.action}", allowed, "ppo takes others"
+            )
         if not isinstance(settings, Config):
             raise TypeError(f"{type(settings).__name__} is no {Config.__qualname__} of DQN")
         if settings.model.custom_model is not None:
             # Imported for a user's module only: the choice otherwise needs no torch.
             from trainables.policies.own.module import check, check_learning_rows
 
-            tried = cls.networks(settings, seen.spaces)
-            module = check(tried, seen.spaces.layout.logits)
+            tried = cls.networks(settings, inspection.spaces)
+            module = check(tried, inspection.spaces.layout.logits)
             most = settings.replay.replay_batch_size
             check_learning_rows(tried, module, "replay_batch_size", most)
-        why = cls._not_fused(settings, seen.spaces)
+        why = cls._not_fused(settings, inspection.spaces)
         if why and settings.learner == "fused":
             raise ConfigError("learner", "fused", "auto or torch here", why)
-        return {**super().choose(settings, seen), "learner": "torch" if why else "fused"}
+        return {**super().choose(settings, inspection), "learner": "torch" if why else "fused"}
 
     @classmethod
     def _not_fused(cls, settings: Config, spaces: EnvSpaces) -> str:

@@ -23,7 +23,7 @@ from trainables.core import rng
 from trainables.core.settings import parse
 from trainables.envs.agents import AgentsEnv
 from trainables.envs.exactness.levels import EXACT, LEVELS, Measured
-from trainables.envs.exactness.measuring import Inquiry, Look, resolve
+from trainables.envs.exactness.measuring import Inquiry, Inspection, resolve
 from trainables.envs.exactness.random_actions import for_one_of
 from trainables.envs.exactness.watching import Hangs, beat, watched
 from trainables.envs.faults import closing, logging_once
@@ -80,7 +80,7 @@ def check(
         rng.seed_global(0, "check")
         with contextlib.closing(Inquiry(config, anew=True)) as inquiry:
             unsupported = _unsupported(inquiry)
-            masked = config if unsupported else _with_masks(config, inquiry.look())
+            masked = config if unsupported else _with_masks(config, inquiry.inspect())
             measured = None if unsupported or masked is not config else inquiry.measured()
         if masked is not config:
             with contextlib.closing(Inquiry(masked, anew=True)) as inquiry:
@@ -114,7 +114,7 @@ def _describe(config: EnvironmentConfig) -> Report:
 def _unsupported(inquiry: Inquiry) -> str:
     """Return why no policy can use the environment's spaces; empty if one can."""
     try:
-        inquiry.look()
+        inquiry.inspect()
     except Hangs:
         raise
     except ConfigError as error:
@@ -122,12 +122,12 @@ def _unsupported(inquiry: Inquiry) -> str:
     return ""
 
 
-def _with_masks(config: EnvironmentConfig, seen: Look) -> EnvironmentConfig:
+def _with_masks(config: EnvironmentConfig, inspection: Inspection) -> EnvironmentConfig:
     """Return settings that read action masks from observations, if every agent's have one.
 
     An environment may refuse actions that its mask forbids.
     """
-    every = [one.raw for one in seen.agents.values()] or [seen.spaces.raw]
+    every = [one.raw for one in inspection.agents.values()] or [inspection.spaces.raw]
     if not all(isinstance(one, Dict) and MASK in one.spaces for one in every):
         return config
     masked = config.model_copy(update={"action_mask": "observation"})

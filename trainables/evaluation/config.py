@@ -194,7 +194,7 @@ def check_evaluation(
     """
     environment, trained_on = environments
     with _under_place():
-        seen = measuring.look(environment)
+        seen = measuring.inspect(environment)
         spaces = training if environment == trained_on else seen.spaces
         check_processes(envs)
         if config.evaluation_config.get("horizon") is not None:

@@ -82,7 +82,7 @@ class Played(NamedTuple):
 
 #: Function that is called at each observation with the environment and the steps so far; after a
 #: failure the steps begin at 0 again.
-Look: TypeAlias = Callable[[AnySlot, int], object]
+Inspection: TypeAlias = Callable[[AnySlot, int], object]
 
 
 @logging_once()
@@ -91,7 +91,7 @@ def play(
     plan: Plan,
     seed: int,
     indices: Sequence[int],
-    show: Look = lambda _slot, _steps: None,
+    show: Inspection = lambda _slot, _steps: None,
 ) -> list[Played]:
     """Play the episodes with these indices; same seed and weights give the same episodes.
 

@@ -15,7 +15,7 @@ from gymnasium.spaces import Space
 from trainables.core import rng
 from trainables.core.logs import LogConfig, set_level
 from trainables.core.settings import Settings, flatten, parse
-from trainables.envs.exactness.measuring import look
+from trainables.envs.exactness.measuring import inspect
 from trainables.envs.make import (
     EnvironmentConfig,
     EnvSpaces,
@@ -132,7 +132,7 @@ class RolloutWorker(worker.RolloutWorker):
             if calls and calls.has_functions(phase):
                 allowed = "absent with a worker outside a trainer, which does not learn"
                 raise ConfigError(f"callbacks.{phase}", config.callbacks.callbacks, allowed)
-        seen = look(config.environment)
+        seen = inspect(config.environment)
         if seen.calls_us:
             allowed = "an environment that is stepped, for a worker by itself"
             raise ConfigError("env_creator", config.environment.env, allowed, "this one calls")

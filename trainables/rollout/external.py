@@ -213,9 +213,9 @@ class ExternalSampler(AgentsSampler):
         """Return the beginning of errors about a policy's transitions."""
         return self.name if self._is_alone else super()._error_prefix(pid)
 
-    def _log_subject(self, what: str, pid: str) -> str:
+    def _log_subject(self, subject: str, pid: str) -> str:
         """Return the name under which a policy's subject is logged."""
-        return what if self._is_alone else super()._log_subject(what, pid)
+        return subject if self._is_alone else super()._log_subject(subject, pid)
 
     @property
     def recent(self) -> Sequence[Array]:
@@ -320,16 +320,18 @@ class ExternalSampler(AgentsSampler):
         return episode.known - known, episode.length - length
 
     def _choose_actions(
-        self, pid: str, who: Sequence[tuple[Any, str]], filtered: Array, memory: Array
+        self, pid: str, actors: Sequence[tuple[Any, str]], filtered: Array, memory: Array
     ) -> Acted:
         """Return the decision for these agents: their own choice, or else their policy's.
 
         Log-probabilities are those that came with the own choice, or else the policy's for that
         action.
         """
-        acted = super()._choose_actions(pid, who, filtered, memory)
+        acted = super()._choose_actions(pid, actors, filtered, memory)
         said = {
-            i: self._own_choices.pop(one) for i, one in enumerate(who) if one in self._own_choices
+            i: self._own_choices.pop(one)
+            for i, one in enumerate(actors)
+            if one in self._own_choices
         }
         if said:
             rows, actor = list(said), self._actors[pid]
@@ -431,18 +433,18 @@ class ExternalSampler(AgentsSampler):
             self._begin_again(env_id, ended)
         return over, episode
 
-    def _begin(self, env_id: Any, given: Seen, is_over: bool = False) -> _Episode:
+    def _begin(self, env_id: Any, step: Seen, is_over: bool = False) -> _Episode:
         """Begin an episode with its first step, and return it."""
         index, workers = self._numbers
         seat = heapq.heappop(self._free_seats) if self._free_seats else len(self._running)
         episode = _Episode(self._episode_count * workers + index, seat=seat)
         self._episode_count += 1
         self._running[env_id] = episode
-        if self.watch and not is_over and (given["observations"] or not self._is_alone):
+        if self.watch and not is_over and (step["observations"] or not self._is_alone):
             episode.watch = self.watch.create_unattached(
                 str(env_id), self._cast(env_id, episode.number)
             )
-            episode.watch.start(self._callback_observation(given))
+            episode.watch.start(self._callback_observation(step))
         return episode
 
     def _callback_episode(self, env_index: Any) -> Episode | None:
@@ -456,16 +458,16 @@ class ExternalSampler(AgentsSampler):
         heapq.heappush(self._free_seats, episode.seat)
         return episode
 
-    def _callback_observation(self, given: Seen, watch: EpisodeWatch | None = None) -> Any:
+    def _callback_observation(self, step: Seen, watch: EpisodeWatch | None = None) -> Any:
         """Return an observation as callbacks see it.
 
         If the step has no observation of the only agent, it is the latest one that `watch` has.
         """
         if not self._is_alone:
-            return given
-        if watch and not given["observations"]:
+            return step
+        if watch and not step["observations"]:
             return watch.episode.last_observation
-        return given["observations"][AGENT]
+        return step["observations"][AGENT]
 
     def _begin_again(self, env_id: Any, ended: list[RolloutMetrics]) -> None:
         """Reset a polled environment for its next episode.
@@ -500,10 +502,10 @@ class ExternalSampler(AgentsSampler):
         given, _, _ = self._parse_step(env_id, Polled({env_id: first}, {}, never, never, {}, {}))
         self._begin_from_step(env_id, given)
 
-    def _begin_from_step(self, env_id: Any, given: Seen) -> None:
+    def _begin_from_step(self, env_id: Any, step: Seen) -> None:
         """Begin an episode with this first step."""
-        self._begin(env_id, given)
-        self._record_consequences(env_id, given, over=False, dead=False)
+        self._begin(env_id, step)
+        self._record_consequences(env_id, step, over=False, dead=False)
 
     # ---- failures and losses ---------------------------------------------------------------------
 
@@ -612,12 +614,12 @@ class ExternalSampler(AgentsSampler):
             elif not isinstance(given, str):
                 self._begin_from_observations(env_id, given)
 
-    def _finish_lost(self, episode: _Episode, why: str) -> RolloutMetrics:
+    def _finish_lost(self, episode: _Episode, reason: str) -> RolloutMetrics:
         """Finish a lost episode; it is truncated at the latest step whose consequence is known.
 
         Args:
             episode: the episode.
-            why: reason for the loss, for callbacks.
+            reason: reason for the loss, for callbacks.
 
         Returns:
             Its metrics, marked as faulty.
@@ -633,7 +635,7 @@ class ExternalSampler(AgentsSampler):
                 row.dropped = True
             for row in [one for one in rows if not one.dropped][-1:]:
                 row.truncated = not row.terminated
-        return self._final_metrics(episode, EpisodeLost(why))
+        return self._final_metrics(episode, EpisodeLost(reason))
 
     def _final_metrics(self, episode: _Episode, error: Exception | None) -> RolloutMetrics:
         """Return the metrics of a finished episode; with an `error` they are marked as faulty."""

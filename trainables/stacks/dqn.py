@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from trainables.algorithms.dqn import DQN, Config
-from trainables.envs.exactness.measuring import Look
+from trainables.envs.exactness.measuring import Inspection
 from trainables.errors import ConfigError
 from trainables.learners.replay import ReplayBuffer
 from trainables.learners.schedules import learning_rate
@@ -107,9 +107,9 @@ class LaneDQN(LaneTrainer, DQN):
             raise ConfigError("exploration_config.type", kind, "EpsilonGreedy with lanes")
 
     @classmethod
-    def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
+    def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
         """Return the values of ``auto`` settings, as DQN does, without native environments."""
-        return {**super().choose(settings, seen), "native_vector_env": False}
+        return {**super().choose(settings, inspection), "native_vector_env": False}
 
     def make_parts(self) -> dict[str, Stateful]:
         """Return the parts of DQN, with a `LaneReplay` as the replay."""

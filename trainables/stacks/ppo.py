@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from trainables.algorithms.ppo import PPO, STATS, Config
-from trainables.envs.exactness.measuring import Look
+from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
 from trainables.learners.schedules import learning_rate
@@ -57,9 +57,9 @@ class LanePPO(LaneTrainer, PPO):
             raise ConfigError("sgd_minibatch_size", settings.minibatch_size, allowed)
 
     @classmethod
-    def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
+    def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
         """Return the values of ``auto`` settings, as PPO does, with the learner ``fused``."""
-        chosen = super().choose(settings, seen)
+        chosen = super().choose(settings, inspection)
         return {**chosen, "learner": "fused", "native_vector_env": False}
 
     @classmethod

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from trainables.envs.exactness.measuring import Inquiry, Look
+from trainables.envs.exactness.measuring import Inquiry, Inspection
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import spread
 from trainables.errors import ConfigError
@@ -181,7 +181,7 @@ class ActorCriticTrainer(Trainer):
         return on_policy_step(self, self.learn)
 
     @classmethod
-    def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
+    def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
         """Return the choice of learner and action normalisation.
 
         The learner is fused or compiled unless a setting needs torch.
@@ -189,26 +189,26 @@ class ActorCriticTrainer(Trainer):
         Raises:
             ConfigError: a setting does not work with this environment.
         """
-        cls.check_rows(settings, seen.rows_per_step)
+        cls.check_rows(settings, inspection.rows_per_step)
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
-            StateDependentSampling(seen.spaces.layout, 1)
-        cls._check_own(settings, seen.spaces)
+            StateDependentSampling(inspection.spaces.layout, 1)
+        cls._check_own(settings, inspection.spaces)
         if settings.model.free_log_std is False:
-            FollowingSampling(seen.spaces.layout)
+            FollowingSampling(inspection.spaces.layout)
         at_first = settings.model.log_std_init
-        if at_first is not None and not len(seen.spaces.layout.real_columns):
+        if at_first is not None and not len(inspection.spaces.layout.real_columns):
             allowed = "null for actions without real numbers, which have no deviations"
             raise ConfigError("model.log_std_init", at_first, allowed)
-        why = cls._not_fused(settings, seen.spaces)
+        why = cls._not_fused(settings, inspection.spaces)
         asked = settings.learner if isinstance(settings, ActorCriticConfig) else "auto"
         if why and asked in ("fused", COMPILED):
             raise ConfigError("learner", asked, "auto or torch here", why)
-        fused = COMPILED if cls._kernel(settings, seen.spaces) else "fused"
-        as_they_are = seen.calls_us or settings.model.custom_action_dist is not None
+        fused = COMPILED if cls._kernel(settings, inspection.spaces) else "fused"
+        as_they_are = inspection.calls_us or settings.model.custom_action_dist is not None
         return {
-            **super().choose(settings, seen),
+            **super().choose(settings, inspection),
             "learner": "torch" if why else fused,
-            "normalize_actions": not as_they_are and spread(seen.spaces.action) is not None,
+            "normalize_actions": not as_they_are and spread(inspection.spaces.action) is not None,
         }
 
     @classmethod
@@ -318,7 +318,7 @@ class ActorCriticTrainer(Trainer):
         if self.settings.learner == COMPILED and compiled.built() is None:
             self._refuse_kernel("a compiled one")
         super()._build(settings, inquiry)
-        seen = inquiry.look()
+        seen = inquiry.inspect()
         each = [one.action for one in (*seen.agents.values(), seen.spaces)]
         if seen.calls_us and (wide := next((one for one in each if spread(one)), None)):
             logger.warning(

@@ -6,7 +6,7 @@ from typing import Any
 
 from trainables.core.importing import path_to
 from trainables.core.settings import Section, flatten, override
-from trainables.envs.exactness.measuring import Look
+from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces
 from trainables.errors import ConfigError, nearest, shorten
 from trainables.rollout.agents.mapping import Binding, ByName, make_mapping, stream_outside_episodes
@@ -56,19 +56,19 @@ class Agents:
         )
 
 
-def _source(pid: str, given: Any) -> tuple[str, str]:
+def _source(pid: str, entry: Any) -> tuple[str, str]:
     """Return the path of a trained policy and its name there."""
-    return (given["path"], given["policy"]) if isinstance(given, Mapping) else (given, pid)
+    return (entry["path"], entry["policy"]) if isinstance(entry, Mapping) else (entry, pid)
 
 
 def spaces_of(
-    agents: Agents, seen: Look, environment: EnvironmentConfig, like: Mapping[str, str]
+    agents: Agents, inspection: Inspection, environment: EnvironmentConfig, like: Mapping[str, str]
 ) -> dict[str, EnvSpaces]:
     """Return policy → the spaces of its agents.
 
     Args:
         agents: policies and mapping.
-        seen: inspected environment.
+        inspection: inspected environment.
         environment: settings of the environment.
         like: policy → agent whose spaces it has, for policies that need no mapping.
 
@@ -76,9 +76,9 @@ def spaces_of(
         ConfigError: the mapping returns an unknown policy, assigns agents of different spaces to
             one policy, or assigns no agent to a policy although agents differ.
     """
-    found = {pid: (agent, seen.agents[agent]) for pid, agent in like.items()}
+    found = {pid: (agent, inspection.agents[agent]) for pid, agent in like.items()}
     place = "multiagent.policy_mapping_fn"
-    for agent, spaces in seen.agents.items():
+    for agent, spaces in inspection.agents.items():
         pid = agents.mapping(agent, stream_outside_episodes(agent))
         if pid not in agents.policies:
             hint = f"it gave that for agent {agent!r}"
@@ -93,7 +93,7 @@ def spaces_of(
                 f"does {spaces.action}: give them two policies",
             )
     made = {pid: spaces for pid, (_, spaces) in found.items()}
-    alike = {repr((one.raw, one.action)) for one in seen.agents.values()}
+    alike = {repr((one.raw, one.action)) for one in inspection.agents.values()}
     for pid in agents.policies:
         if pid in agents.given and pid not in like:
             made[pid] = checked_spaces(environment, *agents.given[pid])
@@ -102,26 +102,26 @@ def spaces_of(
             hint += f"policies: {{{pid}: [null, observation space, action space, {{}}]}}"
             raise ConfigError(f"multiagent.policies.{pid}", None, "a policy with agents", hint)
         elif pid not in made:
-            made[pid] = seen.spaces
+            made[pid] = inspection.spaces
     return made
 
 
-def seen_by(
-    agents: Agents, seen: Look, environment: EnvironmentConfig, like: Mapping[str, str]
-) -> dict[str, Look]:
+def inspections_by_policy(
+    agents: Agents, inspection: Inspection, environment: EnvironmentConfig, like: Mapping[str, str]
+) -> dict[str, Inspection]:
     """Return policy → the inspected environment as its agents see it.
 
     The arguments are those of `spaces_of`. A mapping function may assign policies anew in each
     episode, so with a function each policy is counted as if it had all agents.
     """
-    found = spaces_of(agents, seen, environment, like)
-    everybody = [*seen.agents]
+    found = spaces_of(agents, inspection, environment, like)
+    everybody = [*inspection.agents]
     of_each = {pid: len(everybody) for pid in found}
     if isinstance(agents.mapping, ByName):
         named = [agents.mapping(agent, stream_outside_episodes(agent)) for agent in everybody]
         of_each = {pid: named.count(pid) for pid in found}
     return {
-        pid: Look(spaces, seen.limit, rows_per_step=max(1, of_each[pid]))
+        pid: Inspection(spaces, inspection.limit, rows_per_step=max(1, of_each[pid]))
         for pid, spaces in found.items()
     }
 
@@ -129,15 +129,15 @@ def seen_by(
 # ---- changes of policies -------------------------------------------------------------------------
 
 
-def canonical(said: Mapping[str, Any]) -> dict[str, Any]:
+def canonical(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``multiagent`` with its policies as a dict."""
-    policies = said["policies"]
+    policies = settings["policies"]
     named = dict(policies) if isinstance(policies, Mapping) else dict.fromkeys(policies)
-    return {**said, "policies": named}
+    return {**settings, "policies": named}
 
 
 def with_policies(
-    said: Mapping[str, Any],
+    settings: Mapping[str, Any],
     policies: Mapping[str, Any],
     agents: Mapping[str, EnvSpaces],
     mapping: Any,
@@ -146,7 +146,7 @@ def with_policies(
     """Return ``multiagent`` with other policies.
 
     Args:
-        said: ``multiagent`` with its policies as a dict.
+        settings: ``multiagent`` with its policies as a dict.
         policies: the new policies, name → settings.
         agents: agent → its spaces.
         mapping: new mapping; None to keep each agent's policy.
@@ -155,11 +155,11 @@ def with_policies(
     Raises:
         ConfigError: the mapping is a function without an import path.
     """
-    kept = said.get("policies_to_train")
+    kept = settings.get("policies_to_train")
     if trained is None and kept is not None:
         trained = [pid for pid in kept if pid in policies]
-    if mapping is None and (mapping := said.get("policy_mapping_fn")) is None:
-        before = make_mapping(None, list(said["policies"]))
+    if mapping is None and (mapping := settings.get("policy_mapping_fn")) is None:
+        before = make_mapping(None, list(settings["policies"]))
         mapping = {agent: before(agent, stream_outside_episodes(agent)) for agent in agents}
     elif callable(mapping) and (path := path_to(mapping)) is None:
         hint = "a checkpoint names it; put it at the top of a module"
@@ -168,7 +168,7 @@ def with_policies(
         mapping = path
     learning = None if trained is None else list(trained)
     return {
-        **said,
+        **settings,
         "policies": dict(policies),
         "policy_mapping_fn": mapping,
         "policies_to_train": learning,
@@ -181,14 +181,14 @@ def agent_with(agents: Mapping[str, EnvSpaces], observation: Any, action: Any) -
     return next((one for one, its in agents.items() if (its.raw, its.action) == asked), None)
 
 
-def as_data(now: Mapping[str, Any], began: Mapping[str, Any]) -> dict[str, Any]:
+def as_data(present: Mapping[str, Any], began: Mapping[str, Any]) -> dict[str, Any]:
     """Return the changes since training began as plain data; empty if there are none."""
     of_each = {
         pid: {} if one == began["policies"].get(pid, ...) else {"own": dict(one or {})}
-        for pid, one in now["policies"].items()
+        for pid, one in present["policies"].items()
     }
     keys = ("policy_mapping_fn", "policies_to_train")
-    other = {key: now.get(key) for key in keys if now.get(key) != began.get(key)}
+    other = {key: present.get(key) for key in keys if present.get(key) != began.get(key)}
     same = of_each.keys() == began["policies"].keys() and not any(of_each.values())
     return {} if same and not other else {"policies": of_each, **other}
 
@@ -207,20 +207,20 @@ def from_data(data: Mapping[str, Any], began: Mapping[str, Any]) -> dict[str, An
 # ---- settings of one policy ----------------------------------------------------------------------
 
 
-def member_settings(settings: TrainerConfig, pid: str, own: Mapping[str, Any]) -> TrainerConfig:
+def member_settings(settings: TrainerConfig, pid: str, changes: Mapping[str, Any]) -> TrainerConfig:
     """Return the settings of one policy's trainer.
 
     Args:
         settings: common settings.
         pid: the policy.
-        own: its own settings.
+        changes: its own settings.
 
     Raises:
         ConfigError: an own setting that is unknown or common to all policies.
     """
     allowed = _own_keys(type(settings))
     place = f"multiagent.policies.{pid}"
-    for key, value in own.items():
+    for key, value in changes.items():
         if key not in allowed:
             shared = key in flatten(settings)
             hint = "it is the same for all policies" if shared else nearest(key, allowed)
@@ -242,7 +242,7 @@ def member_settings(settings: TrainerConfig, pid: str, own: Mapping[str, Any]) -
         "callbacks": None,
         "seed": None,
     }
-    return override(override(settings, own, place), alone, place)
+    return override(override(settings, changes, place), alone, place)
 
 
 def _own_keys(config: type[TrainerConfig]) -> list[str]:

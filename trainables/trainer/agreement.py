@@ -61,31 +61,36 @@ def collection_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed_settings(
-    checkpoint: Mapping[str, Any], now: Mapping[str, Any]
+    checkpoint: Mapping[str, Any], present: Mapping[str, Any]
 ) -> dict[str, tuple[Any, Any]]:
     """Return key of `COLLECTING` → (value in the checkpoint, value now), where they differ.
 
-    `now` is this trainer's `collection_settings`.
+    `present` is this trainer's `collection_settings`.
     """
     was = checkpoint["collected"]
-    return {key: (was[key], now[key]) for key in COLLECTING if key in was and was[key] != now[key]}
+    return {
+        key: (was[key], present[key])
+        for key in COLLECTING
+        if key in was and was[key] != present[key]
+    }
 
 
-def check(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def check(checkpoint: Mapping[str, Any], present: Mapping[str, Any]) -> None:
     """Raise ConfigError if a trainer cannot continue with a checkpoint's workers or filters.
 
-    The error names the first setting that differs. `now` is this trainer's `collection_settings`.
+    The error names the first setting that differs; `present` has this trainer's settings, as
+    `collection_settings`.
     """
     was = checkpoint["collected"]
     for key in FILTERING:
-        if key in was and _filter_family(was[key]) != _filter_family(now[key]):
+        if key in was and _filter_family(was[key]) != _filter_family(present[key]):
             why = "the policy has learnt with that one, and would choose other actions"
-            raise ConfigError(key, now[key], f"{was[key]}, as in the checkpoint", why)
+            raise ConfigError(key, present[key], f"{was[key]}, as in the checkpoint", why)
     if checkpoint["workers"]:  # the trainer of one of several policies has no workers
         why = (
             "each worker continues where it was; Trainer.restore(path) begins new episodes instead"
         )
-        for key, (before, value) in changed_settings(checkpoint, now).items():
+        for key, (before, value) in changed_settings(checkpoint, present).items():
             raise ConfigError(key, value, f"{before}, as in the checkpoint", why)
 
 
@@ -103,14 +108,14 @@ def inexact_reasons(checkpoint: Mapping[str, Any], in_torch: bool) -> str:
     return no_longer_exact(checkpoint, f"restored after {steps} steps {ROUNDS_OTHERWISE}")
 
 
-def no_longer_exact(checkpoint: Mapping[str, Any], why: str, besides: str = "") -> str:
+def no_longer_exact(checkpoint: Mapping[str, Any], reason: str, besides: str = "") -> str:
     """Log why the curve is no longer exact, and return all reasons, with the checkpoint's own.
 
     `besides` is additional text for the log.
     """
-    logger.warning("%s; %sthe curve is no longer exact", why, besides)
+    logger.warning("%s; %sthe curve is no longer exact", reason, besides)
     before = checkpoint.get("inexact")
-    return f"{before}; {why}" if before else why
+    return f"{before}; {reason}" if before else reason
 
 
 def describe_changes(changes: Mapping[str, tuple[Any, Any]], timesteps: int) -> str:

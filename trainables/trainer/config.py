@@ -179,9 +179,9 @@ def _validate_policies(policies: Any) -> Mapping[str, Any]:
     return policies or {}
 
 
-def _check_source(name: str, own: Mapping[str, Any]) -> None:
+def _check_source(name: str, entry: Mapping[str, Any]) -> None:
     """Raise ValueError unless ``restore`` is absent or names a file."""
-    source = own.get("restore")
+    source = entry.get("restore")
     named = source if isinstance(source, Mapping) else {"path": source, "policy": ""}
     texts = all(isinstance(one, str) for one in named.values())
     if source is not None and not (named.keys() == {"path", "policy"} and texts):
@@ -190,9 +190,9 @@ def _check_source(name: str, own: Mapping[str, Any]) -> None:
         )
 
 
-def _is_settings(own: Any) -> bool:
+def _is_settings(entry: Any) -> bool:
     """Return whether a policy's entry is null or a dict of settings."""
-    return own is None or isinstance(own, Mapping)
+    return entry is None or isinstance(entry, Mapping)
 
 
 def _refuse_former_names(agents: Any) -> Any:
@@ -284,12 +284,12 @@ class TrainerConfig(Settings):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _with_sight(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+    def _with_sight(cls, raw: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
         """Return the settings with the image settings of `model` in the environment's section.
 
         With an LSTM the environment shows single frames of Atari games.
         """
-        made = validate(given)
+        made = validate(raw)
         environment, sight = made.environment, made.model.sight
         if made.model.use_lstm:
             environment = environment.model_copy(update={"no_framestack": True})

@@ -8,7 +8,7 @@ from trainables.core.later import when_torch_imported
 from trainables.core.resources import EnvironmentVariables, ResourcesConfig
 from trainables.core.settings import flatten
 from trainables.envs.exactness import measuring
-from trainables.envs.exactness.measuring import Look
+from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.exactness.rendering import check_pictures
 from trainables.envs.faults import closing
 from trainables.envs.make import EnvSpaces, needs_policies, only_together
@@ -89,12 +89,12 @@ def check_called(settings: TrainerConfig) -> None:
         raise ConfigError("evaluation_config.env", environment.env, allowed, hint)
 
 
-def check_agents(settings: TrainerConfig, seen: Look) -> None:
+def check_agents(settings: TrainerConfig, inspection: Inspection) -> None:
     """Raise ConfigError if one policy meets several agents, or several policies a single agent."""
     policies = has_policies(settings.agents.multiagent)
-    if seen.agents and not policies:
-        raise needs_policies(settings.environment, list(seen.agents))
-    if policies and not seen.agents:
+    if inspection.agents and not policies:
+        raise needs_policies(settings.environment, list(inspection.agents))
+    if policies and not inspection.agents:
         env, names = settings.environment.env, ", ".join(settings.agents.multiagent["policies"])
         allowed = "an environment of several agents with multiagent.policies"
         hint = (
@@ -169,7 +169,7 @@ def check_by_trying(
             ConfigError.
     """
     check_gpus(settings.resources)
-    seen = measuring.look(settings.environment)
+    seen = measuring.inspect(settings.environment)
     networks(settings, seen.spaces)
     if settings.evaluation.evaluation_config:
         plan = evaluation_plan(settings)

@@ -20,7 +20,7 @@ from trainables.envs.rendering import frames_per_second, picture, rendered
 from trainables.envs.vector.restarts import AnySlot
 from trainables.errors import ConfigError, TooManySteps
 from trainables.evaluation.config import evaluation_envs, evaluation_settings
-from trainables.evaluation.play import Look, Plan, Played, play
+from trainables.evaluation.play import Inspection, Plan, Played, play
 from trainables.evaluation.workers import Evaluators
 from trainables.policies.inference import InferencePolicy
 from trainables.rollout.callbacks import Calls, episode_callbacks, make_calls
@@ -159,9 +159,9 @@ class PeriodicEvaluation:
             raise ConfigError("--window", window, "a screen, and pygame; or --video FOLDER")
         drawn, fps = self._drawing_plan(0)
 
-        def show(seen: NDArray[np.uint8]) -> None:
+        def show(picture: NDArray[np.uint8]) -> None:
             if viewer is not None:
-                viewer(seen)
+                viewer(picture)
                 time.sleep(1.0 / fps)
 
         played = []
@@ -227,12 +227,12 @@ class PeriodicEvaluation:
         return found is not None and found.level == "A"
 
 
-def _step_limit(steps: float, said: str) -> Look:
+def _step_limit(steps: float, beginning: str) -> Inspection:
     """Return a function that raises TooManySteps once more than `steps` steps were made."""
     taken = itertools.count(1)
 
     def count(_: AnySlot, length: int) -> None:
         if length and next(taken) > steps:
-            raise TooManySteps(f"{said} {steps:,.0f} environment steps")
+            raise TooManySteps(f"{beginning} {steps:,.0f} environment steps")
 
     return count

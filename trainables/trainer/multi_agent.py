@@ -19,7 +19,7 @@ from gymnasium.spaces import Space
 from trainables.core import rng
 from trainables.core.logs import OneTimeLog
 from trainables.core.settings import SettingsView, flatten, override, parse
-from trainables.envs.exactness.measuring import Inquiry, Look
+from trainables.envs.exactness.measuring import Inquiry, Inspection
 from trainables.envs.make import EnvironmentConfig
 from trainables.envs.spaces.connectors import row_shape
 from trainables.errors import ConfigError
@@ -51,8 +51,8 @@ from trainables.trainer.agents import (
     as_data,
     canonical,
     from_data,
+    inspections_by_policy,
     member_settings,
-    seen_by,
     with_policies,
 )
 from trainables.trainer.base.policy import Policy
@@ -81,7 +81,7 @@ class _MemberWorkers(WorkerSet):
 class _MemberContext(TrialContext):
     """The context of a member."""
 
-    seen: Look | None = None
+    seen: Inspection | None = None
     """Inspected environment as the member's agents see it."""
     broadcast: Callable[[], None] | None = None
     """Function that sends the weights and filters of all members to all workers."""
@@ -90,11 +90,11 @@ class _MemberContext(TrialContext):
 class _KnownInquiry(Inquiry):
     """The inquiry about a member's environment, which was inspected before; nothing is measured."""
 
-    def __init__(self, config: EnvironmentConfig, seen: Look) -> None:
+    def __init__(self, config: EnvironmentConfig, inspection: Inspection) -> None:
         super().__init__(config)
-        self._seen = seen
+        self._seen = inspection
 
-    def look(self) -> Look:
+    def inspect(self) -> Inspection:
         """Return the given inspection."""
         return self._seen
 
@@ -190,10 +190,10 @@ class MultiAgentTrainer(Trainer):
             policy_files.read_source(_key(pid), *source)
 
     @classmethod
-    def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
+    def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
         """Return choices that suit every policy; where they differ, torch computes gradients."""
         agents = Agents.of(settings)
-        of_policy = seen_by(agents, seen, settings.environment, {})
+        of_policy = inspections_by_policy(agents, inspection, settings.environment, {})
         chosen = [
             cls.algorithm.choose(member_settings(settings, pid, own), of_policy[pid])
             for pid, own in agents.policies.items()
@@ -202,7 +202,7 @@ class MultiAgentTrainer(Trainer):
         agreed = {**chosen[0], **({"learner": "torch"} if differ else {})}
         # Where some agents have choices alone, spreading leaves them as they are.
         own = [member_settings(settings, pid, one).model for pid, one in agents.policies.items()]
-        spreads = any(one["normalize_actions"] for one in chosen) and not seen.calls_us
+        spreads = any(one["normalize_actions"] for one in chosen) and not inspection.calls_us
         spreads = spreads and all(one.custom_action_dist is None for one in own)
         return {**agreed, "normalize_actions": spreads}
 
@@ -216,12 +216,12 @@ class MultiAgentTrainer(Trainer):
 
     # ---- made ------------------------------------------------------------------------------------
 
-    def _build_policy(self, settings: TrainerConfig, seen: Look) -> None:
+    def _build_policy(self, settings: TrainerConfig, inspection: Inspection) -> None:
         """Make the member of each policy."""
         self.agents = Agents.of(settings)
         self._initial_agents = canonical(settings.agents.multiagent)
-        self._seen = seen
-        self.spaces = seen.spaces
+        self._seen = inspection
+        self.spaces = inspection.spaces
         self._members: dict[str, Trainer] = {}
 
         def begin(agents: Agents, made: Mapping[str, Trainer]) -> None:
@@ -256,7 +256,7 @@ class MultiAgentTrainer(Trainer):
             Names of the new policies.
         """
         agents = Agents.of(settings)
-        seen = seen_by(agents, self._seen, settings.environment, like)
+        seen = inspections_by_policy(agents, self._seen, settings.environment, like)
         stay = {
             pid for pid in self.members if agents.policies.get(pid) == self.agents.policies[pid]
         }
@@ -276,7 +276,7 @@ class MultiAgentTrainer(Trainer):
         return members.keys() - stay
 
     def _make_member(
-        self, settings: TrainerConfig, pid: str, own: Mapping[str, Any], seen: Look
+        self, settings: TrainerConfig, pid: str, own: Mapping[str, Any], inspection: Inspection
     ) -> Trainer:
         """Return a new member, the trainer of policy `pid`."""
         me = weakref.proxy(self)
@@ -289,7 +289,7 @@ class MultiAgentTrainer(Trainer):
         plain = {one.name: getattr(self.context, one.name) for one in fields(TrialContext)}
         plain["seed"] = rng.integer(self.seed, "agents", pid)
         kind = _member_class(self.algorithm)  # type: ignore[arg-type]  # mypy: no class is hashable
-        made = kind(config, _MemberContext(**plain, seen=seen, broadcast=broadcast))
+        made = kind(config, _MemberContext(**plain, seen=inspection, broadcast=broadcast))
         made.reporter.log = OneTimeLog(f"trainer, policy {pid}")
         # Choices are made for all policies; a checkpoint with other choices keeps them.
         made._undecided = tuple(key for key in self._undecided if key != "native_vector_env")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from trainables.core import rng
-from trainables.envs.exactness.measuring import Look
+from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
 from trainables.learners import compiling
@@ -106,22 +106,22 @@ class OffPolicyTrainer(Trainer):
         raise NotImplementedError
 
     @classmethod
-    def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
+    def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
         """Return the choice of learner: fused unless a setting needs torch.
 
         Raises:
             ConfigError: the spaces do not fit, or the setting ``fused`` cannot work.
         """
-        if len(seen.spaces.observation_shape) != 1:
+        if len(inspection.spaces.observation_shape) != 1:
             allowed = f"observations that are vectors with {cls.__name__}"
-            shape = seen.spaces.observation_shape
+            shape = inspection.spaces.observation_shape
             hint = f"its images are {shape}; model.image_layout: flat reads their numbers"
-            raise ConfigError("env", str(seen.spaces.raw), allowed, hint)
-        cls.check_spaces(settings, seen.spaces)
+            raise ConfigError("env", str(inspection.spaces.raw), allowed, hint)
+        cls.check_spaces(settings, inspection.spaces)
         why = cls._not_fused(settings)
         if why and isinstance(settings, OffPolicyConfig) and settings.learner == "fused":
             raise ConfigError("learner", "fused", "auto or torch here", why)
-        return {**super().choose(settings, seen), "learner": "torch" if why else "fused"}
+        return {**super().choose(settings, inspection), "learner": "torch" if why else "fused"}
 
     @classmethod
     def _not_fused(cls, settings: TrainerConfig) -> str:

@@ -161,12 +161,14 @@ def read_source(key: str, path: str, name: str) -> tuple[Weights, Mapping[str, A
         raise _source_error(key, path, str(error)) from error
 
 
-def load_trained(policy: Policy, seen: Filter, key: str, path: str, name: str) -> None:
-    """Load a trained policy into `policy` and its observation filter `seen`.
+def load_trained(
+    policy: Policy, observation_filter: Filter, key: str, path: str, name: str
+) -> None:
+    """Load a trained policy into `policy` and its observation filter `observation_filter`.
 
     Args:
         policy: the policy.
-        seen: its observation filter.
+        observation_filter: its observation filter.
         key: setting that names the file.
         path: the file, as for `read_policy`.
         name: name of the trained policy, as for `read_policy`.
@@ -180,10 +182,10 @@ def load_trained(policy: Policy, seen: Filter, key: str, path: str, name: str) -
         found = {name: one for name, one in found.items() if name in expected}
     if problem := misfit(found, expected):
         raise _source_error(key, path, problem)
-    if (state or {}).keys() != seen.get_state().keys():
+    if (state or {}).keys() != observation_filter.get_state().keys():
         raise _source_error(key, path, "its policy used another filter")
     policy.load_weights(found)
-    seen.set_state(state or {})
+    observation_filter.set_state(state or {})
 
 
 def _source_error(key: str, path: str, problem: str) -> ConfigError:
@@ -217,7 +219,7 @@ def export_formats(
     policy: Policy,
     inference: InferencePolicy,
     recent: NDArray[np.generic],
-    asked: Sequence[str],
+    formats: Sequence[str],
     folder: Path,
 ) -> dict[str, str]:
     """Write a file of each format, and return format → path.
@@ -229,7 +231,7 @@ def export_formats(
         ConfigError: an unknown format.
     """
     written: dict[str, str] = {}
-    for name in asked:
+    for name in formats:
         if name in FILES:
             written[name] = str(export.export(policy, inference, recent, folder, name))
         elif name == "model":
@@ -242,14 +244,14 @@ def export_formats(
     return written
 
 
-def misfit(found: Weights, expected: Weights) -> str:
-    """Return the reason why `found` cannot be this policy's weights; empty if it can."""
+def misfit(weights: Weights, expected: Weights) -> str:
+    """Return the reason why `weights` cannot be this policy's weights; empty if it can."""
     for name, weight in expected.items():
-        if name not in found:
+        if name not in weights:
             return f"{name} is missing; expected shape {weight.shape}"
-        if found[name].shape != weight.shape:
-            return f"{name} has shape {found[name].shape}; expected {weight.shape}"
-        if not np.isfinite(found[name]).all():
+        if weights[name].shape != weight.shape:
+            return f"{name} has shape {weights[name].shape}; expected {weight.shape}"
+        if not np.isfinite(weights[name]).all():
             return f"{name} holds NaN or infinity"
-    more = sorted(set(found) - set(expected))
+    more = sorted(set(weights) - set(expected))
     return f"this policy has no {', '.join(more)}" if more else ""

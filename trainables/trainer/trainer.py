@@ -115,7 +115,7 @@ class Trainer(TrainingLoop):
         if own := plain.get("evaluation_config"):
             plain["evaluation_config"] = {k: v for k, v in own.items() if k != "callbacks"}
         settings = cls._settle_stepping(parse(cls.config_class, plain))
-        seen = measuring.look(settings.environment)
+        seen = measuring.inspect(settings.environment)
         if settings.sampling.normalize_actions == AUTO:
             chosen = cls._checked_choice(settings, seen)["normalize_actions"]
             settings = override(settings, {"normalize_actions": chosen}, "config")

@@ -60,11 +60,11 @@ def test_the_environments_of_a_sweep_are_few(
     anew(monkeypatch)
     file = tmp_path / "made"
     folder = ppo(tmp_path, file)
-    assert made(file) == ["look"]  # all points of the space at once
+    assert made(file) == ["inspect"]  # all points of the space at once
     sweeps.run(folder)
     found = made(file)
     assert found.count("make_workers") == 2  # the environments of two trials
-    assert found.count("look") == 1
+    assert found.count("inspect") == 1
     assert len(found) <= 12 + 2 * 3
     sweeps.run(folder, trials=4)
     assert made(file)[len(found) :] == ["make_workers"] * 2

@@ -129,7 +129,7 @@ def test_media_that_a_server_did_not_take_are_sent_when_the_sweep_has_finished(
     folder = Folder(here.root, "demo")
     where = replace(sync.tracker_context(folder), tracking_uri="http://127.0.0.1:1")
     server = Artifacts(here.root, takes=2)
-    for name, made in (("look", lambda *_, **__: server), ("open_client", lambda _: server)):
+    for name, made in (("find_store", lambda *_, **__: server), ("open_client", lambda _: server)):
         monkeypatch.setattr(attachments, name, made)
     monkeypatch.setattr(attachments, "_keeps_files", lambda *_: True)
     monkeypatch.setattr(attachments, "_send_report_and_models", lambda *_: "report")

@@ -231,7 +231,7 @@ def test_everybody_who_may_read_the_lock_sees_whether_it_is_held(
     assert not lookup.is_driven(folder)
     name, kernel, namespace = lease.this_host()
     held = lease.Lease(1, name, kernel, os.getppid(), namespace=namespace)
-    monkeypatch.setattr(lease, "look", lambda _path: held)
+    monkeypatch.setattr(lease, "read_file", lambda _path: held)
     assert lookup.is_driven(folder)
 
 

@@ -64,9 +64,9 @@ def test_W7_a_game_that_waits_for_no_fire_is_not_fired_at() -> None:
 
 def test_W7_the_frame_stack_and_the_wrappers_can_be_left_out() -> None:
     one = EnvironmentConfig(env="ALE/Pong-v5", no_framestack=True)
-    assert measuring.look(one).spaces.observation_shape == (84, 84, 1)
+    assert measuring.inspect(one).spaces.observation_shape == (84, 84, 1)
     bare = EnvironmentConfig(env="ALE/Pong-v5", preprocessor_pref="rllib")
-    assert measuring.look(bare).spaces.observation_shape == (210, 160, 3)
+    assert measuring.inspect(bare).spaces.observation_shape == (210, 160, 3)
     skipping = EnvironmentConfig(env="ALE/Pong-v5", env_config={"frameskip": 2})
     env = make_env(skipping)
     assert env.get_wrapper_attr("frame_skip") == 2
@@ -87,7 +87,7 @@ def test_W7_K2_frames_are_of_the_size_and_number_that_model_says(
     model: dict[str, Any], shape: tuple[int, int, int]
 ) -> None:
     config = parse(Config, {"env": "ALE/Pong-v5", "model": model, "no_framestack": False})
-    assert measuring.look(config.environment).spaces.observation_shape == shape
+    assert measuring.inspect(config.environment).spaces.observation_shape == shape
     env = make_env(config.environment)
     observation, _ = env.reset(seed=1)
     assert observation.shape == shape

@@ -55,7 +55,7 @@ def test_measuring_goes_on_where_close_raises_and_says_it_once(
     config = EnvironmentConfig(env=UNCLOSABLE, env_config={"after": after}, env_level=level)
     inquiry = Inquiry(config, anew=True)
     try:
-        assert inquiry.look().spaces.row_shape == (1,)
+        assert inquiry.inspect().spaces.row_shape == (1,)
         assert inquiry.measured().level == level
     finally:
         inquiry.close()

@@ -175,7 +175,7 @@ def test_what_is_measured_and_looked_at_takes_nothing_from_the_global_streams() 
     register_env("stuck", lambda: Counting(length=5 if held else 6))
     before = rng.capture_global()
     measure(config)
-    measuring.look(config)
+    measuring.inspect(config)
     stuck = EnvironmentConfig(env="stuck")
     assert measuring._pack(stuck, False) is None
     measure(stuck)
@@ -425,6 +425,6 @@ def test_settings_that_change_nothing_share_what_was_measured() -> None:
 def test_a_name_that_stands_for_another_environment_is_looked_at_anew() -> None:
     register_env("mine", Counting)
     config = EnvironmentConfig(env="mine")
-    assert isinstance(measuring.look(config).spaces.action, gymnasium.spaces.Discrete)
+    assert isinstance(measuring.inspect(config).spaces.action, gymnasium.spaces.Discrete)
     register_env("mine", lambda: Counting(continuous=True))
-    assert isinstance(measuring.look(config).spaces.action, gymnasium.spaces.Box)
+    assert isinstance(measuring.inspect(config).spaces.action, gymnasium.spaces.Box)

@@ -198,7 +198,7 @@ def line(eps_id: list[int], t: list[int], ended: list[int], **columns: Any) -> d
 def reader_of(folder: Path, *lines: dict[str, Any]) -> JsonReader:
     path = folder / "a.json"
     path.write_text("".join(f"{json.dumps(one)}\n" for one in lines))
-    look = measuring.look(EnvironmentConfig(env=f"{__name__}:Table"))
+    look = measuring.inspect(EnvironmentConfig(env=f"{__name__}:Table"))
     return JsonReader([path], Rows(look.spaces))
 
 

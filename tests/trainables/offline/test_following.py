@@ -57,7 +57,7 @@ def written(folder: Path, *lines: dict[str, Any]) -> str:
 def rows_of(folder: Path, *lines: dict[str, Any], of_agents: bool = False) -> Columns:
     reader = JsonReader(
         [Path(written(folder, *lines)) / "a.json"],
-        Rows(measuring.look(EnvironmentConfig(env=ENV)).spaces, of_agents),
+        Rows(measuring.inspect(EnvironmentConfig(env=ENV)).spaces, of_agents),
     )
     return reader.next()
 
@@ -159,7 +159,7 @@ def lengths(folder: Path, *lines: dict[str, Any]) -> list[int]:
     """Steps of the whole episodes that estimates are made of."""
     reader = JsonReader(
         [Path(written(folder, *lines)) / "a.json"],
-        Rows(measuring.look(EnvironmentConfig(env=ENV)).spaces),
+        Rows(measuring.inspect(EnvironmentConfig(env=ENV)).spaces),
     )
     found = read_episodes(reader, 100)
     return [] if found is None else found.valid.sum(axis=1).tolist()
@@ -194,7 +194,7 @@ def test_what_is_converted_is_chained_as_before(to: str, tmp_path: Path) -> None
     path = tmp_path / to
     assert convert(given, str(path), ENV) == 4
     reader = files_reader(
-        "input", str(path), Rows(measuring.look(EnvironmentConfig(env=ENV)).spaces)
+        "input", str(path), Rows(measuring.inspect(EnvironmentConfig(env=ENV)).spaces)
     )
     found = [reader.next()] if to == "a.parquet" else [reader.next(), reader.next()]
     goes_on = np.concatenate([one["goes_on"] for one in found])

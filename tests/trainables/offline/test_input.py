@@ -58,7 +58,7 @@ BASE: dict[str, Any] = {
 
 
 def rows() -> Rows:
-    return Rows(measuring.look(EnvironmentConfig(env="CartPole-v1")).spaces)
+    return Rows(measuring.inspect(EnvironmentConfig(env="CartPole-v1")).spaces)
 
 
 def written(folder: Path, *lines: dict[str, Any] | bytes, name: str = "a.json") -> Path:

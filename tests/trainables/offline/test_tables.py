@@ -65,7 +65,7 @@ class Pictures(gymnasium.Env[Any, Any]):
 
 
 def rows(env: str = CARTPOLE) -> Rows:
-    return Rows(measuring.look(EnvironmentConfig(env=env)).spaces)
+    return Rows(measuring.inspect(EnvironmentConfig(env=env)).spaces)
 
 
 def played(folder: Path, lengths: tuple[int, ...] = (5, 3, 9, 4), **more: Any) -> Path:

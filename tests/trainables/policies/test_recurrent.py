@@ -380,4 +380,4 @@ def test_its_size_and_its_longest_sequence_are_settings() -> None:
 def test_W7_a_policy_with_a_memory_sees_single_frames() -> None:
     for model, frames in (({}, 4), (LSTM, 1)):
         settings = parse(Config, {"env": "ALE/Pong-v5", "model": model})
-        assert measuring.look(settings.environment).spaces.observation.shape == (84, 84, frames)
+        assert measuring.inspect(settings.environment).spaces.observation.shape == (84, 84, frames)

@@ -10,7 +10,7 @@ import pytest
 from tests.support.trainers import PLAIN, differences, final_state
 from trainables.algorithms import ppo
 from trainables.envs import registry
-from trainables.envs.exactness.measuring import Look
+from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.make import MANY_ENVS
 from trainables.trainable import TrialContext
 from trainables.trainer.config import TrainerConfig
@@ -27,9 +27,9 @@ class Paced(ppo.PPO):
     automatic: ClassVar[tuple[str, ...]] = (*ppo.PPO.automatic, "pace")
 
     @classmethod
-    def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
+    def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
         paces = {500: "fast", 200: "slow"}
-        return {**super().choose(settings, seen), "pace": paces[seen.limit or 0]}
+        return {**super().choose(settings, inspection), "pace": paces[inspection.limit or 0]}
 
 
 def paced(context: TrialContext | None = None, **more: Any) -> Paced:

@@ -71,7 +71,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Look:
+class Inspection:
     """The spaces and properties that an environment declares."""
 
     #: Its spaces; those of the first agent if there are several.
@@ -95,7 +95,7 @@ _measured: dict[object, tuple[Measured, object]] = {}
 # ---- what is asked ---------------------------------------------------------------------------
 
 
-def look(config: EnvironmentConfig) -> Look:
+def inspect(config: EnvironmentConfig) -> Inspection:
     """Return what an environment declares; makes and closes one, once per process.
 
     If the environment hangs, the process ends with a message.
@@ -175,7 +175,7 @@ def resolve(
 class Inquiry:
     """Measures the environment of one trainer, in a child process that starts at once.
 
-    If another process measures it already, no child starts, and `look` and `measured` wait.
+    If another process measures it already, no child starts, and `inspect` and `measured` wait.
 
     Args:
         config: settings of the environment.
@@ -210,7 +210,7 @@ class Inquiry:
             if not self._file.busy:
                 self._begin()
 
-    def look(self) -> Look:
+    def inspect(self) -> Inspection:
         """Return what the environment declares.
 
         Raises:
@@ -224,7 +224,7 @@ class Inquiry:
             raise ConfigError("env", self._config.env, allowed, str(error)) from error
         if seen is None:  # it may be made in this process
             self._kill_child()
-            return look(self._config)
+            return inspect(self._config)
         _looks[_local_key(self._config)[0], "look"] = seen, self._held
         return seen
 
@@ -309,7 +309,7 @@ class Inquiry:
             return Measured("C", (f"not A: {error}",))
         if found is None:
             with watched(self._config):
-                return _examined(self._config, self._restarts, look(self._config))
+                return _examined(self._config, self._restarts, inspect(self._config))
         return found
 
     def _answer(self, ask: Callable[["_Child"], T | None]) -> T | None:
@@ -362,7 +362,7 @@ def _local_key(config: EnvironmentConfig, restarts: bool = False) -> tuple[objec
     return (name, *map(id, known)), known
 
 
-def _look(config: EnvironmentConfig) -> Look:
+def _look(config: EnvironmentConfig) -> Inspection:
     """Make an environment and return what it declares."""
     with rng.preserve_global():
         rng.seed_global(SEED, "look")
@@ -372,12 +372,12 @@ def _look(config: EnvironmentConfig) -> Look:
             both = env.observation_space, env.action_space
             agents = agents_spaces(config, *both)
             first = next(iter(agents.values())) if agents else checked_spaces(config, *both)
-            return Look(first, limit, agents, isinstance(env.unwrapped, Called))
+            return Inspection(first, limit, agents, isinstance(env.unwrapped, Called))
 
 
-def _examined(config: EnvironmentConfig, restarts: bool, seen: Look) -> Measured:
+def _examined(config: EnvironmentConfig, restarts: bool, inspection: Inspection) -> Measured:
     """Measure in this process; an environment that calls the trainer is at level D."""
-    if seen.calls_us:
+    if inspection.calls_us:
         return Measured("D", ("not A: it calls the trainer, so its state is unknown here",))
     return examine(config, restarts)
 
@@ -491,15 +491,15 @@ class _Child:
         self._config = config
         beat_s = min(BEAT_S, config.env_measure_timeout_s / 10)
         self._patience = Patience(config.env_measure_timeout_s + beat_s, "env_measure_timeout_s")
-        self._look: Look | None = None
+        self._look: Inspection | None = None
         self.process = ChildProcess("environment measured", _Server, (packed, beat_s), Patience())
         with contextlib.suppress(WorkerError):  # one that has just died is noticed when it is heard
             self.process.send("measure")
 
-    def seen(self) -> Look | None:
+    def seen(self) -> Inspection | None:
         """Return what the environment declares; None if it cannot be made there."""
         if self._look is None:
-            self._read_until(Look)
+            self._read_until(Inspection)
         return self._look
 
     def measured(self) -> Measured | None:
@@ -509,7 +509,7 @@ class _Child:
             self.process.close()
         return found
 
-    def _read_until(self, until: type[Look] | type[Measured]) -> Measured | None:
+    def _read_until(self, until: type[Inspection] | type[Measured]) -> Measured | None:
         """Read messages until one of this class; return it if it is the level, else None.
 
         Raises:
@@ -520,7 +520,7 @@ class _Child:
             kind = "note"
             while kind == "note":
                 kind, content = self.process.receive_message(self._patience)
-                if isinstance(content, Look):
+                if isinstance(content, Inspection):
                     self._look = content
                 if isinstance(content, until):
                     return content if isinstance(content, Measured) else None

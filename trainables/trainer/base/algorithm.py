@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from trainables.core.importing import import_object
 from trainables.core.settings import flatten, override, parse
 from trainables.envs.exactness import measuring
-from trainables.envs.exactness.measuring import Look
+from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
 from trainables.offline.batches import WRITTEN
@@ -121,7 +121,7 @@ class Algorithm(Trainable):
         return True
 
     @classmethod
-    def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
+    def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
         """Return the best value for each setting of `automatic` in this environment.
 
         The stepping of environments is already settled in `settings`.
@@ -206,7 +206,7 @@ class Algorithm(Trainable):
         if settings.restore is not None:
             policy_files.read_source("restore", settings.restore, DEFAULT_POLICY_ID)
         config_checks.check_by_trying(settings, cls.networks)
-        cls._checked_choice(settings, measuring.look(settings.environment))
+        cls._checked_choice(settings, measuring.inspect(settings.environment))
 
     @classmethod
     def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,7 +216,7 @@ class Algorithm(Trainable):
         if not (undecided := cls.automatic_settings(settings)):
             return {}
         settings = cls._settle_stepping(settings)
-        chosen = cls._checked_choice(settings, measuring.look(settings.environment))
+        chosen = cls._checked_choice(settings, measuring.inspect(settings.environment))
         return {key: chosen[key] for key in undecided}
 
     @classmethod
@@ -226,12 +226,12 @@ class Algorithm(Trainable):
         return tuple(key for key in cls.automatic if flat[key] == AUTO)
 
     @classmethod
-    def _checked_choice(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
+    def _checked_choice(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
         """Return the choices of `choose`; raises ConfigError if policies and agents do not fit."""
-        config_checks.check_agents(settings, seen)
-        if seen.calls_us:
+        config_checks.check_agents(settings, inspection)
+        if inspection.calls_us:
             config_checks.check_called(settings)
-        return cls.choose(settings, seen)
+        return cls.choose(settings, inspection)
 
     @classmethod
     def _settle_stepping(cls, settings: TrainerConfig) -> TrainerConfig:

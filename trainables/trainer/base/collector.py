@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from trainables.core import rng
 from trainables.core.resources import EnvironmentVariables
 from trainables.core.settings import SettingsView, flatten, override, parse
-from trainables.envs.exactness.measuring import Inquiry, Look, known_by, resolve
+from trainables.envs.exactness.measuring import Inquiry, Inspection, known_by, resolve
 from trainables.envs.spaces.actions import Spread
 from trainables.envs.spaces.connectors import row_shape
 from trainables.envs.spaces.images import scale_warning
@@ -108,7 +108,7 @@ class Collector(Algorithm):
         whole = settings.sampling.batch_mode == "complete_episodes"
         output = Output(self._io_context(self.seed), self.context, whole)
         self.reporter = Reporter(settings.callbacks, settings.logs, record, output)
-        seen = inquiry.look()
+        seen = inquiry.inspect()
         self._settle(self._checked_choice(settings, seen))
         settings = self.settings
         check_vector_env(settings.environment, settings.envs, seen.limit)
@@ -131,9 +131,9 @@ class Collector(Algorithm):
             settings, self.seed, self.inference, self.reporter.calls, lambda: me.environment
         )
 
-    def _build_policy(self, settings: TrainerConfig, seen: Look) -> None:
+    def _build_policy(self, settings: TrainerConfig, inspection: Inspection) -> None:
         """Build the learning and the acting policy for the spaces of the inspected environment."""
-        self.spaces = seen.spaces
+        self.spaces = inspection.spaces
         is_filtered = settings.filters.observation_filter != "NoFilter"
         if note := self.spaces.note or ("" if is_filtered else scale_warning(self.spaces.seen)):
             logger.warning(note)
