@@ -189,16 +189,20 @@ class Trial:
 
     @property
     def known_from(self) -> float:
-        """Value of `time_attr` from which every replica has the metric."""
+        """Value of `time_attr` from which every replica has the metric; infinite if one has not."""
         return max(replica.known_from for replica in self.counted)
 
     @property
     def is_known(self) -> bool:
-        """True if every replica has had the metric.
+        """True if the trial is compared with others.
 
-        Otherwise the trial was compared with no other.
+        Each of its replicas has had the metric, or ended without it while another had it; such a
+        trial has no score and ranks last.
         """
-        return all(replica.is_known for replica in self.counted)
+        counted = self.counted
+        return any(replica.is_known for replica in counted) and all(
+            replica.is_known or replica.status in FINISHED for replica in counted
+        )
 
     def reached(self, level: float) -> bool:
         """Return whether the group is at `level`: each replica reached it or ended regularly.

@@ -46,7 +46,6 @@ _OTHER_NAMES = {
     "points_to_evaluate": "initial",
     "enqueue": "initial",
     "forbidden": "forbid",
-    "also": "objectives",
 }
 
 

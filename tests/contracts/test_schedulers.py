@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -225,3 +226,32 @@ def test_with_several_seeds_it_ends_the_same_however_its_driver_is_killed(name: 
         assert {replica.iteration for replica in trial.replicas} == {most}
     for winner in course.history.ranked(course.history.of(Status.COMPLETED))[:1]:
         assert len(winner.replicas) == 3 or winner.parent is not None
+
+
+#: Schedulers whose other form decides on trials one by one → the option that chooses this form.
+OTHER_FORMS: Mapping[str, Mapping[str, Any]] = {
+    "asha": {"type": "stopping"},
+    "pbt": {"synch": False},
+    "pb2": {"synch": False},
+}
+
+
+@pytest.mark.parametrize("other_form", [False, True])
+@pytest.mark.parametrize("silent", [0, 1])
+def test_a_seed_that_ends_without_a_number_of_the_metric_stops_no_sweep(
+    name: str, silent: int, other_form: bool
+) -> None:
+    """Its metric is NaN once; the trial's other seed waits for a decision."""
+    if other_form and name not in OTHER_FORMS:
+        pytest.skip("it has one form")
+
+    def curve_without_numbers(at: CurvePoint) -> dict[str, Any]:
+        if at.trial % 2 == 0 and at.seed_index == silent:
+            return {"score": math.nan} if at.iteration == 2 else {"other": 1.0}
+        return curve(at)
+
+    given = spec(name, seeds=2, limits={"not_finite": "go_on"})
+    given["scheduler"].update(OTHER_FORMS[name] if other_form else {})
+    result = simulate(given, curve_without_numbers, slots=2)
+    assert result.how == "finished"
+    assert result.history.searched_count == trials(name)

@@ -334,12 +334,3 @@ def test_the_spec_comes_back_from_json() -> None:
     spec = specs.parse(text, "test.yaml")
     again = specs.from_json(specs.canonical_json(spec))
     assert (again.objectives, again.constraints) == ({"x": "max"}, {"score": ">= -1.5"})
-
-
-def test_the_former_name_of_the_key_is_answered_and_ledgers_that_have_it_are_read() -> None:
-    with pytest.raises(UsageError, match="sweep calls it 'objectives'"):
-        specs.parse(TEXT + "also: {x: max}\n", "test.yaml")
-    written = specs.canonical_json(specs.parse(TEXT + "objectives: {x: max}\n", "test.yaml"))
-    earlier = written.replace('"objectives"', '"also"')
-    assert earlier != written
-    assert specs.from_json(earlier).objectives == {"x": "max"}
