@@ -336,9 +336,10 @@ def _variance_factor(share: float, part: float) -> float:
 def _regress(
     levels: _Levels, level: int, pairs: _Pairs, mean: float, variance: float, share: float
 ) -> tuple[float, float]:
-    """Regress a level on the previous one.
+    """Regress a level on the previous one, and store the result in `levels`.
 
-    Return the slope, and the variance it adds to the mean.
+    Returns:
+        The slope, and the variance that the level adds to the mean.
     """
     less = _variance_factor(share, pairs.part)
     middle, above = (pairs.lower, pairs.upper) if pairs.trials else (mean, mean)

@@ -18,8 +18,8 @@ from sweep.operations.report.curves import (
     FINE,
     Times,
     curve_of,
+    curve_times,
     is_finite,
-    own_times,
     thinned_indices,
 )
 from sweep.operations.report.markup import Child, Markup, plain, table, tag
@@ -95,7 +95,7 @@ def _axis(sweeps: Sequence[Sweep]) -> tuple[str, Times]:
     """Return name and values of the axis against which all curves can stand."""
     first, *others = {sweep.history.objective.time_attr: None for sweep in sweeps}
     if not others:
-        return first, own_times
+        return first, curve_times
     if all(overview.steps(sweep.history) for sweep in sweeps):
         return STEPS, _steps
     return "training_iteration", _iterations

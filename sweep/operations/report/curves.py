@@ -70,12 +70,14 @@ def curves(sweep: Sweep, best: int = BEST) -> Curves:
     return Curves([curve for curve in drawn if curve.points], len(with_curve), points, shown)
 
 
-def own_times(replica: Replica) -> Sequence[float]:
+def curve_times(replica: Replica) -> Sequence[float]:
     """Return the values of `time_attr` on a curve."""
     return [point.time for point in replica.curve]
 
 
-def curve_of(trial: Trial, count: int, place: int | None = None, times: Times = own_times) -> Curve:
+def curve_of(
+    trial: Trial, count: int, place: int | None = None, times: Times = curve_times
+) -> Curve:
     """Return the curve of a trial with about `count` points; `place` is its rank among the best."""
     early = trial.status in (FINISHED | {Status.PAUSED}) - {Status.COMPLETED}
     seeds = [_timed(replica, times) for replica in trial.counted if _values(replica)]

@@ -206,6 +206,9 @@ def _bounds_to_json(values: np.ndarray[Any, Any]) -> Any:
 
 
 def _bounds_from_json(data: Any, shape: tuple[int, ...], dtype: np.dtype[Any], sign: int) -> Any:
-    """Return a Box's bounds from JSON."""
+    """Return one bound of a Box from JSON: a number for all entries, or a list.
+
+    None stands for infinity with the given `sign`, -1 or 1.
+    """
     flat = data if isinstance(data, list) else [data] * math.prod(shape)
     return np.array([sign * np.inf if one is None else one for one in flat], dtype).reshape(shape)
