@@ -457,7 +457,7 @@ def changed(**columns: Any) -> dict[str, Any]:
         (changed(action_prob=[1e400] * 4), "column action_prob holds inf in row 0"),
         (changed(action_logp=[0, 0, -1e400, 0]), "column action_logp holds -inf in row 2"),
         (changed(action_logp=[0, np.nan, 0, 0]), "column action_logp holds nan in row 1"),
-        (changed(obs="AAAA"), "column obs holds what is cut off"),
+        (changed(obs="AAAA"), "column obs holds data that is cut off"),
         (changed(rewards=None), "no column rewards, from which the policy learns"),
     ],
 )

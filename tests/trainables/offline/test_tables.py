@@ -124,7 +124,9 @@ def test_K7_what_is_written_as_parquet_is_read_to_the_bit(tmp_path: Path) -> Non
     kinds = {name: one.dtype for name, one in read.items()}
     assert kinds == {name: one.dtype for name, one in expected.items()}
     assert [path.name for path in to.parent.iterdir()] == ["one.parquet"]
-    with pytest.raises(ConfigError, match=r"to: .*a file that does not exist yet; remove it first"):
+    with pytest.raises(
+        ConfigError, match=r"target: .*a file that does not exist yet; remove it first"
+    ):
         convert(str(given), str(to), CARTPOLE)
 
 
@@ -337,7 +339,7 @@ PICKLED = pickle.dumps(Attack())
         ({"obs": pa.array([[0.0] * 3] * 3)}, r"column obs has rows of shape \(3,\)"),
         (
             {"obs": pa.array([[0.0, 0.0, 0.0, float("nan")]] * 3)},
-            "column obs holds what is not fin",
+            "column obs holds values that are not fin",
         ),
         ({"actions": pa.array([0, 1, 2])}, "column actions holds 2; the environment has 0 to 1"),
         ({"actions": None}, "no column actions; it has obs"),

@@ -439,7 +439,7 @@ def test_batches_of_several_agents_have_the_same_verbs_by_policy() -> None:
     slices = batch["left"].timeslices(5)
     assert sum(one.steps for part in slices for one in part.fragments) == len(batch["left"]["t"])
     for verb in (batch.timeslices, lambda size: batch.slice(0, size)):
-        with pytest.raises(WorkerError, match=r"has no steps of all: slice batch\[policy\]"):
+        with pytest.raises(WorkerError, match=r"cannot be sliced by step: slice batch\[policy\]"):
             verb(3)
 
 

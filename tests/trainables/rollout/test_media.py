@@ -116,6 +116,6 @@ class Wrong(Callbacks):
 
 def test_an_error_of_a_callback_names_what_it_wrote(tmp_path: Path) -> None:
     trainer = made(tmp_path, callbacks=Wrong)
-    with pytest.raises(CallbackError, match=r"media\['x'\]: 3 is not a picture"):
+    with pytest.raises(CallbackError, match=r"media\['x'\]: 3 is neither a picture"):
         trainer.train()
     trainer.stop()

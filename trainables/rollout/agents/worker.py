@@ -94,7 +94,7 @@ class MultiAgentBatch(Sample):
 
     def slice(self, start: int, stop: int) -> Self:
         """Raise WorkerError: agents act at different ticks, so slice the batch of a policy."""
-        raise WorkerError("a batch of several agents has no steps of all: slice batch[policy]")
+        raise WorkerError("a batch of several agents cannot be sliced by step: slice batch[policy]")
 
     def timeslices(self, size: int) -> list[Self]:
         """Raise WorkerError, as `slice` does."""
