@@ -81,7 +81,7 @@ def spaces_of(
     for agent, spaces in inspection.agents.items():
         pid = agents.mapping(agent, stream_outside_episodes(agent))
         if pid not in agents.policies:
-            hint = f"it gave that for agent {agent!r}"
+            hint = f"it was returned for agent {agent!r}"
             raise ConfigError(place, pid, f"one of {', '.join(agents.policies)}", hint)
         other, known = found.setdefault(pid, (agent, spaces))
         if (known.observation, known.action) != (spaces.observation, spaces.action):
