@@ -721,7 +721,10 @@ class _CalledWorker(RolloutWorker):
     def _watch(self, calls: Calls | None) -> None:
         """Set up the tracker that calls the callbacks, if there are any."""
         if calls:
-            self._sampler.watch = EpisodeTracker(calls, self, self.spec.index, 0, _no_cast)
+            # Each episode gets its cast when it begins.
+            self._sampler.watch = EpisodeTracker(
+                calls, self, self.spec.index, 0, lambda _env, _before: None
+            )
 
     def _begin_next_episodes(self, sub_envs: Sequence[int]) -> None:
         """Abandon all running episodes of the environment, unless `sub_envs` is empty."""
@@ -751,7 +754,7 @@ class ExternalWorker(_CalledWorker):
             ends=spec.envs,
             actors={DEFAULT_POLICY_ID: self._actor},
             filters={DEFAULT_POLICY_ID: self._filters["observation"]},
-            mapper=_only_policy,
+            mapper=lambda _agent, _episode: DEFAULT_POLICY_ID,
             agents={AGENT: spaces_},
             steps=spec.steps,
             agent_steps=False,
@@ -765,15 +768,6 @@ class ExternalWorker(_CalledWorker):
         of, none = DEFAULT_POLICY_ID, np.zeros((0, 0), dtype=np.float32)
         fragments, recent = collected.fragments.get(of, []), collected.recent.get(of, none)
         return super()._make_sample(Collected(fragments, collected.episodes, recent))
-
-
-def _no_cast(env_index: Any, before: int) -> None:
-    """Return None: each episode gets its cast when it begins."""
-
-
-def _only_policy(*_: Any) -> str:
-    """Return the name of the only policy."""
-    return DEFAULT_POLICY_ID
 
 
 class ExternalAgentsWorker(_CalledWorker, AgentsWorker):

@@ -280,8 +280,9 @@ class ActorCriticTrainer(Trainer):
     @classmethod
     def _not_fused(cls, settings: TrainerConfig, spaces: EnvSpaces) -> str:
         """Return the reason why torch has to compute the gradients; empty if it need not."""
+        known = {cls.owner("fused_loss"), ActorCriticTrainer}
         for name in ("loss", "learn", "torch_loss", "take_steps"):
-            if cls.owner(name) is not cls.owner("fused_loss") and cls.owner(name) not in BASES:
+            if cls.owner(name) not in known:
                 return f"{cls.__name__} has its own way of learning"
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
             return "exploration_config.type is StateDependentNoise"
@@ -471,10 +472,6 @@ def _check_compiling(settings: ActorCriticConfig) -> None:
         if value != allowed:
             raise ConfigError(key, value, f"{str(allowed).lower()} with learner_compile: true")
     compiling.check_compiler()
-
-
-#: Classes whose methods are not an algorithm's own.
-BASES = (Trainer, ActorCriticTrainer)
 
 
 def to_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:

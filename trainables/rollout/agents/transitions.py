@@ -213,7 +213,7 @@ class Transitions:
         arrays, where = fragment.columns, (times, lanes)
         for name, column in blocks.items():
             arrays[name][where] = column[indices]
-        arrays["rewards"][where] = self._rewards(rows)
+        arrays["rewards"][where] = clipped(np.array([row.reward for row in rows]), self._clip)
         arrays["autoreset"][where] = False
         for name in ("terminated", "truncated", "valid"):
             arrays[name][where] = [getattr(row, name) for row in rows]
@@ -244,10 +244,6 @@ class Transitions:
         fragment = Fragment.allocate(length, lanes, observation, action, declared)
         fragment.valid[:], fragment.autoreset[:] = False, True
         return fragment
-
-    def _rewards(self, rows: list[Row]) -> Array:
-        """Return the clipped rewards (R,) of rows."""
-        return clipped(np.array([row.reward for row in rows]), self._clip)
 
     def _scale(self, scaler: RewardScaler, fragment: Fragment, begins: NDArray[np.bool_]) -> None:
         """Scale the rewards of a fragment in place, tick after tick.

@@ -267,7 +267,9 @@ class RolloutWorker:
         own = not self.spec.filters.synchronize_filters
         with self._paused():
             watch, exploration = self._sampler.watch, self._actor.exploration.get_state()
-            calls = self.spec.calls
+            followed = watch.get_state() if watch else None
+            if watch is None and (calls := self.spec.calls):  # as `EpisodeTracker` has it
+                followed = {"own": calls.get_state(), "episodes": [{}] * self.envs.count}
             return {
                 "stream": rng.get_generator_state(self._stream),
                 "sampler": self._sampler.get_state(),
@@ -278,14 +280,9 @@ class RolloutWorker:
                 **(
                     {"first": as_data(self._fake_sample)} if self.spec.sampling.fake_sampler else {}
                 ),
-                **({"callbacks": watch.get_state()} if watch else {}),
-                **({"callbacks": self._callbacks_state(calls)} if calls and not watch else {}),
+                **({"callbacks": followed} if followed else {}),
                 **({"exploration": exploration} if exploration else {}),
             }
-
-    def _callbacks_state(self, calls: Calls) -> dict[str, Any]:
-        """Return the state of callbacks that follow no episodes, as `EpisodeTracker` does."""
-        return {"own": calls.get_state(), "episodes": [{}] * self.envs.count}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `get_state` returned.
