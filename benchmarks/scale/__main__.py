@@ -2,7 +2,7 @@
 
     python -m benchmarks.scale drivers [--minutes 60] [--sweeps 10] [--out DIR]
     python -m benchmarks.scale simulate [--trials 100000] [--slots 1000] [--filled N]
-        [--only NAME …] [--out DIR]
+        [--step 1000] [--only NAME …] [--out DIR]
     python -m benchmarks.scale report [--out DIR]
 
 A run that was interrupted continues. `report` writes the measurements in DIR into figures.json,
@@ -31,6 +31,7 @@ def main() -> int:
     part.add_argument("--trials", type=int, default=100_000, help="trials of each search")
     part.add_argument("--slots", type=int, default=1_000, help="slices that run at once")
     part.add_argument("--filled", type=int, default=0, help="trials written at once, not driven")
+    part.add_argument("--step", type=int, default=simulate.STEP, help="trials between two lines")
     part.add_argument(
         "--only",
         nargs="+",
@@ -50,11 +51,12 @@ def main() -> int:
     if given.part == "drivers":
         return 1 if drivers.measure(given.out, given.minutes, given.sweeps)["wrong"] else 0
     if len(given.only) == 1:
-        simulate.measure(given.out, given.only[0], given.trials, given.slots, filled=given.filled)
+        name, step, filled = given.only[0], given.step, given.filled
+        simulate.measure(given.out, name, given.trials, given.slots, step, filled)
         return 0
     for name in given.only:  # each in a process of its own, as its memory is measured
         words = ["--trials", str(given.trials), "--slots", str(given.slots), "--out", given.out]
-        words += ["--filled", str(given.filled)]
+        words += ["--filled", str(given.filled), "--step", str(given.step)]
         command = [sys.executable, "-m", "benchmarks.scale", "simulate", "--only", name, *words]
         subprocess.run(command, check=True)  # noqa: S603 ours
     return 0

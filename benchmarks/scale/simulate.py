@@ -43,11 +43,25 @@ ITERATIONS = 9
 #: the beginning there are more.
 MOST_EVENTS = 6
 ASHA: Mapping[str, Any] = {"name": "asha", "grace_period": 1, "reduction_factor": 3}
+PRIOR = ["ppo/CartPole-v1", "ppo/Acrobot-v1", "ppo/Pendulum-v1"]
 #: Name of a search → keys of its spec.
 SEARCHES: Mapping[str, Mapping[str, Any]] = {
     "random": {},
     "asha": {"scheduler": ASHA},
     "tpe": {"searcher": {"name": "tpe", "window": 300}},
+    "default": {
+        "scheduler": "asha",
+        "searcher": {"name": "tpe", "prior": PRIOR},
+        "seeds": "auto",
+        "space": {
+            "x": {"uniform": [0.0, 1.0]},
+            "lr": {"loguniform": [1e-5, 1e-2]},
+            "gamma": {"choice": [0.9, 0.95, 0.99, 0.995]},
+            "clip_param": {"uniform": [0.1, 0.4]},
+            "entropy_coeff": {"loguniform": [1e-6, 1e-2]},
+            "num_sgd_iter": {"randint": [1, 16]},
+        },
+    },
 }
 SPEC: Mapping[str, Any] = {
     "metric": "score",

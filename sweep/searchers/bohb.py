@@ -18,13 +18,13 @@ import numpy as np
 from pydantic import Field
 
 from sweep import searchers
-from sweep.history import fronts
 from sweep.history.events import Status
 from sweep.history.trial import Trial, rank_key
 from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.searchers._shared.changes import Changes
 from sweep.searchers._shared.kernels import Density, Points
 from sweep.searchers._shared.prior import PriorOptions
+from sweep.searchers._shared.ranking import by_fronts
 from sweep.spec.space import Choice, Domain, Settings, choice_key
 from trainables.core import rng
 
@@ -156,7 +156,7 @@ class _Rungs:
         """Return the points (trials, parameters) of a rung's trials, best first."""
         numbers = [*map(itemgetter(-1), self._keys[level])]
         if request.objective.objectives:
-            numbers = _by_fronts([request.trials[number] for number in numbers], level)
+            numbers = by_fronts([request.trials[number] for number in numbers], level)
         ranked: Points = self._points[numbers]
         return ranked
 
@@ -173,14 +173,6 @@ class _Rungs:
             more[:number] = self._points[:number]
             self._points = more
         self._points[number] = point
-
-
-def _by_fronts(ranked: Sequence[Trial], level: float) -> list[int]:
-    """Return the numbers of trials in the order of fronts at a rung.
-
-    Each front is spread from its first trial.
-    """
-    return [one.number for one in fronts.arrange([fronts.compare(t, level) for t in ranked])]
 
 
 def _score(trial: Trial, level: float) -> float | None:

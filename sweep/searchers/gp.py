@@ -5,6 +5,7 @@ al., Unexpected Improvements to Expected Improvement for Bayesian Optimization, 
 fitted with torch in a child process, so that the driver need not import torch.
 """
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 import optuna
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 from pydantic import Field
 
 from sweep import searchers
@@ -20,6 +21,7 @@ from sweep.core.errors import BadSpace, SweepError
 from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.searchers._shared import study
 from sweep.searchers._shared.prior import PriorOptions
+from sweep.searchers._shared.ranking import Ranking, by_fronts
 from sweep.searchers._shared.study import AsComplete
 from sweep.spec.space import Settings
 from trainables.core.processes.child import ChildProcess, Patience
@@ -27,6 +29,8 @@ from trainables.errors import WorkerDied
 
 #: Maximum number of child processes tried for one proposal.
 _ASKED = 2
+#: Options that Optuna's sampler does not have.
+OURS = {*PriorOptions.model_fields, "window"}
 
 
 class Options(PriorOptions):
@@ -38,11 +42,20 @@ class Options(PriorOptions):
     deterministic_objective: bool = Field(
         False, description="Assume that equal settings give equal scores, without noise."
     )
+    window: int | None = Field(
+        500,
+        ge=50,
+        description="Maximum number of finished trials to which the process is fitted: the best "
+        "make up a half, the newest a quarter, and trials at even intervals the rest; trials that "
+        "run are added. null: all trials; the time of a fit then grows with the cube of their "
+        "number.",
+    )
 
 
 class Searcher(searchers.Searcher):
     """Fits a smooth function to the scores and proposes where it expects the most improvement."""
 
+    options: Options
     Options: ClassVar[type[SearcherOptions]] = Options
     supports: ClassVar[Supports] = Supports(
         proposes="fits a Gaussian process to the scores; for few, expensive trials",
@@ -56,15 +69,49 @@ class Searcher(searchers.Searcher):
     def __init__(self, options: SearcherOptions) -> None:
         super().__init__(options)
         self._cache = study.Cache()
+        self._ranking = Ranking()
 
     def suggest(self, request: Request) -> Settings:
         """Return settings from a newly fitted process, so that no state remains between calls."""
-        self._cache.update(request, AsComplete())
-        options = self.options.model_dump(exclude=set(PriorOptions.model_fields))
-        found = _helper().ask(replace(request, trials=(), learnt=()), options, self._cache.frozen)
+        changed, sign = self._cache.update(request, AsComplete()), request.objective.signs[0]
+        self._ranking.update(self._cache.frozen, changed, sign)
+        options = self.options.model_dump(exclude=OURS)
+        bare = replace(request, trials=(), learnt=(), touched=None)
+        found = _helper().ask(bare, options, self._known(request))
         if isinstance(found, str):
             raise BadSpace("space", "the proposal", "a point of the space", problem=found)
         return found
+
+    def _known(self, request: Request) -> Sequence[FrozenTrial]:
+        """Return the trials to which the process is fitted."""
+        window, frozen, ranking = self.options.window, self._cache.frozen, self._ranking
+        if window is None or len(ranking) <= window:
+            return frozen
+        best = ranking.best(window // 2)
+        if request.objective.objectives:
+            finished = [request.trials[number] for number in sorted(ranking.best(len(ranking)))]
+            best = by_fronts(finished, math.inf)[: window // 2]
+        return _select_window(frozen, best, window)
+
+
+def _select_window(
+    frozen: Sequence[FrozenTrial], best: Sequence[int], window: int
+) -> list[FrozenTrial]:
+    """Return `window` of the complete trials, and those that run, by number.
+
+    The best ones are included, then the newest of the others, up to three quarters; the rest is
+    chosen from those that are left, at even intervals.
+    """
+    chosen, running = set(best), list[int]()
+    for place in reversed(range(len(frozen))):
+        if frozen[place].state is TrialState.RUNNING:
+            running.append(place)
+        elif len(chosen) < 3 * window // 4 and frozen[place].state is TrialState.COMPLETE:
+            chosen.add(place)
+    left = [n for n, t in enumerate(frozen) if t.state is TrialState.COMPLETE and n not in chosen]
+    count = min(window - len(chosen), len(left))
+    chosen.update(left[len(left) * part // count] for part in range(count))
+    return [frozen[place] for place in sorted([*chosen, *running])]
 
 
 class _Fitting:

@@ -3,9 +3,7 @@
 Bergstra et al., Algorithms for Hyper-Parameter Optimization, 2011, section 4.
 """
 
-import math
-from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import optuna
@@ -19,6 +17,7 @@ from sweep.core.errors import BadConfig
 from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.searchers._shared import study
 from sweep.searchers._shared.prior import PriorOptions
+from sweep.searchers._shared.ranking import Ranking
 from sweep.searchers._shared.study import AsComplete, WithRungs, shared_distributions
 from sweep.spec.space import Settings, Space
 from trainables.core import rng
@@ -85,7 +84,7 @@ class Searcher(searchers.Searcher):
     def __init__(self, options: SearcherOptions) -> None:
         super().__init__(options)
         self._cache = study.Cache()
-        self._ranking = _Ranking()
+        self._ranking = Ranking()
 
     def check(self, space: Space) -> None:
         """Raise BadConfig for ``group`` without ``multivariate``; every space can be modelled."""
@@ -105,7 +104,8 @@ class Searcher(searchers.Searcher):
         changed = self._cache.update(request, view)
         frozen = self._cache.frozen
         self._ranking.update(frozen, changed, request.objective.signs[0])
-        good = [] if several else self._ranking.good_indices()
+        ranking = self._ranking
+        good = [] if several else ranking.best(default_gamma(len(ranking)))
         known = frozen if self._limit is None else _select_window(frozen, good, self._limit)
         settings = self.options.model_dump(exclude=OURS)
         with study.without_warnings():
@@ -127,59 +127,6 @@ class Searcher(searchers.Searcher):
         """
         window = self.options.window
         return None if window is None else max(window, self.options.n_startup_trials)
-
-
-#: Sort key: 0 complete, 1 pruned, 2 infeasible; two values of which less is better; the index.
-_Rank = tuple[int, float, float, int]
-
-
-class _Ranking:
-    """The finished trials in the order in which the estimator considers them good."""
-
-    def __init__(self) -> None:
-        self._ranks: list[_Rank | None] = []
-        """Rank of each trial; None if it runs or has failed."""
-        self._sorted: list[_Rank] = []
-
-    def update(self, frozen: Sequence[FrozenTrial], changed: Iterable[int], sign: float) -> None:
-        """Rank the trials at the indices `changed` again.
-
-        `sign` is 1 if the metric is maximised.
-        """
-        while len(self._ranks) > len(frozen):
-            self._remove(self._ranks.pop())
-        for place in changed:
-            rank = _rank(frozen[place], place, sign)
-            if place < len(self._ranks):
-                self._remove(self._ranks[place])
-            self._ranks[place : place + 1] = [rank]
-            if rank is not None:
-                insort(self._sorted, rank)
-
-    def good_indices(self) -> list[int]:
-        """Return the indices of the trials that count as good: the best tenth, at most 25."""
-        count = default_gamma(len(self._sorted))
-        return [rank[-1] for rank in self._sorted[:count]]
-
-    def _remove(self, rank: _Rank | None) -> None:
-        """Remove a rank from the sorted list."""
-        if rank is not None:
-            del self._sorted[bisect_left(self._sorted, rank)]
-
-
-def _rank(trial: FrozenTrial, place: int, sign: float) -> _Rank | None:
-    """Return the rank of a trial in Optuna's estimator, or None if it is not ranked."""
-    if trial.state not in (TrialState.COMPLETE, TrialState.PRUNED):
-        return None
-    violation = sum(v for v in trial.constraints.values() if v > 0)
-    if violation > 0:
-        return 2, violation, 0.0, place
-    if trial.state is TrialState.COMPLETE:
-        return 0, -sign * trial.values[0], 0.0, place
-    if not trial.intermediate_values:
-        return 1, 1.0, 0.0, place
-    step, value = max(trial.intermediate_values.items())
-    return 1, -step, math.inf if math.isnan(value) else -sign * value, place
 
 
 def _select_window(

@@ -23,6 +23,7 @@ COUNTED = 40
 #: Options of searchers that would otherwise not use their models in every proposal.
 MODELS: Mapping[str, Mapping[str, Any]] = {
     "bohb": {"random_fraction": 0.0},
+    "gp": {"window": None},  # the choice of its trials goes through all, a fit takes far longer
     "tpe": {"random_fraction": 0.0, "window": 60},
 }
 #: Those that go through all points want a finite space.

@@ -13,6 +13,7 @@ import pytest
 from optuna.trial import FrozenTrial
 
 from sweep.core.errors import BadSpace, SweepError
+from sweep.history.events import Status
 from sweep.searchers import Request, gp
 from sweep.spec.space import Settings
 from tests.support.searches import MIXED, Search, build
@@ -94,3 +95,38 @@ def test_what_is_no_point_of_the_space_is_refused_as_before() -> None:
     with pytest.MonkeyPatch.context() as patch, pytest.raises(BadSpace, match="1 / x has no"):
         patch.setattr(gp, "_helper", Refuses)
         searcher.suggest(request)
+
+
+@pytest.mark.parametrize("compared", [{}, {"objectives": {"cost": "min"}}])
+def test_it_is_fitted_to_the_best_the_newest_and_trials_of_all_ages(
+    compared: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted: list[list[float]] = []
+
+    class Noted:
+        def ask(
+            self, request: Request, options: Mapping[str, Any], known: Sequence[FrozenTrial]
+        ) -> Settings:
+            assert "window" not in options
+            fitted.append([trial.params["lr"] for trial in known])
+            return request.space.draw(request.seed)
+
+    monkeypatch.setattr(gp, "_helper", Noted)
+    made = Search("gp", MIXED, slots=3, options={"window": 50}, compared=compared)
+    made.beside = lambda settings: {"cost": -settings["width"]} if compared else {}
+    made.run(300, finish=False)
+    made.propose()
+    resumed = Search("gp", slots=3, options={"window": 50}, compared=compared, records=made.records)
+    resumed.propose()
+    assert fitted[-1] == fitted[-2]
+    past = made.history
+    running = [trial for trial in past.trials if not trial.milestones]
+    finished = [t for t in past.trials if t.milestones and t.status is not Status.FAILED]
+    best = sorted(finished, key=lambda trial: -(trial.score or 0.0))
+    if compared:
+        best = [trial for trial in past.front() if trial.status is not Status.FAILED]
+    known = [past.trials[[t.searched["lr"] for t in past.trials].index(lr)] for lr in fitted[-1]]
+    assert len(known) == 50 + len(running)
+    for asked in (running, finished[-10:], best[:25]):
+        assert {trial.number for trial in asked} <= {trial.number for trial in known}
+    assert len([trial for trial in known if trial.number < 150]) >= 12
