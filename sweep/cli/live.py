@@ -426,16 +426,19 @@ class _NotebookOutput:
         self._handle: Any = None
 
     def start(self) -> None:
+        """Create the cell's empty output."""
         from IPython.display import display
 
         self._handle = display({"text/plain": ""}, raw=True, display_id=True)
 
     def update(self, picture: RenderableType, *, refresh: bool = False) -> None:
+        """Replace the cell's output by a picture."""
         with self._console.capture() as captured:
             self._console.print(picture)
         self._handle.update({"text/plain": captured.get()}, raw=True)
 
     def stop(self) -> None:
+        """Empty the cell's output."""
         self._handle.update({"text/plain": ""}, raw=True)
 
 

@@ -75,7 +75,7 @@ class Table:
         right = [kind == "r" for _, kind, _ in self.columns]
         return ["  ".join(map(_justified, row, widths, right)) for row in rows]
 
-    def _is_too_wide(self, most: int) -> bool:
+    def _is_too_wide(self, limit: int) -> bool:
         """Return true if wrapped columns would become too narrow to read."""
         needed, wrapped = 0, 0
         for place, (title, kind, _) in enumerate(self.columns):
@@ -84,7 +84,7 @@ class Table:
             gives_way = kind in ("cut", "wrap")
             needed += 2 + (min(width, _LEAST_WRAPPED) if gives_way else width)
             wrapped += kind == "wrap"
-        return 0 < wrapped < len(self.columns) and needed - 2 > most
+        return 0 < wrapped < len(self.columns) and needed - 2 > limit
 
     def _draw_wrapped_apart(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield each row on one line, and its wrapped columns on separate lines.
@@ -453,13 +453,13 @@ def _trial_option(data: Data) -> str:
 _CURVE_COLOURS = ("bold bright_blue", "yellow", "green", "magenta", "red", "cyan")
 
 
-def curves(data: Data, found: Curves, size: tuple[int, int]) -> RenderableType:
+def curves(data: Data, drawing: Curves, size: tuple[int, int]) -> RenderableType:
     """Render `sweep curves` on `size` (columns, lines)."""
     title = Text(f"{printable(data['name'])}: {printable(data['metric'])}", style="bold")
-    if not found.drawn:
+    if not drawing.drawn:
         return Group(title, Text("no trial has reported it yet"))
     columns, lines = size
-    picture = braille.draw(found.drawn, max(20, columns - 12), max(6, lines - 6))
+    picture = braille.draw(drawing.drawn, max(20, columns - 12), max(6, lines - 6))
     (first, last), (low, high) = picture.times, picture.values
     labels = {0: high, len(picture.rows) - 1: low}
     shown = [title]
@@ -467,26 +467,28 @@ def curves(data: Data, found: Curves, size: tuple[int, int]) -> RenderableType:
         label = formatting.number(labels[place]) if place in labels else ""
         line = Text.assemble((f"{label:>10} ", "dim"))
         for character, owner in row:
-            line.append(character, style="dim" if owner is None else _curve_colour(found, owner))
+            line.append(character, style="dim" if owner is None else _curve_colour(drawing, owner))
         shown.append(line)
     ends = formatting.count(first), formatting.count(last)
     room = max(0, len(picture.rows[0]) - len(ends[0]) - len(ends[1]))
     under = f"{'':11}{ends[0]}{formatting.last_part(data['time_attr']):^{room}}"
     shown.append(Text(f"{under}{ends[1]}", style="dim"))
-    best = sorted((c.place, place, c) for place, c in enumerate(found.drawn) if c.place is not None)
+    best = sorted(
+        (c.place, place, c) for place, c in enumerate(drawing.drawn) if c.place is not None
+    )
     names = [
         (
             f"━ {curve.trial}: {formatting.number(curve.points[-1][1])}  ",
-            _curve_colour(found, place),
+            _curve_colour(drawing, place),
         )
         for _, place, curve in best
     ]
     return Group(*shown, Text.assemble(f"{'trial':>10} ", *names))
 
 
-def _curve_colour(found: Curves, place: int) -> str:
+def _curve_colour(drawing: Curves, place: int) -> str:
     """Return the colour of a curve."""
-    rank = found.drawn[place].place
+    rank = drawing.drawn[place].place
     return "dim" if rank is None else _CURVE_COLOURS[rank % len(_CURVE_COLOURS)]
 
 

@@ -94,6 +94,7 @@ class _LastingStream:
         self.failure: OSError | None = None
 
     def write(self, text: str) -> int:
+        """Write to the stream; after an error, discard the text. Returns its length."""
         try:
             return self._stream.write(text)
         except OSError as error:
@@ -101,6 +102,7 @@ class _LastingStream:
             return len(text)
 
     def flush(self) -> None:
+        """Flush the stream; an error ends the output."""
         try:
             self._stream.flush()
         except OSError as error:
@@ -112,9 +114,11 @@ class _LastingStream:
         silence(self._stream)
 
     def isatty(self) -> bool:
+        """Return whether the stream is a terminal."""
         return self._stream.isatty()
 
     def fileno(self) -> int:
+        """Return the stream's file descriptor."""
         return self._stream.fileno()
 
 

@@ -150,8 +150,13 @@ class Proposer:
         config, seeds = self._config(found.settings), self.spec.first_seeds
         return Created(number, found.searched, config, history.k, seeds, clone_of=parent.number)
 
-    def _make_offspring(self, parent: Trial, breed: Exploit, number: int, seen: int) -> Created:
-        """Return the offspring of `parent`, starting from its newest checkpoints."""
+    def _make_offspring(
+        self, parent: Trial, breed: Exploit, number: int, last_event: int
+    ) -> Created:
+        """Return the offspring of `parent`, starting from its newest checkpoints.
+
+        `last_event` is the number of the newest event on which the decision is based.
+        """
         births = []
         for replica in parent.replicas:
             saved = replica.newest
@@ -164,7 +169,7 @@ class Proposer:
             births.append(ParentCheckpoint(parent.number, replica.index, time, saved))
         found = self._resolve_point(breed.searched)
         config = self._config(found.settings)
-        return Created(number, found.searched, config, seen, len(births), tuple(births))
+        return Created(number, found.searched, config, last_event, len(births), tuple(births))
 
     def _resolve_point(self, searched: Mapping[str, Any]) -> Settings:
         """Return the point of the space with these values, without those that become inactive."""

@@ -23,13 +23,16 @@ class Comparison:
         return f"<comparison of {', '.join(self.names)}>"
 
     def _repr_html_(self) -> str:
+        """Return the results as an HTML table, for notebooks."""
         shown: str = self.results().to_html(index=False)
         return shown
 
     def _now(self, curves: bool = False) -> list[lookup.Sweep]:
+        """Return the present state of all sweeps, with their curves if requested."""
         return [lookup.read(folder, curves) for folder in self._folders]
 
     def _data(self) -> dict[str, Any]:
+        """Return the comparison of all sweeps as plain data."""
         return comparison.compare(self._now())
 
     @property

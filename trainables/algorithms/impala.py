@@ -136,17 +136,20 @@ class IMPALA(PolicyGradientTrainer):
 
 
 def traced(
-    fragment: Fragment, asked: Judged, current: Sequence[NDArray[np.floating]], settings: Config
+    fragment: Fragment,
+    valid_rows: Judged,
+    current: Sequence[NDArray[np.floating]],
+    settings: Config,
 ) -> tuple[TrainBatch, NDArray[np.float64]]:
     """Return all T·N rows of a fragment with targets of V-trace, and the ratios of the valid rows.
 
     Args:
         fragment: fragment (T, N).
-        asked: its valid rows and their successors.
-        current: log-probabilities and values of `asked`, each (B,), by the policy that learns.
+        valid_rows: its valid rows and their successors.
+        current: log-probabilities and values of `valid_rows`, each (B,), by the policy that learns.
         settings: settings of the trainer.
     """
-    is_current, row = ~asked.follows, asked.row
+    is_current, row = ~valid_rows.follows, valid_rows.row
     judged = rows(np.stack([fragment.logp, fragment.values], axis=2)).astype(np.float64)
     judged[row[is_current]] = np.stack(current, axis=1)[
         is_current
@@ -155,7 +158,7 @@ def traced(
     following = next_values(
         values, fragment.last_values[0], fragment.final_values, fragment.truncated
     )
-    np.put(following, row[asked.follows], current[1][asked.follows])
+    np.put(following, row[valid_rows.follows], current[1][valid_rows.follows])
     ratios = np.exp(logp - fragment.logp)
     advantages, targets = v_trace(
         fragment.rewards,

@@ -403,7 +403,7 @@ class ExternalSampler(AgentsSampler):
         return ""
 
     def _record_outcome(
-        self, env_id: Any, polled: Polled, ended: list[RolloutMetrics]
+        self, env_id: Any, polled: Polled, finished: list[RolloutMetrics]
     ) -> tuple[bool, _Episode]:
         """Store the consequences of an episode's latest decisions; begins an unknown episode.
 
@@ -429,8 +429,8 @@ class ExternalSampler(AgentsSampler):
             self._remove_episode(env_id)
             self._failures.pop(env_id, None)
             if episode.length:
-                ended.append(self._final_metrics(episode, None))
-            self._begin_again(env_id, ended)
+                finished.append(self._final_metrics(episode, None))
+            self._begin_again(env_id, finished)
         return over, episode
 
     def _begin(self, env_id: Any, step: Seen, is_over: bool = False) -> _Episode:
@@ -469,7 +469,7 @@ class ExternalSampler(AgentsSampler):
             return watch.episode.last_observation
         return step["observations"][AGENT]
 
-    def _begin_again(self, env_id: Any, ended: list[RolloutMetrics]) -> None:
+    def _begin_again(self, env_id: Any, finished: list[RolloutMetrics]) -> None:
         """Reset a polled environment for its next episode.
 
         The first observation comes now, in a later poll, or never if the environment cannot be
@@ -477,7 +477,7 @@ class ExternalSampler(AgentsSampler):
 
         Args:
             env_id: name of the episode.
-            ended: list to which faulty episodes are appended.
+            finished: list to which faulty episodes are appended.
 
         Raises:
             EnvError: it failed too often, or a horizon is set and the environment cannot be reset.
@@ -485,7 +485,7 @@ class ExternalSampler(AgentsSampler):
         given = self._polled_env.reset(env_id)
         while isinstance(given, Exception):
             self._require_restart(env_id, given, 0)
-            ended.append(RolloutMetrics(0.0, 0, faulty=True))
+            finished.append(RolloutMetrics(0.0, 0, faulty=True))
             given = self._polled_env.reset(env_id)
         if given is None and self._ends.hard_horizon is not None:
             raise EnvError(
@@ -531,14 +531,14 @@ class ExternalSampler(AgentsSampler):
         return fault
 
     def _replace_failed(
-        self, env_id: Any, fault: Exception, ended: list[RolloutMetrics]
+        self, env_id: Any, fault: Exception, finished: list[RolloutMetrics]
     ) -> tuple[int, int]:
         """Drop an episode whose environment failed, and begin the next one.
 
         Args:
             env_id: name of the episode.
             fault: exception of the environment.
-            ended: list to which the faulty episode is appended.
+            finished: list to which the faulty episode is appended.
 
         Returns:
             The episode's agent steps and environment steps that this sample has counted.
@@ -550,12 +550,12 @@ class ExternalSampler(AgentsSampler):
         self._require_restart(env_id, fault, episode.length if episode else 0)
         counted = (0, 0)
         if episode is None:
-            ended.append(RolloutMetrics(0.0, 0, faulty=True))
+            finished.append(RolloutMetrics(0.0, 0, faulty=True))
         else:
             counted = episode.known - episode.before[0], episode.length - episode.before[1]
             self._drop_running(env_id)
-            ended.append(self._final_metrics(episode, fault))
-        self._begin_again(env_id, ended)
+            finished.append(self._final_metrics(episode, fault))
+        self._begin_again(env_id, finished)
         return counted
 
     def _require_restart(self, env_id: Any, fault: Exception, length: int) -> None:

@@ -140,7 +140,7 @@ def _key(pid: str) -> str:
     return f"multiagent.policies.{pid}.restore"
 
 
-def _do_nothing(agents: Agents, made: Mapping[str, Trainer]) -> None:
+def _do_nothing(agents: Agents, members: Mapping[str, Trainer]) -> None:
     """Leave new policies as they were made: their weights are loaded from a checkpoint later."""
 
 
@@ -224,12 +224,12 @@ class MultiAgentTrainer(Trainer):
         self.spaces = inspection.spaces
         self._members: dict[str, Trainer] = {}
 
-        def begin(agents: Agents, made: Mapping[str, Trainer]) -> None:
+        def begin(agents: Agents, members: Mapping[str, Trainer]) -> None:
             for pid, source in agents.sources.items():
                 try:
-                    made[pid].load_trained(_key(pid), *source)
+                    members[pid].load_trained(_key(pid), *source)
                 except ConfigError as error:
-                    made[pid]._unread_source = error
+                    members[pid]._unread_source = error
 
         self._estimates: dict[str, Estimates] = {}
         self._set_policies(settings, {}, begin)
@@ -276,7 +276,7 @@ class MultiAgentTrainer(Trainer):
         return members.keys() - stay
 
     def _make_member(
-        self, settings: TrainerConfig, pid: str, own: Mapping[str, Any], inspection: Inspection
+        self, settings: TrainerConfig, pid: str, changes: Mapping[str, Any], inspection: Inspection
     ) -> Trainer:
         """Return a new member, the trainer of policy `pid`."""
         me = weakref.proxy(self)
@@ -285,7 +285,7 @@ class MultiAgentTrainer(Trainer):
             me.broadcast()
 
         # Experience is written for all policies together.
-        config = {**flatten(member_settings(settings, pid, own)), "output": None}
+        config = {**flatten(member_settings(settings, pid, changes)), "output": None}
         plain = {one.name: getattr(self.context, one.name) for one in fields(TrialContext)}
         plain["seed"] = rng.integer(self.seed, "agents", pid)
         kind = _member_class(self.algorithm)  # type: ignore[arg-type]  # mypy: no class is hashable
@@ -531,11 +531,11 @@ class MultiAgentTrainer(Trainer):
         policies = {**now["policies"], policy_id: dict(config or {})}
         said = with_policies(now, policies, self._seen.agents, policy_mapping_fn, policies_to_train)
 
-        def begin(agents: Agents, made: Mapping[str, Trainer]) -> None:
+        def begin(agents: Agents, members: Mapping[str, Trainer]) -> None:
             if policy_id in agents.sources:
-                made[policy_id].load_trained(_key(policy_id), *agents.sources[policy_id])
+                members[policy_id].load_trained(_key(policy_id), *agents.sources[policy_id])
             if policy_state is not None:
-                Policy(made[policy_id]).adopt(policy_state)
+                Policy(members[policy_id]).adopt(policy_state)
 
         self._apply_policies(said, like, begin)
         return Policy(self.members[policy_id])
@@ -578,14 +578,14 @@ class MultiAgentTrainer(Trainer):
 
     def _apply_policies(
         self,
-        said: Mapping[str, Any],
+        entry: Mapping[str, Any],
         like: Mapping[str, str],
         begin: Callable[[Agents, Mapping[str, Trainer]], None],
     ) -> None:
         """Use the policies of this ``multiagent`` here and in every worker; see `_set_policies`."""
-        if said == canonical(self.settings.agents.multiagent):
+        if entry == canonical(self.settings.agents.multiagent):
             return
-        settings = override(self.settings, {"multiagent": said}, "config")
+        settings = override(self.settings, {"multiagent": entry}, "config")
         self.validate_config(settings)
         with rng.preserve_global():
             made = self._set_policies(settings, like, begin)

@@ -190,11 +190,11 @@ def _round_to_2_digits(number: float) -> float:
 class _Settings:
     """The converted settings of one environment; each key has a method or a translated name."""
 
-    def __init__(self, kind: str, given: Mapping[str, Any]) -> None:
+    def __init__(self, kind: str, raw: Mapping[str, Any]) -> None:
         cls: Any = plugins.trainables().find(kind)
         self.known = known_keys(cls.config_class)
-        self.given = dict(given)
-        self.steps = int(float(given["n_timesteps"]))
+        self.given = dict(raw)
+        self.steps = int(float(raw["n_timesteps"]))
         self.config: dict[str, Any] = dict(_PLAIN_DQN) if kind == "dqn" else {}
         self.notes: list[str] = []
         self._off_policy = "replay_batch_size" in self.known

@@ -128,8 +128,8 @@ def space_warnings(space: Space, trials: int) -> list[str]:
     return [*found, *_unused_parameters(space, drawn, f"at any of {MOST_POINTS} random points")]
 
 
-def _unused_parameters(space: Space, points: list[Settings], where: str) -> list[str]:
-    """Return a warning for each parameter that no point has; `where` describes the points."""
+def _unused_parameters(space: Space, points: list[Settings], description: str) -> list[str]:
+    """Return a warning for each parameter that no point has; `description` describes the points."""
     there = {name for point in points for name in (*point.searched, *point.settings)}
     lines = []
     for name, parameter in space.parameters.items():
@@ -137,7 +137,7 @@ def _unused_parameters(space: Space, points: list[Settings], where: str) -> list
             continue
         when = " and ".join(condition.describe() for condition in parameter.when)
         cause = f"{when} never holds" if when else "a parameter that it needs is not used either"
-        lines.append(f"{name} is not used {where}: {cause}")
+        lines.append(f"{name} is not used {description}: {cause}")
     return lines
 
 

@@ -144,10 +144,12 @@ def found(sweeps: Sequence[Sweep]) -> Data | None:
 
 
 def _steps_of(trial: Trial) -> float:
+    """Return the environment steps of all seeds of a trial."""
     return trial.steps
 
 
 def _seconds_of(trial: Trial) -> float:
+    """Return the seconds of training of all seeds of a trial."""
     return sum(replica.seconds for replica in trial.replicas)
 
 

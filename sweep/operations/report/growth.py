@@ -101,8 +101,10 @@ def _states(sweep: Sweep, spent: Callable[[Trial], float]) -> list[tuple[float, 
 
 
 def _steps_of(trial: Trial) -> float:
+    """Return the environment steps of all seeds of a trial."""
     return trial.steps
 
 
 def _seconds_of(trial: Trial) -> float:
+    """Return the seconds of training of all seeds of a trial."""
     return sum(replica.seconds for replica in trial.replicas)

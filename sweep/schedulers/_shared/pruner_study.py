@@ -84,9 +84,9 @@ class Study:
         """Return the newest look at which a trial has a value, or None."""
         return max(self._study_trials.trials[number].intermediate_values, default=None)
 
-    def level_of(self, number: int, look: int) -> float:
-        """Return the level at which the trial's value at a look was read."""
-        return self._study_trials.rungs.get(number, {}).get(look, look)
+    def level_of(self, number: int, step: int) -> float:
+        """Return the level at which the value of trial `number` at a step was read."""
+        return self._study_trials.rungs.get(number, {}).get(step, step)
 
     def _frozen(self, number: int) -> FrozenTrial:
         """Return the study's entry of a trial."""

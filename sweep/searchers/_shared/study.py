@@ -154,16 +154,16 @@ def study_of(
     return study
 
 
-def shared_distributions(known: Sequence[FrozenTrial]) -> dict[str, BaseDistribution]:
-    """Return the distributions of the parameters that all trials `known` have, by name.
+def shared_distributions(trials: Sequence[FrozenTrial]) -> dict[str, BaseDistribution]:
+    """Return the distributions of the parameters that all trials `trials` have, by name.
 
     Those with a single value are left out. Distributions are not compared: those of one name are
     equal, since all trials were converted for one space.
     """
-    if not known:
+    if not trials:
         return {}
-    first = known[0].distributions
-    shared = set(first).intersection(*(trial.distributions for trial in known[1:]))
+    first = trials[0].distributions
+    shared = set(first).intersection(*(trial.distributions for trial in trials[1:]))
     return {name: first[name] for name in sorted(shared) if not first[name].single()}
 
 

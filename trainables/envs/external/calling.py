@@ -271,7 +271,7 @@ class ExternalEnv:
         Truncated agents need a last observation, since their future has a value.
         """
         ended = "truncated" if truncated else "terminated"
-        self._add_event(episode_id, observation, ended=ended)
+        self._add_event(episode_id, observation, end=ended)
 
     # ---- the same without waiting, for servers -----------------------------------------------
 
@@ -442,11 +442,11 @@ class ExternalEnv:
         observation: Any,
         action: Any = _NOTHING,
         logp: Any = None,
-        ended: str = "",
+        end: str = "",
         came_with: tuple[ByAgent, ByAgent, list[str]] | None = None,
     ) -> None:
         """Append an event. One that `came_with` rewards raises Full instead of waiting for room."""
-        event = self._event(episode_id, observation, action, logp, ended)
+        event = self._event(episode_id, observation, action, logp, end)
         with self._lock:
             episode = self._require_running(episode_id)
 
@@ -467,7 +467,7 @@ class ExternalEnv:
             episode.put(event)
             self._waiting.setdefault(episode_id, episode)
             self._changed.notify_all()
-            if ended:
+            if end:
                 self._remember(episode_id, "it has ended already")
 
     def _take_events(self) -> Polled:
@@ -582,9 +582,7 @@ class ExternalEnv:
         left = self._by_agent(episode_id, "an end", died) if died else ()
         return rewards, infos, [agent for agent, _, _ in left]
 
-    def _event(
-        self, episode_id: str, observation: Any, action: Any, logp: Any, ended: str
-    ) -> _Event:
+    def _event(self, episode_id: str, observation: Any, action: Any, logp: Any, end: str) -> _Event:
         """Return the event that a call describes.
 
         Raises EpisodeError for values outside their spaces.
@@ -607,7 +605,7 @@ class ExternalEnv:
                 agent: _checked_logp(self._actions[agent], one, where)
                 for agent, where, one in self._by_agent(episode_id, "logp", logp)
             }
-        return _Event(seen, actions, logps, ended)
+        return _Event(seen, actions, logps, end)
 
     def _require_acted(
         self, episode_id: str, episode: _Episode, brought: tuple[ByAgent, ByAgent, list[str]]
