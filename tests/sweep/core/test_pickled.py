@@ -317,7 +317,7 @@ def test_a_change_in_whatever_it_names_is_another_trainable(before: str, after: 
 
 def test_the_digest_is_the_same_in_every_process(tmp_path: Path) -> None:
     code = (
-        "from sweep import pickled\n"
+        "from sweep.core import pickled\n"
         f"space = {{'__name__': '__main__'}}\nexec({TEXT!r}, space)\n"
         "print(pickled.digest(space['train']))"
     )
