@@ -442,7 +442,7 @@ def test_the_word_of_somebody_else_is_not_taken(
         assert main(["trust", str(folder.checkpoints)]) == 0
         assert stores.of(folder).url.startswith("faulty://team/demo-")
         folder.checkpoints.write_text(folder.checkpoints.read_text().replace("team", "evil"))
-        with pytest.raises(Exception, match=f"`sweep trust {folder.checkpoints}` theirs"):
+        with pytest.raises(Exception, match=f"`sweep trust {folder.checkpoints}` accepts"):
             stores.of(folder)
     folder.checkpoints.write_text(folder.checkpoints.read_text().replace("evil", "team"))
     sweeps.run(folder, checkpoints="faulty://team")  # now it is one's own

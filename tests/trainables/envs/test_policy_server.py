@@ -436,7 +436,7 @@ def test_a_client_finds_the_next_server_at_the_address_and_hears_that_its_episod
         episode = client.start_episode()
         client.get_action(episode, [0, 0, 0])
     with serving(port=port) as (_, polled):
-        with pytest.raises(EpisodeLost, match="is not known here: begin another one"):
+        with pytest.raises(EpisodeLost, match="is unknown: begin another one"):
             client.get_action(episode, [0, 0, 0])
         again = client.start_episode()
         assert client.get_action(again, [0, 0, 0]) == 2

@@ -199,12 +199,12 @@ NUMBER, OTHER = spaces.Discrete(3), spaces.Discrete(7)
             r"spaces of a: .*those of an agent; the agents are left, right, brief",
         ),
         (lambda t: t.add_policy("a", policy_mapping_fn=lambda _: "a"), "a checkpoint names it"),
-        (lambda t: t.add_policy("a", policy_mapping_fn={"left": "b"}), "left: 'b' is none of main"),
-        (lambda t: t.add_policy("a", policies_to_train=["b"]), "policies_to_train: 'b' is none"),
+        (lambda t: t.add_policy("a", policy_mapping_fn={"left": "b"}), "left: 'b' is not one of"),
+        (lambda t: t.add_policy("a", policies_to_train=["b"]), "policies_to_train: 'b' is not"),
         (lambda t: t.remove_policy("nobody"), "'nobody' is not allowed; expected one of main"),
         (
             lambda t: t.remove_policy("past"),
-            "right: 'past' is none of main",
+            "right: 'past' is not one of main",
         ),
         (
             lambda t: t.remove_policy("past", policy_mapping_fn=by_name),
