@@ -193,8 +193,10 @@ def rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield "| " + " | ".join(cells) + " |"
     yield ""
     for side, which in verdicts.items():
-        yield f"- {side.capitalize()} than the default's by more than the noise: " + (
-            "; ".join(which) or "none."
+        yield (
+            f"- {side.capitalize()} than the default's by more than the noise: "
+            + ("; ".join(which) or "none")
+            + "."
         )
 
 
