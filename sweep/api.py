@@ -154,7 +154,8 @@ def run(
     if folder.ledger.exists():
         _refuse_other_settings(folder, resolved)
         _refuse_other_services(folder, tracking_uri, storage)
-        more = _larger_total(folder, resolved.spec.trials)
+        before = lookup.read_history(folder).wanted or lookup.read_spec(folder)[0].trials
+        more = resolved.spec.trials if resolved.spec.trials > before else None
         own = resolved.trainable if _is_of_script(folder) else None
         changed = {"retry_failed": retry_failed, "strict": strict, "checkpoints": checkpoints}
         launch = prepare.prepare_existing(folder, jobs, pool, more, options.say, own, **changed)
@@ -336,7 +337,8 @@ def _prepare_spec(trainable: ScriptTrainable | str | None, spec: SpecKeys) -> tu
         if not isinstance(trainable, str):
             cls = pickled.class_of(trainable)
         if "name" not in keys and not isinstance(keys.get("space"), str):
-            keys["name"] = _default_name(time.strftime("%Y%m%d-%H%M%S"), named.rpartition(":")[2])
+            stamp, own = time.strftime("%Y%m%d-%H%M%S"), named.rpartition(":")[2]
+            keys["name"] = f"{name_from(own, LONGEST_NAME - len(stamp) - 1)}-{stamp}"
     paths = [*_own_paths(), str(Path.cwd())]
     space = keys.get("space")
     if not isinstance(space, str):
@@ -350,11 +352,6 @@ def _prepare_spec(trainable: ScriptTrainable | str | None, spec: SpecKeys) -> tu
     return prepare.checked(
         specs.text_of(path), str(path), places, over, cls, "from Python", name=name
     )
-
-
-def _default_name(stamp: str, trainable: str) -> str:
-    """Return a valid name of a sweep from the trainable's name and the time."""
-    return f"{name_from(trainable, LONGEST_NAME - len(stamp) - 1)}-{stamp}"
 
 
 def _own_paths() -> Iterator[str]:
@@ -409,12 +406,6 @@ def _refuse_other_services(folder: Folder, tracking_uri: str | None, storage: st
 def _written(spec: SweepSpec, key: str) -> Any:
     """Return one key of a spec as plain data."""
     return spec.model_dump(include={key})[key]
-
-
-def _larger_total(folder: Folder, trials: int) -> int | None:
-    """Return `trials` if it is more than the sweep's total, or None."""
-    before = lookup.read_history(folder).wanted or lookup.read_spec(folder)[0].trials
-    return trials if trials > before else None
 
 
 # ---- reading ------------------------------------------------------------------------------------
