@@ -141,7 +141,7 @@ def step_at(trial: Trial, level: float) -> float | str | None:
 
 
 def step_text(step: float | str | None) -> str:
-    """Return a step as a text."""
+    """Return a step as a text: a number with six digits, other values as they are."""
     return f"{step:.6g}" if isinstance(step, float) else str(step)
 
 

@@ -487,7 +487,7 @@ def test_an_episode_that_is_torn_or_gone_is_said_with_its_number(sets: Path) -> 
 def test_the_name_of_a_data_set_is_no_path(name: str) -> None:
     for place, use in (
         ("input", lambda: files_reader("input", f"minari:{name}", rows())),
-        ("to", lambda: convert(str(played(Path("json"))), f"minari:{name}", CARTPOLE)),
+        ("target", lambda: convert(str(played(Path("json"))), f"minari:{name}", CARTPOLE)),
     ):
         with pytest.raises(ConfigError, match=f"^{place}: .*expected minari: and a name"):
             use()

@@ -140,7 +140,7 @@ class Episodes:
         self._seeds = [_seed("episode", i) for i in range(EPISODES)]
 
     def chance_failure(self) -> str:
-        """Return why an episode is not determined by its seed and actions."""
+        """Return why an episode is not determined by its seed and actions; empty if it is."""
         first, second = self._make(), self._make()
         self._random_steps = _shortened(first.observation_space, EPISODE_STEPS)
         expected = {seed: self._play(first, seed)[0] for seed in self._seeds}
@@ -153,7 +153,7 @@ class Episodes:
         return _leak(before, _outside(self._config))
 
     def replay_failure(self) -> str:
-        """Return why a replayed episode does not continue as the original did."""
+        """Return why a replayed episode continues differently from the original; empty if not."""
         original, replayed = self._make(), self._make()
         _, seen = self._play(original, self._seeds[0])
         saved = copy.deepcopy(original.get_state())
