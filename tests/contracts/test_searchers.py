@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sweep import searchers
 from sweep.core import plugins
-from sweep.history.events import Created, Status
+from sweep.history.events import Created, HoldChanged, Status, UserHold
 from sweep.history.history import History
 from sweep.spec.space import Space
 from sweep.testing import simulate
@@ -178,17 +178,23 @@ def test_every_kind_of_parameter_is_searched(name: str) -> None:
 
 @pytest.mark.slow
 @settings(max_examples=5)
-@given(st.lists(st.integers(0, 5), min_size=20, max_size=20), st.integers(0, 2**62))
+@given(st.lists(st.integers(0, 7), min_size=24, max_size=24), st.integers(0, 2**62))
 def test_a_kept_searcher_and_a_new_one_propose_the_same(story: list[int], seed: int) -> None:
     """Also for histories that jump back and forth: a cache is dropped at any doubt."""
     for searcher in sorted({*NAMES} - {"gp"}):  # it keeps what tpe keeps, and takes seconds
         made = search(searcher, slots=6, seed=seed)
         for choice in story:
-            running = made.history.of(Status.RUNNING)
+            running, paused = made.history.of(Status.RUNNING), made.history.of(Status.PAUSED)
             if choice < 3 and made.room:
                 made.start()
+            elif choice == 6 and paused:
+                made.go_on(paused[0].number)
+            elif choice == 7 and paused:
+                made.record(HoldChanged(paused[-1].number, UserHold.STOP))
             elif running:
                 made.end(running[choice % len(running)].number)
+            fresh = search(searcher, seed=seed).proposer.search(made.history, (FRESH,) * 2)
+            assert made.proposer.search(made.history, (FRESH,) * 2) == fresh, searcher
         for upto in (len(made.records) // 2, len(made.records)):
             past = History(objective())
             past.extend(made.records[:upto])
