@@ -524,7 +524,7 @@ def nowhere(agent: str) -> str:
     ("more", "words"),
     [
         ({"env": "CartPole-v1"}, r"CartPole-v1 has one agent and the policies are shared"),
-        ({"multiagent": {"policies": {"a": None, "b": None}}}, "gave that for agent 'left'"),
+        ({"multiagent": {"policies": {"a": None, "b": None}}}, "returned for agent 'left'"),
         (
             {"multiagent": {**SHARED, "policy_mapping_fn": f"{__name__}:nowhere"}},
             "'nobody' is not allowed; expected one of shared",
