@@ -271,7 +271,7 @@ class ExternalEnv:
         Truncated agents need a last observation, since their future has a value.
         """
         ended = "truncated" if truncated else "terminated"
-        self._add_event(episode_id, observation, end=ended)
+        self._add_event(episode_id, observation, ended=ended)
 
     # ---- the same without waiting, for servers -----------------------------------------------
 
@@ -442,11 +442,11 @@ class ExternalEnv:
         observation: Any,
         action: Any = _NOTHING,
         logp: Any = None,
-        end: str = "",
+        ended: str = "",
         came_with: tuple[ByAgent, ByAgent, list[str]] | None = None,
     ) -> None:
         """Append an event. One that `came_with` rewards raises Full instead of waiting for room."""
-        event = self._event(episode_id, observation, action, logp, end)
+        event = self._event(episode_id, observation, action, logp, ended)
         with self._lock:
             episode = self._require_running(episode_id)
 
@@ -467,7 +467,7 @@ class ExternalEnv:
             episode.put(event)
             self._waiting.setdefault(episode_id, episode)
             self._changed.notify_all()
-            if end:
+            if ended:
                 self._remember(episode_id, "it has ended already")
 
     def _take_events(self) -> Polled:
