@@ -222,6 +222,21 @@ def test_every_observation_is_counted_once_whatever_the_threads_do(trainer: PPO)
         assert merged.counted + waiting == steps
 
 
+def test_a_sample_is_logged_although_its_thread_has_begun_the_next_one(
+    trainer: PPO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = worker_of(trainer)
+    make_sample = worker._make_sample
+
+    def make_late(collected: Any) -> Any:
+        sample = make_sample(collected)
+        worker._sampler.recent.clear()  # as the next sample does at its beginning
+        return sample
+
+    monkeypatch.setattr(worker, "_make_sample", make_late)
+    run(trainer, 2)
+
+
 @pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
 def test_a_restored_trial_goes_on_with_the_right_counters(mode: str) -> None:
     trainer = make({**ASYNC, "batch_mode": mode})

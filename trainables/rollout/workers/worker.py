@@ -183,8 +183,9 @@ class RolloutWorker:
     def _log_sample(self, sample: Sample) -> None:
         """Log examples of the data, those subjects that were not logged before."""
         self._log_sizes()
-        self._log("raw observations", self._sampler.recent[-1])
-        for subject, value in self._sampler.latest.items():
+        self._log("raw observations", sample.recent)
+        # A thread that samples meanwhile may add to `latest`, and has cleared its observations.
+        for subject, value in dict(self._sampler.latest).items():
             self._log(subject, value)
         self._log("sample batch", sample.fragments[0].arrays)
         self._log("connectors", self._sampler.described)
