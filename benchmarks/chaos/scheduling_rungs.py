@@ -9,11 +9,12 @@ to a lower rung and no trial was still to be created.
 
 import itertools
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from benchmarks.chaos.scheduling_world import require
-from sweep.history.events import Evidence, Opened, Status
+from sweep.history.events import FINISHED, Evidence, Opened, Status
 from sweep.history.history import History
 from sweep.history.replica import Replica
 from sweep.history.seeds import is_test
@@ -110,10 +111,12 @@ def _with_seeds(trial: Trial, seeds: int | None) -> Trial | None:
 
 def _is_compared(trial: Trial, level: float) -> bool:
     """Return whether a trial is compared at a rung, by loops over its curves."""
-    curves = [(replica, _points(replica)) for replica in trial.counted]
-    known = all(any(is_number(value) for _, value in points) for _, points in curves)
+    known = [any(is_number(value) for _, value in _points(replica)) for replica in trial.counted]
+    # A seed that ended without a number waits for nothing; its trial has no score and is the last.
+    over = [replica.status in FINISHED for replica in trial.counted]
+    is_known = any(known) and all(map(operator.or_, known, over))
     is_done = trial.status is Status.COMPLETED  # a trial that met a criterion counts at every level
-    return known and (trial.reached(level) or is_done)
+    return is_known and (trial.reached(level) or is_done)
 
 
 def _points(replica: Replica) -> list[Point]:
