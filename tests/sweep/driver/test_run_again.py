@@ -70,20 +70,6 @@ def test_where_nobody_asked_more_trials_get_as_many_slots_as_the_cores_can_take(
     assert [jobs for jobs, _ in terms(folder)] == [2, 2, 4, 4]
 
 
-def test_a_sweep_whose_ledger_does_not_tell_goes_on_as_it_did(here: Here, tmp_path: Path) -> None:
-    folder = sweeps.make(tmp_path, trials=2)
-    with closing(Ledger(folder.ledger)) as ledger:
-        ledger.append(None, [TermBegan("host", 1, 2)])
-    past = sweeps.history(folder)
-    assert (past.jobs, past.pool) == (None, "")
-    spec, paths = lookup.read_spec(folder)
-    fresh = prepare.slots(None, spec, paths, 2)
-    assert prepare.slots_again(None, past, spec, paths, None) == (fresh, False)
-    shown = here.json("status", "demo")
-    assert (shown["jobs"], shown["pool"]) == (None, None)
-    assert "job" not in here("status", "demo")[1]
-
-
 @pytest.mark.parametrize("examined", [False, True])
 def test_the_slots_that_set_asked_for_are_those_of_later_drivers_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, examined: bool

@@ -79,7 +79,7 @@ def test_a_suggestion_is_tried_once_whenever_its_driver_is_killed() -> None:
 
 def test_explain_and_results_name_the_author_and_the_reason() -> None:
     with Simulation(SPEC, curve) as simulation:
-        suggest(simulation, reason="worked last year", x=0.25)
+        suggest(simulation, why="worked last year", x=0.25)
         simulation.run()
         sweep = lookup.read(simulation.folder)
     (first, *_) = explanation.explain(sweep, 0)["decisions"]

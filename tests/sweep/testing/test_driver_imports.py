@@ -41,7 +41,7 @@ def prepared(**keys):
     with_grid = keys.get("searcher") in ("grid", "brute_force")
     space = {"lr": {"choice": [0.1, 0.2]} if with_grid else {"uniform": [0.1, 0.2]}}
     spec = {"trials": 4, "stop": {"training_iteration": 9}, "space": space, **PPO, **keys}
-    found = resolving.resolve(specs.parse(json.dumps(spec), "spec"), (), new=True)
+    found = resolving.resolve(specs.parse(json.dumps(spec), "spec"), (), is_new=True)
     config = found.trainable.complete_config(found.spec.config, found.spec.stop)
     assert found.trainable.settle_config(config)["learner"] in ("fused", "compiled")
     assert found.trainable.default_resource_request(config)["cpu"] == 1
@@ -121,7 +121,8 @@ def test_a_driver_of_ppo_needs_neither_torch_nor_mlflow(tmp_path: Path) -> None:
 def test_a_scheduler_is_made_to_be_looked_at_without_optuna() -> None:
     code = (
         "import sys\n"
-        "from sweep import plugins, schedulers\n"
+        "from sweep import schedulers\n"
+        "from sweep.core import plugins\n"
         "from sweep.schedulers import SchedulerContext\n"
         "found = {name: schedulers.find(name) for name in plugins.names(schedulers.PACKAGE)}\n"
         "context = SchedulerContext(stop={'training_iteration': 9})\n"

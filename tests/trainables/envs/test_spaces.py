@@ -475,7 +475,7 @@ def test_T19_a_state_or_full_fetch_also_gives_state_and_fetches() -> None:
 def test_T19_a_policy_that_is_not_there_is_named() -> None:
     trainer = trainer_of()
     with pytest.raises(
-        ValueError, match=r"policy_id: 'other' is not allowed; expected default_policy"
+        ValueError, match=r"policy_id: 'other' is not allowed; expected one of default_policy"
     ):
         trainer.compute_action(observations()["box"].sample(), policy_id="other")
     trainer.stop()
