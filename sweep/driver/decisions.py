@@ -249,9 +249,11 @@ def interruption_event(
 def given_up(history: History, patient: bool) -> list[Moved]:
     """Return the moves of waiting seeds whose trial has ended early because of another seed.
 
-    If `patient`, only once all seeds of the trial have reached their goals, so that the result does
-    not depend on the order in which slices end.
+    If `patient`, only once the whole batch is done, so that neither the result nor the order of
+    events depends on the order in which slices end.
     """
+    if patient and _is_busy(history):
+        return []
     return [
         Moved(trial.number, Status.STOPPED, f"another seed ended: {ended.reason}", replica.index)
         for trial in history.ordered(order.torn)
@@ -259,8 +261,16 @@ def given_up(history: History, patient: bool) -> list[Moved]:
         and (ended := next((r for r in trial.replicas if r.ended_early), None)) is not None
         for replica in trial.replicas
         if replica.status in (Status.WAITING, Status.PAUSED)
-        if not (patient and any(r.unfinished or r.status is Status.RUNNING for r in trial.replicas))
+        if not (patient and any(r.unfinished for r in trial.replicas))
     ]
+
+
+def _is_busy(history: History) -> bool:
+    """Return whether a slice runs, or was interrupted and can be resumed at once."""
+    interrupted = (r for trial in history.ordered(order.unfinished) for r in trial.replicas)
+    return bool(history.replicas(Status.RUNNING)) or any(
+        replica.unfinished and not replica.is_unmeasured for replica in interrupted
+    )
 
 
 def topped_up(history: History) -> list[Moved]:

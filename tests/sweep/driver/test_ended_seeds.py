@@ -115,6 +115,7 @@ def test_how_far_the_others_come_depends_on_no_clock(name: str, seed: int) -> No
         for course in courses
     ]
     assert others == [one, one]
+    assert courses[0].decisions == courses[1].decisions == courses[2].decisions
 
 
 def test_with_deterministic_the_others_end_together() -> None:
@@ -127,6 +128,24 @@ def test_with_deterministic_the_others_end_together() -> None:
     assert [moved.replica for moved in decisions.given_up(past, patient=False)] == [1]
     runs.status, runs.goal, runs.curve = Status.PAUSED, waits.goal, waits.curve
     assert [moved.replica for moved in decisions.given_up(past, patient=True)] == [1, 2]
+
+
+def test_with_deterministic_they_end_when_no_slice_of_any_trial_runs() -> None:
+    """Else the order of the trials would depend on which of them ended first."""
+
+    def torn(number: int) -> Trial:
+        failed, waits = (Replica(number, seed, objective()) for seed in range(2))
+        failed.status, waits.status = Status.FAILED, Status.PAUSED
+        waits.goal, waits.curve = Goal(1), [Point(1, 1.0, 0.0)]
+        return Trial(number, {}, {}, objective(), [failed, waits])
+
+    first, second = torn(0), torn(1)
+    (_, last) = first.replicas
+    last.status = Status.RUNNING
+    assert not decisions.given_up(history([first, second], wanted=2), patient=True)
+    last.status = Status.PAUSED
+    moves = decisions.given_up(history([first, second], wanted=2), patient=True)
+    assert [moved.trial for moved in moves] == [0, 1]
 
 
 # ---- seeds on the rungs --------------------------------------------------------------------------
