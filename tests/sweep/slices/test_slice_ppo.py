@@ -19,6 +19,7 @@ from trainables.checkpoint import file
 
 CONFIG = {
     "env": "CartPole-v1",
+    "learner": "torch",  # so that every process has imported torch, whose stream is compared
     "num_workers": 2,
     "num_envs_per_worker": 2,
     "rollout_fragment_length": 16,
