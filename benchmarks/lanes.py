@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.pages import replace_between
 from trainables.algorithms.ppo import PPO
 from trainables.core.processes.starting import ONE_THREAD
 from trainables.trainable import Trainable, TrialContext
@@ -110,9 +111,7 @@ def table(rows: Sequence[Row], alone: float, processors: int) -> str:
 
 def insert_results(page: str, results: str) -> str:
     """Return the page with `results` between the marks `BEGIN` and `END`."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{results}\n\n{END}{after}"
+    return replace_between(page, BEGIN, END, f"\n\n{results}\n\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks.chaos.parts import PARTS, Part
 from benchmarks.chaos.store_cases import Cases
+from benchmarks.pages import replace_between
 
 REPORT = Path(__file__).with_name("report.json")
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
@@ -48,9 +49,7 @@ def read() -> dict[str, Any]:
 
 def insert_figures(page: str, report: Mapping[str, Any]) -> str:
     """Return the page with the table of this report between its marks."""
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    return before + BEGIN + "\n".join(_table(report)) + "\n" + END + after
+    return replace_between(page, BEGIN, END, "\n".join(_table(report)) + "\n")
 
 
 def _table(report: Mapping[str, Any]) -> Iterator[str]:

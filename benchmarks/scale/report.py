@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pages import replace_between
 from benchmarks.scale import drivers, simulate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,9 +47,7 @@ def read() -> dict[str, Any]:
 
 def insert_figures(page: str, figures: Figures) -> str:
     """Return the page with these figures between its marks."""
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    return before + BEGIN + "\n".join(_tables(figures)) + "\n" + END + after
+    return replace_between(page, BEGIN, END, "\n".join(_tables(figures)) + "\n")
 
 
 def _tables(figures: Figures) -> Iterator[str]:

@@ -19,6 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.pages import replace_between
 from sweep.core import stats
 from sweep.history import fronts
 from sweep.history.events import Closed, Recorded
@@ -156,9 +157,7 @@ def main(words: Sequence[str] | None = None) -> None:
     table = "\n".join(rows(found))
     print(table)  # noqa: T201 a command
     if asked.write:
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        _, _, after = rest.partition(END)
-        PAGE.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}")
+        PAGE.write_text(replace_between(PAGE.read_text(), BEGIN, END, f"\n{table}\n"))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.pages import replace_between
 from benchmarks.search import log, prior
 
 if TYPE_CHECKING:
@@ -175,9 +176,7 @@ def mean_text(values: Sequence[float]) -> str:
 
 def insert_table(page: str, lines: Sequence[Mapping[str, Any]]) -> str:
     """Return the page with the table of these lines between its marks."""
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    return before + BEGIN + "\n" + "\n".join(rows(lines)) + "\n" + END + after
+    return replace_between(page, BEGIN, END, "\n" + "\n".join(rows(lines)) + "\n")
 
 
 def main(words: Sequence[str] | None = None) -> None:

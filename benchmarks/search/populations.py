@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pages import replace_between
 from benchmarks.search import live, log, prior
 from benchmarks.search.live import METRIC, Match
 from sweep.core import stats
@@ -247,9 +248,7 @@ PRODUCTS: Mapping[str, Callable[[Mapping[str, Any]], float]] = {
 
 def insert_table(page: str, lines: Sequence[Mapping[str, Any]]) -> str:
     """Return the page with the table of these lines between its marks."""
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    return before + BEGIN + "\n" + "\n".join(rows(lines)) + "\n" + END + after
+    return replace_between(page, BEGIN, END, "\n" + "\n".join(rows(lines)) + "\n")
 
 
 def main(words: Sequence[str] | None = None) -> None:
