@@ -111,7 +111,7 @@ def test_one_environment_of_a_kind_is_made_to_check_a_new_sweep(
 
     count(measuring, "make_env")
     count(config_checks, "make_vector_env")
-    monkeypatch.setattr(measuring, "_looks", {})
+    monkeypatch.setattr(measuring, "_measurements", {})
     config = {"env": "CartPole-v1", "native_vector_env": native}
     changes = {"metric": "episode_reward_mean", "space": {"lr": {"uniform": [0.1, 0.2]}}}
     spec = write_spec(tmp_path, trainable="ppo", config=config, scheduler="fifo", **changes)

@@ -29,7 +29,7 @@ def anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process that knows nothing yet."""
     cache.forget()
     monkeypatch.setattr(measuring, "_measured", {})
-    monkeypatch.setattr(measuring, "_looks", {})
+    monkeypatch.setattr(measuring, "_measurements", {})
 
 
 def ppo(root: Path, file: Path, **more: Any) -> Folder:

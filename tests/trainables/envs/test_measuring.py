@@ -36,7 +36,7 @@ LIMIT_S = 10.0
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "_measured", {})
-    monkeypatch.setattr(measuring, "_looks", {})
+    monkeypatch.setattr(measuring, "_measurements", {})
 
 
 def environment(env: str, **env_config: Any) -> EnvironmentConfig:

@@ -87,7 +87,7 @@ class Inspection:
 
 
 #: (key, kind) → result of `measure_once`, and the objects that the key refers to.
-_looks: dict[object, tuple[Any, object]] = {}
+_measurements: dict[object, tuple[Any, object]] = {}
 #: Key → measurement in this process, and the objects that the key refers to.
 _measured: dict[object, tuple[Measured, object]] = {}
 
@@ -103,7 +103,7 @@ def inspect(config: EnvironmentConfig) -> Inspection:
     Raises:
         ConfigError: it cannot be made, or no policy can use its spaces.
     """
-    return measure_once(config, "look", lambda: _look(config))
+    return measure_once(config, "look", lambda: _inspect(config))
 
 
 def measure_once(config: EnvironmentConfig, subject: str, find: Callable[[], T]) -> T:
@@ -119,10 +119,10 @@ def measure_once(config: EnvironmentConfig, subject: str, find: Callable[[], T])
         find: makes the result.
     """
     key, held = _local_key(config)
-    if (key, subject) not in _looks:
+    if (key, subject) not in _measurements:
         with watched(config):
-            _looks[key, subject] = find(), held
-    found: T = _looks[key, subject][0]
+            _measurements[key, subject] = find(), held
+    found: T = _measurements[key, subject][0]
     return found
 
 
@@ -225,7 +225,7 @@ class Inquiry:
         if seen is None:  # it may be made in this process
             self._kill_child()
             return inspect(self._config)
-        _looks[_local_key(self._config)[0], "look"] = seen, self._held
+        _measurements[_local_key(self._config)[0], "look"] = seen, self._held
         return seen
 
     def measured(self) -> Measured:
@@ -362,7 +362,7 @@ def _local_key(config: EnvironmentConfig, restarts: bool = False) -> tuple[objec
     return (name, *map(id, known)), known
 
 
-def _look(config: EnvironmentConfig) -> Inspection:
+def _inspect(config: EnvironmentConfig) -> Inspection:
     """Make an environment and return what it declares."""
     with rng.preserve_global():
         rng.seed_global(SEED, "look")
@@ -491,16 +491,16 @@ class _Child:
         self._config = config
         beat_s = min(BEAT_S, config.env_measure_timeout_s / 10)
         self._patience = Patience(config.env_measure_timeout_s + beat_s, "env_measure_timeout_s")
-        self._look: Inspection | None = None
+        self._inspection: Inspection | None = None
         self.process = ChildProcess("environment measured", _Server, (packed, beat_s), Patience())
         with contextlib.suppress(WorkerError):  # one that has just died is noticed when it is heard
             self.process.send("measure")
 
     def seen(self) -> Inspection | None:
         """Return what the environment declares; None if it cannot be made there."""
-        if self._look is None:
+        if self._inspection is None:
             self._read_until(Inspection)
-        return self._look
+        return self._inspection
 
     def measured(self) -> Measured | None:
         """Return its level; None if it cannot be made there."""
@@ -521,7 +521,7 @@ class _Child:
             while kind == "note":
                 kind, content = self.process.receive_message(self._patience)
                 if isinstance(content, Inspection):
-                    self._look = content
+                    self._inspection = content
                 if isinstance(content, until):
                     return content if isinstance(content, Measured) else None
         except WorkerHangs as error:
@@ -550,7 +550,7 @@ class _Server:
         """Return the level; any error means that the environment cannot be made here."""
         with heard_by(self._beat):
             config, restarts = _unpack(self._pack)
-            child.note(seen := _look(config))
+            child.note(seen := _inspect(config))
             return _examined(config, restarts, seen)
 
     def end(self) -> None:
