@@ -267,7 +267,7 @@ class _Copy:
         tags = {PARENT: trial.stored.id, **self._content.replica_tags(replica)}
         started = replica.started_at or self._context.created_at
         kind = "test" if is_test(replica.index) else "seed"
-        which = f"trial {replica.trial}, {kind} {tags['sweep.history.seed_index']}"
+        which = f"trial {replica.trial}, {kind} {tags['sweep.seed_index']}"
         name = title(replica.status, which)
         run = self._run(run_name(replica.trial, replica.index), name, tags, started)
         self._write(run, rows, tags, {})

@@ -135,9 +135,9 @@ def _note_of_best(sweep: Sweep, several: bool) -> str:
         )
     elif scored > 1:
         parts.append(
-            "They stand by what their settings are expected to score on a new seed: the best score "
-            "of many is partly luck. "
-            f"`sweep best {sweep.folder.in_commands} --test-seeds 10` trains it anew under others."
+            "They are ordered by the score that is expected of their settings on new seeds, as "
+            "the best score of many is partly luck. "
+            f"`sweep best {sweep.folder.in_commands} --test-seeds 10` retrains it on new seeds."
         )
     if (found := overview.outlook(sweep.history)) is not None:
         said = formatting.describe_outlook(found, sweep.spec.metric)

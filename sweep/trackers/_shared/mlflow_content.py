@@ -407,7 +407,7 @@ class Content:
         return {
             "sweep.id": self._context.sweep_id,
             "sweep.trial": str(replica.trial),
-            "sweep.history.seed_index": str(index - FIRST_TEST if is_test(index) else index),
+            "sweep.seed_index": str(index - FIRST_TEST if is_test(index) else index),
             "sweep.seed": str(seed_of(self._context.spec.seed, replica.trial, index)),
             "sweep.status": replica.status.value,
             "sweep.reason": truncate(replica.reason, LONGEST_TAG),

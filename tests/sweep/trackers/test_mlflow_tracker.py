@@ -436,7 +436,7 @@ def test_every_fixed_setting_is_a_parameter_too_by_its_dotted_name(story: Story)
 def test_a_trial_is_tagged_with_its_seed_its_reason_and_its_newest_checkpoint(told: Story) -> None:
     publish(told)
     tags = runs(told)["0"].tags
-    assert (tags["sweep.history.seed_index"], tags["sweep.checkpoint"]) == ("0", "ckpt-9")
+    assert (tags["sweep.seed_index"], tags["sweep.checkpoint"]) == ("0", "ckpt-9")
     assert (tags["sweep.status"], tags["sweep.reason"]) == ("COMPLETED", "done")
     assert tags["sweep.seed"] != runs(told)["1"].tags["sweep.seed"]
 

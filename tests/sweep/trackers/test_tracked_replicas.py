@@ -195,7 +195,7 @@ def assert_whole(folder: Folder, found: dict[str, Run]) -> None:
             run = found[name]
             assert losses(run) == ledgers(folder, trial.number, replica.index)
             assert run.tags[PARENT] == found[str(trial.number)].id
-            assert run.tags["sweep.history.seed_index"] == str(index)
+            assert run.tags["sweep.seed_index"] == str(index)
             assert run.tags["sweep.seed"] == str(seed_of(7, trial.number, replica.index))
             assert run.tags["sweep.status"] == replica.status
             assert ("sweep.test" in run.tags) is test
@@ -296,7 +296,7 @@ def test_a_trial_of_one_seed_has_one_run_and_its_tests_are_below_it(
     for trial in past.trials:
         run = found[str(trial.number)]
         assert losses(run) == ledgers(alone, trial.number, 0)
-        assert run.tags["sweep.history.seed_index"] == "0"
+        assert run.tags["sweep.seed_index"] == "0"
     ended = [r for r in records(alone) if isinstance(r.event, TermEnded)]
     assert found[""].status == "FINISHED"
     assert len(ended) == 1
