@@ -34,10 +34,10 @@ from trainables.objectives import innermost
 class ReportingCalls:
     """Calls of `trainables.function` with which a training function reports."""
 
-    #: Ends an iteration with its metrics and checkpoint.
     report: Callable[..., None]
-    #: Returns the last checkpoint, or None.
+    """Ends an iteration with its metrics and checkpoint."""
     get_checkpoint: Callable[[], Any]
+    """Returns the last checkpoint, or None."""
     metric: Callable[[], str]
     """Returns the name of the metric by which trials are compared; empty if there is none."""
     is_inside: Callable[[], bool]

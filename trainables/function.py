@@ -59,12 +59,12 @@ TrainingFunction = Callable[
 class Checkpoint:
     """The checkpoint of a report: data, or the files of a folder; and the report's metrics."""
 
-    #: The data, or None if it is a folder.
     data: Any
-    #: Path in the folder → content; empty if it is data.
+    """The data, or None if it is a folder."""
     files: Mapping[str, Opaque]
-    #: Metrics of the report.
+    """Path in the folder → content; empty if it is data."""
     metrics: Mapping[str, Any]
+    """Metrics of the report."""
 
 
 class _StopFunction(BaseException):
@@ -411,11 +411,11 @@ _OURS = forms.ReportingCalls(
 class FunctionTrainable(Trainable):
     """A Trainable whose iterations are a function's reports; made by `wrap`."""
 
-    #: The training function.
     function: ClassVar[TrainingFunction]
-    #: True or False if it is known whether its reports have checkpoints; None to find out from its
-    #: source.
+    """The training function."""
     saves: ClassVar[bool | None] = None
+    """True or False if it is known whether its reports have checkpoints; None to find out from its
+    source."""
     exactness: ClassVar[str] = "as the function saves"
     hands_over: ClassVar[bool] = True
 

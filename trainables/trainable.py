@@ -62,17 +62,17 @@ class TrialContext:
 
     seed: int = 0
     """Seed of every random stream of this trial."""
-    #: Name of the trial in its sweep.
     trial_id: str = "default"
-    #: Readable name of the trial.
+    """Name of the trial in its sweep."""
     trial_name: str = "default"
+    """Readable name of the trial."""
     logdir: Path | None = None
     """Folder for files that the trainable keeps outside its checkpoints.
 
     With None, a new folder under ``results`` in the current folder, made at the first write.
     """
-    #: Resources that the trial was given: name → amount.
     resources: Mapping[str, float] = field(default_factory=dict)
+    """Resources that the trial was given: name → amount."""
     remembered: Mapping[str, Any] = field(default_factory=dict)
     """Results of `Trainable.remembers` in earlier trials of the same sweep.
 
@@ -125,27 +125,27 @@ class Trainable:
             ``logdir`` takes precedence over the context's.
     """
 
-    #: Description of how exactly a checkpoint of this class restores, for `sweep show`. Trainers
-    #: measure a level.
     exactness: ClassVar[str] = "as saved"
-    #: True if `save_checkpoint` may return data that is not plain. It is pickled, and the
-    #: checkpoint signed. Loading a pickle runs its writer's code, so other classes refuse pickles.
+    """Description of how exactly a checkpoint of this class restores, for `sweep show`. Trainers
+    measure a level."""
     unsafe_pickle: ClassVar[bool] = False
+    """True if `save_checkpoint` may return data that is not plain. It is pickled, and the
+    checkpoint signed. Loading a pickle runs its writer's code, so other classes refuse pickles."""
 
-    #: True if results differ between seeds, so that several seeds are needed to distinguish good
-    #: settings from lucky ones. Sweeps with asha then use ``seeds: auto`` unless the spec says
-    #: otherwise.
     depends_on_seed: ClassVar[bool] = False
-    #: True if `get_state` may be called while `step` runs: it returns the last saved state.
+    """True if results differ between seeds, so that several seeds are needed to distinguish good
+    settings from lucky ones. Sweeps with asha then use ``seeds: auto`` unless the spec says
+    otherwise."""
     hands_over: ClassVar[bool] = False
-    #: Settings that must equal those of the checkpoint's trial when a trial continues from another
-    #: trial's checkpoint. A population's children inherit them. A name includes the settings within
-    #: it, and ``*`` stands for any one part of a dotted name.
+    """True if `get_state` may be called while `step` runs: it returns the last saved state."""
     fixed_keys: ClassVar[frozenset[str]] = frozenset()
-    #: Model of the settings; None if it is not known which there are.
+    """Settings that must equal those of the checkpoint's trial when a trial continues from another
+    trial's checkpoint. A population's children inherit them. A name includes the settings within
+    it, and ``*`` stands for any one part of a dotted name."""
     config_class: "ClassVar[type[Settings] | None]" = None
-    #: True if settings that `config_class` does not have are allowed in addition to its own.
+    """Model of the settings; None if it is not known which there are."""
     takes_other_settings: ClassVar[bool] = True
+    """True if settings that `config_class` does not have are allowed in addition to its own."""
     at_checkpoint = True
     """True if a checkpoint saved now contains everything done so far; always, for a class."""
     has_ended = False

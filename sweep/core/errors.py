@@ -74,6 +74,7 @@ class SweepError(Exception):
     """Base of all errors that this package raises; escapes unprintable characters in messages."""
 
     exit_code: ClassVar[int] = 5
+    """Exit code of the command line that this error ends."""
 
     def __init__(self, message: str) -> None:
         super().__init__(brief(printable(message)))
@@ -272,8 +273,11 @@ class Gathering:
 
 @dataclass(frozen=True)
 class _Collector:
+    """Adds a UsageError raised in its body to `gathering`, and suppresses it."""
+
     gathering: Gathering
     key: str
+    """Key of the spec that the body checks; empty if the error names one itself."""
 
     def __enter__(self) -> None:
         pass

@@ -19,8 +19,10 @@ class Interval:
     """An estimate with its confidence interval at `LEVEL`."""
 
     value: float
+    """The estimate itself."""
     low: float
     high: float
+    """Ends of the interval: `low` and `high`."""
 
 
 @dataclass(frozen=True)

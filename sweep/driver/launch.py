@@ -108,11 +108,15 @@ class Launch:
 
     folder: Folder
     slots: int
+    """Number of trials trained at a time."""
     pool: str = "loky"
+    """Name of the pool that runs the slices."""
     trials: int | None = None
     """Total number of searched settings; None to keep it."""
     retry_failed: bool = False
+    """True if failed trials are tried again from their newest checkpoints."""
     strict: bool = False
+    """True if changed code, libraries or processor are an error; else they are only reported."""
     other_kernel: bool = False
     """True if trials may continue without the kernel of their checkpoints, from now on."""
     space: Path | Mapping[str, Any] | None = None
@@ -120,8 +124,9 @@ class Launch:
     metric: str | None = None
     """Metric by which trials are compared from now on; None to keep it."""
     budget: Mapping[str, float | None] = field(default_factory=dict)
-    """Changed keys of the spec's budget → new values."""
+    """Changed keys of the spec's budget → new values; None removes a limit."""
     max_disk: int | None = None
+    """New limit of the checkpoints' size in bytes; None to keep it."""
     final_evaluation: FinalEvaluation | None = None
     """Final evaluation to run; None for the search."""
     jobs_given: bool = False
@@ -133,7 +138,8 @@ class Launch:
     trainable: type[Trainable] | None = None
     """Trainable that replaces the stored one from now on; None to keep it."""
     checkpoints: str | None = None
-    """New storage of the checkpoints, or the present one to accept another person's choice."""
+    """New storage of the checkpoints, or the present one to accept another person's choice; None to
+    keep it."""
 
     @property
     def changes(self) -> bool:

@@ -72,6 +72,7 @@ class RunResult:
     """Number of the first signal received, even while the last results were sent, or None.
     """
     seconds: float
+    """Duration of the term in seconds."""
     unsent: tuple[str, ...]
     """Trackers that miss events; the next driver sends these."""
     trackers: tuple[str, ...]
@@ -79,6 +80,7 @@ class RunResult:
     trained: bool
     """True if anything was trained."""
     history: History
+    """History of the sweep at the term's end."""
 
 
 def run_driver(launch: Launch, view: View, timeout_s: float | None = None) -> RunResult:

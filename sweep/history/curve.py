@@ -31,7 +31,8 @@ class Point(NamedTuple):
     time: float
     value: float | None
     others: tuple[float | None, ...] = ()
-    """Results named by `Objective.other_results`: further objectives, then constraints."""
+    """Results named by `Objective.other_results`: further objectives, then constraints; None for a
+    result that is missing."""
     seconds: float = 0.0
     """Duration of the iteration in seconds."""
     steps: float = 0.0
@@ -62,10 +63,11 @@ class Divergence:
     """Counter that tells permanent NaN from NaN between two evaluations."""
 
     numbers: int = 0
+    """Number of values that were numbers."""
     longest: int = 0
     """Largest number of successive NaN between two numbers."""
     since: int = 0
-    """Number of NaN since the last number."""
+    """Number of NaN values after the last value that was a number."""
 
     def add(self, value: float | None) -> None:
         """Add the next value of the metric; None is ignored."""
@@ -139,11 +141,14 @@ class Followed:
     """Summary of a whole curve, updated as the curve grows."""
 
     first: Point | None = field(default=None, init=False)
-    """First result with a number."""
+    """First point whose value is a number; None before there is one."""
     newest: Point | None = field(default=None, init=False)
+    """Newest point whose value is a number; None before there is one."""
     divergence: Divergence = field(default_factory=Divergence, init=False)
     _count: int = field(default=0, init=False)
+    """Number of points read."""
     _last: Point | None = field(default=None, init=False)
+    """Last point read, by which a cut of the curve is noticed; None before the first."""
 
     def update(self, curve: Sequence[Point]) -> "Followed":
         """Read the points added since the last call, or all points if the curve was cut.

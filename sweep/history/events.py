@@ -203,7 +203,7 @@ class Goal:
     at: float | None = None
     """Value of `time_attr`; None to run until a stopping criterion is met."""
     top: float | None = None
-    """Level at which the trial is COMPLETED instead of PAUSED."""
+    """Level at which the trial is COMPLETED instead of PAUSED; None without one."""
 
 
 @dataclass(frozen=True)
@@ -212,10 +212,12 @@ class Saved:
 
     iteration: int
     digest: str
+    """SHA-256 of the file's content."""
     file: str
     size: int
+    """Size in bytes, with its segments."""
     value: float | None = None
-    """Metric at that iteration, or None."""
+    """Metric at that iteration; None if it was not reported there."""
 
 
 @dataclass(frozen=True)
@@ -224,9 +226,11 @@ class ParentCheckpoint:
 
     trial: int
     replica: int
+    """Index of the parent's replica (its seed)."""
     time: float
     """Value of `time_attr` at the checkpoint."""
     saved: Saved
+    """Ledger's record of the checkpoint."""
 
 
 #: Key in a result that was lost with its slice; the result stays until it is computed again.
@@ -329,8 +333,10 @@ class Opened:
     trial: int
     replica: int
     slice: int
+    """Number of the slice among the replica's slices, from 0."""
     goal: Goal
     why: str
+    """Reason for the decision, as a text."""
     evidence: Evidence = field(default_factory=dict)
     """Values that the decision was based on."""
 
@@ -350,8 +356,10 @@ class Sums:
     value: float | None
     """Newest number of the metric; NaN if it diverged, None if there is none."""
     score: float | None
+    """Score of the curve so far; None if it has none yet."""
     others: tuple[float | None, ...]
-    """Scores in the further objectives, then the newest value of each constraint."""
+    """Scores in the further objectives, then the newest value of each constraint; None where
+    unknown."""
     seconds: float
     """Seconds of training so far."""
     steps: float
@@ -359,7 +367,7 @@ class Sums:
     counters: Mapping[str, Any]
     """Counters in the newest result (`sweep.spec.stopping.COUNTERS`)."""
     noise: float | None = None
-    """Value of `Replica.noise`."""
+    """Value of `Replica.noise`; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -378,7 +386,7 @@ class Reported:
     rows: tuple[Row, ...] = ()
     """Results, stored in a table of their own."""
     sums: Sums | None = None
-    """Sums over all results of the replica, including these."""
+    """Sums over all results of the replica, including these; None before the history adds them."""
 
     @property
     def new_rows(self) -> tuple[Row, ...]:
@@ -409,6 +417,7 @@ class Closed:
     exactness: str = ""
     """Exactness level of the trial's checkpoints, as a text."""
     saved: tuple[Saved, ...] = ()
+    """New checkpoints, oldest first."""
     dropped: tuple[str, ...] = ()
     """Digests of older checkpoints that are not needed from now on."""
     remembered: Mapping[str, Any] = field(default_factory=dict)
@@ -501,6 +510,7 @@ class SpaceExhausted:
 
     kind: ClassVar[str] = "exhausted"
     reason: str
+    """Reason that the searcher gave, as a text."""
 
 
 OfTrials = Created | Opened | Reported | Closed | Moved
@@ -521,6 +531,9 @@ class Recorded:
     """An event with its number, its term and the time at which it was written."""
 
     k: int
+    """Number of the event, from 1."""
     term: int
+    """Term of the driver that wrote the event."""
     at: float
+    """Time in seconds since 1970, on the clock of `ledger.now`."""
     event: Event

@@ -92,7 +92,9 @@ class Spreads:
     """Standard deviations of scores at the end of training, by cause."""
 
     settings: float
+    """Deviation between settings, each averaged over seeds."""
     seeds: float
+    """Deviation between seeds of the same settings."""
     evaluations: float
     """Part of `seeds` that is due to the episodes of one evaluation."""
 
@@ -107,7 +109,9 @@ class _TrialScores(NamedTuple):
     evaluations: float
     """Variance of a score that is due to its evaluation."""
     steps: float
+    """Environment steps that the trial has trained."""
     top: float | None
+    """Level of the trial's goal at which it is COMPLETED; None without one."""
 
     @property
     def seeds(self) -> tuple[float, ...]:
@@ -329,7 +333,9 @@ class _Table:
     columns: tuple[float, ...]
     """Levels, ascending."""
     exponent: int
+    """Power of two that the scores were divided by, as its exponent."""
     rows: int
+    """Number of trials."""
 
     def __post_init__(self) -> None:
         import numpy as np

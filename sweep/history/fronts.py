@@ -135,6 +135,7 @@ class Placed(NamedTuple):
     """A trial in the order of fronts."""
 
     number: int
+    """Number of the trial."""
     front: int | None
     """Index of its front, from 1; None if it is behind all fronts."""
 
@@ -199,7 +200,9 @@ class FrontsSummary(Summary):
 
     key: CompareKey
     _of: dict[int, Compared] = field(default_factory=dict)
+    """Number of a trial → its entry."""
     _arranged: Arranged | None = None
+    """Fronts of all entries; None once an entry has changed."""
 
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
         """Update the entries; `touched` lists the numbers of all trials changed so far."""
@@ -234,7 +237,9 @@ class CurrentFront(Summary):
     """The first front of all feasible trials by their present scores."""
 
     _costs: dict[int, Costs] = field(default_factory=dict)
+    """Number of a feasible trial → its costs."""
     _numbers: list[int] | None = None
+    """Sorted numbers of the front's trials; None once a cost has changed."""
 
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
         """Update the costs; `touched` lists the numbers of all trials changed so far."""

@@ -160,8 +160,11 @@ class Total(Summary):
 
     amounts: Amounts
     _of: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    """Number of a trial → its amounts."""
     _finite: Fraction = Fraction(0)
+    """Exact sum of all finite amounts."""
     _infinite: int = 0
+    """Number of infinite amounts."""
 
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
         """Update the sum; `touched` lists the numbers of all trials changed so far."""

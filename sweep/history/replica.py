@@ -32,6 +32,7 @@ class Replica:
 
     trial: int
     index: int
+    """Index of its seed in the trial, from 0; test seeds count from `FIRST_TEST`."""
     objective: Objective
     birth: ParentCheckpoint | None = None
     """Checkpoint of the parent that the replica started from; None if it started from scratch."""
@@ -39,6 +40,7 @@ class Replica:
     """Goal of the trial when this seed was added; None if the seed was there from the start."""
     status: Status = Status.WAITING
     reason: str = ""
+    """Reason for the status, as a text."""
     waited: bool = False
     """True if it was pruned only because the sweep ended while it waited."""
     held: UserHold = UserHold.NONE
@@ -67,6 +69,7 @@ class Replica:
     log_deleted: bool = False
     """True if the log was deleted and nothing has been printed since."""
     slices: int = 0
+    """Number of slices opened so far."""
     since: int = 0
     """Number of the event since which it waits for a slot or has one; interruptions do not count.
     """
@@ -77,6 +80,7 @@ class Replica:
     error: str = ""
     """Newest traceback."""
     exactness: str = ""
+    """Exactness level of its checkpoints, as a text; empty before the first slice ended."""
     reported: bool = False
     """True if a result ever had the metric, even if that result was lost."""
     names: tuple[str, ...] = ()
@@ -84,7 +88,9 @@ class Replica:
     instead: str = ""
     """Description of the value found in place of the metric, if that was not a number."""
     started_at: float | None = None
+    """Time at which the first slice was opened, in seconds since 1970; None before."""
     ended_at: float | None = None
+    """Time at which it finished, in seconds since 1970; None unless it is finished."""
     seconds: float = 0.0
     """Seconds of training so far; iterations computed twice count once."""
     steps: float = 0.0

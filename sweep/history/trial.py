@@ -34,14 +34,15 @@ class Milestone:
     """Number of the event."""
     status: Status
     score: float | None
+    """Score at that time; None if there was none."""
     other_scores: tuple[float | None, ...] = ()
-    """Scores in the further objectives."""
+    """Scores in the further objectives; None where there was none."""
     violations: tuple[float, ...] = ()
     """Violation of each constraint; 0 or less if the constraint held."""
     level: float = math.inf
     """Level at which the score is compared; see `Trial.level`."""
     scores: tuple[float | None, ...] = ()
-    """Scores of the seeds."""
+    """Scores of the seeds that count, by index; None where there was none."""
 
 
 @dataclass
@@ -50,7 +51,9 @@ class Trial:
 
     number: int
     searched: dict[str, Any]
+    """Proposal: searched parameter → value, without inactive parameters."""
     config: dict[str, Any]
+    """Settings of the trainable: nested, with fixed and derived values."""
     objective: Objective
     replicas: list[Replica]
     """Replicas by index; never empty."""

@@ -51,12 +51,17 @@ class Lease:
     """The lease's row and the number of the last event; any change shows that the holder lives."""
 
     term: int = 0
+    """Number of the present term; greater with each new holder."""
     host: str | None = None
+    """Name of the holder's machine; None once the lease was given back."""
     kernel: str = ""
+    """Boot ID of the holder's kernel, as in `Host`."""
     pid: int = 0
+    """Process id of the holder."""
     since: float = 0.0
     """Time at which the lease was taken, in seconds since 1970; only for messages."""
     renewed: int = 0
+    """Counter that the holder increments while it lives."""
     drove_at: float = 0.0
     """Time of the last renewal by a driver of the search, on the clock of events (`ledger.now`)."""
     last: int = 0

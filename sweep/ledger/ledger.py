@@ -63,11 +63,14 @@ class LedgerHeader:
     """The row that identifies the sweep of a ledger."""
 
     id: str
+    """Unique ID of the sweep."""
     name: str
     spec: str
     """Spec as canonical JSON."""
     provenance: str
+    """`Provenance` as JSON."""
     created_at: float
+    """Time of creation in seconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +78,18 @@ class Provenance:
     """Conditions of the results other than the spec, recorded when the sweep was created."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
+    """Package → its version."""
     source: str = ""
+    """SHA-256 of the trainable's source file; empty if it has none."""
     processor: str = ""
+    """Model name of the processor."""
     paths: tuple[str, ...] = ()
+    """Folders in which modules are searched after all installed packages."""
     time_attr: str = "training_iteration"
     """Time attribute of the scheduler; it and `levels` are stored so that readers need not import
     it."""
     levels: tuple[float, ...] = ()
+    """Rungs of the scheduler, ascending."""
 
 
 @tables.retried

@@ -35,7 +35,9 @@ class Request:
 
     verb: Verb
     body: Mapping[str, Any]
+    """Arguments of the verb, with the fields of `_Body`."""
     number: int = 0
+    """Number of the request's row in the ledger; 0 before it is written."""
     term: int = 0
     """Term in which the request was made."""
 
@@ -45,6 +47,7 @@ class Answer:
     """The driver's answer, written into the row of the request."""
 
     granted: bool
+    """True if the request takes effect; False if it is refused."""
     text: str
     """One sentence about the effect, or about the reason for a refusal."""
     trials: tuple[int, ...] = ()

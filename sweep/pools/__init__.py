@@ -39,6 +39,7 @@ class Pool(Protocol):
     """The part of the concurrent.futures interface that a driver needs."""
 
     slots: int
+    """Number of slices that may run at a time."""
     blocks: ClassVar[bool]
     """True if `submit` returns only when the slice is done."""
     clustered: ClassVar[bool] = False

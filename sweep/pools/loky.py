@@ -39,16 +39,19 @@ class _Slot:
     """A slot of the pool, and the process in it."""
 
     number: int
+    """Index of the slot."""
     executor: Any = None
     """A ProcessPoolExecutor of one worker; None before the start and after a failure."""
     process: Any = None
+    """The worker process; None where `executor` is None."""
     busy: bool = False
+    """True while a slice runs in the slot."""
     last: tuple[str, int, int] | None = None
-    """The replica that ran here last."""
+    """Sweep, trial and replica of the slot's last slice; None before the first."""
     outcome: Future[SliceOutcome] | None = None
-    """Future of the slice that runs here."""
+    """Future of the slice that runs here; None before the first."""
     error: SweepError | None = None
-    """Reason for which the driver ended its process."""
+    """Reason for which the driver ended its process; None while it has not."""
     standstill: pools.Standstill = field(default_factory=pools.Standstill)
     """Standstill of the process during the slice."""
     retired: bool = False

@@ -35,9 +35,13 @@ class _Process:
 
     process: Any
     requests: Any
+    """Pipe to the process: pairs of number and slice."""
     replies: Any
+    """Pipe from the process: outcomes and measurements."""
     running: dict[int, Future[SliceOutcome]] = field(default_factory=dict)
+    """Number of a request → future of its outcome."""
     standstill: pools.Standstill = field(default_factory=pools.Standstill)
+    """Standstill of the process."""
     pace: Pace | None = None
     """Latest pace that the process reported; None before the first report."""
 

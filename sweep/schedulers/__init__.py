@@ -37,7 +37,9 @@ class Resume:
 
     trial: int
     goal: Goal
+    """Point at which the trial pauses or ends."""
     why: str
+    """Reason for the decision, as a text for the ledger."""
     evidence: Evidence = field(default_factory=dict)
     """Values that the decision was based on."""
 
@@ -48,7 +50,9 @@ class NewTrial:
 
     goal: Goal
     why: str
+    """Reason for the decision, as a text for the ledger."""
     evidence: Evidence = field(default_factory=dict)
+    """Values that the decision was based on."""
     given: Mapping[str, Any] = field(default_factory=dict)
     """Searched settings chosen by the scheduler; the searcher proposes the others."""
 
@@ -65,7 +69,9 @@ class Exploit:
     """Values of the space's searched parameters; derived settings follow from them."""
     goal: Goal
     why: str
+    """Reason for the decision, as a text for the ledger."""
     evidence: Evidence = field(default_factory=dict)
+    """Values that the decision was based on."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,9 @@ class AddSeed:
     """Index of the new seed: after the trial's present ones and earlier ones of the same plan."""
     goal: Goal
     why: str
+    """Reason for the decision, as a text for the ledger."""
     evidence: Evidence = field(default_factory=dict)
+    """Values that the decision was based on."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +94,11 @@ class Stop:
 
     trial: int
     status: Status
+    """Status that the trial ends with: PRUNED, or COMPLETED if it has reached the top."""
     why: str
+    """Reason for the decision, as a text for the ledger."""
     evidence: Evidence = field(default_factory=dict)
+    """Values that the decision was based on."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +140,7 @@ class Scheduler(Protocol):
     """The protocol of a scheduler; its main method is `plan`."""
 
     Options: ClassVar[type[BaseModel]]
+    """Model of the options in a spec."""
     time_attr: str = "training_iteration"
     """Key of the results in which goals are counted."""
     levels: tuple[float, ...] = ()

@@ -104,8 +104,11 @@ class Searcher(Protocol):
     """The protocol of a searcher; its main method is `suggest`."""
 
     Options: ClassVar[type[SearcherOptions]]
+    """Model of the options in a spec."""
     options: SearcherOptions
+    """Options of this searcher."""
     supports: ClassVar["Supports"]
+    """Description of what the searcher can search, for checks and documentation."""
 
     def __init__(self, options: SearcherOptions) -> None:
         self.options = options

@@ -29,6 +29,7 @@ class _Live:
     """A kept trainable, with the random streams and process state of its trial."""
 
     key: Key
+    """Key by which the trial's next slice finds it."""
     trainable: Trainable
     streams: dict[str, Any]
     state: ProcessState
@@ -39,6 +40,7 @@ class _Process:
     """The kept trainable of this process; `stale` is True if a trial left work running."""
 
     live: _Live | None = None
+    """The kept trainable; None if there is none."""
     stale: bool = False
 
 

@@ -45,6 +45,7 @@ class Loaded:
     state: Mapping[str, Any] | None
     """State of the trainable; None if it starts from scratch."""
     iteration: int
+    """Iteration of the state; 0 from scratch."""
     skipped: tuple[str, ...]
     """Messages about newer checkpoints that could not be used."""
 
@@ -151,7 +152,9 @@ class _Held:
 
     iteration: int
     value: float | None
+    """Metric at the iteration; None if it was not reported there."""
     header: Mapping[str, Any]
+    """Header of the file, as plain data."""
     state: Packed | Mapping[str, Any]
     """State of the trainable, not packed if the trainable returns copies."""
     is_last: bool
@@ -164,7 +167,9 @@ class _Offered(NamedTuple):
     state: Mapping[str, Any]
     iteration: int
     value: float | None
+    """Metric at the iteration; None if it was not reported there."""
     header: Mapping[str, Any]
+    """Header of the file, as plain data."""
 
 
 class Saving:

@@ -19,22 +19,34 @@ class SliceSpec:
 
     sweep_id: str
     term: int
+    """Term of the driver that submitted the slice."""
     trial: int
     replica: int
+    """Index of the seed in the trial."""
     number: int
+    """Number of the slice among the replica's slices, from 0."""
     trainable: str
+    """Name of the trainable, as in the spec."""
     paths: tuple[str, ...]
     """Folders in which the trainable's module is searched after all installed packages."""
     config: Mapping[str, Any]
+    """Settings of the trainable: nested, with fixed and derived values."""
     seed: int
+    """Seed of the replica."""
     sources: tuple[Saved, ...]
     """Checkpoints to continue from, newest first; empty if the trial starts from scratch."""
     goal: Goal
+    """Point up to which the slice trains."""
     time_attr: str
+    """Key of the results in which goals are counted."""
     stop: Criteria
+    """Values of results at which the trial ends."""
     metric: str
+    """Key of the result by which trials are compared."""
     sign: float
+    """+1 if greater values of the metric are better; -1 if smaller ones are."""
     policy: Retention
+    """Checkpoints to write and to keep."""
     slice_s: float
     """Seconds after which the slice ends at its next checkpoint."""
     folder: str
@@ -50,7 +62,7 @@ class SliceSpec:
     spent: tuple[tuple[int, float], ...] = ()
     """Pairs of iteration and its duration in seconds, if `trial_s` is set."""
     watched: tuple[tuple[int, float | None], ...] = ()
-    """Pairs of iteration and value of the plateau's metric, oldest first."""
+    """Pairs of iteration and value of the plateau's metric (None if missing), oldest first."""
     diverging: tuple[tuple[int, Divergence], ...] = ()
     """Pairs of an iteration to continue from and the divergence of the metric up to there."""
     asks_at: float | None = None
@@ -143,19 +155,26 @@ class SliceOutcome:
     trial: int
     replica: int
     number: int
+    """Number of the slice among the replica's slices, from 0."""
     end: End
+    """Reason for which the slice ended."""
     source: int
     """Iteration from which the slice started."""
     rows: tuple[Row, ...] = ()
+    """Results of the slice, in order."""
     saved: tuple[Saved, ...] = ()
+    """New checkpoints, oldest first."""
     error: str = ""
+    """Traceback; empty without an exception."""
     error_at: int = 0
     """Iteration that raised an exception; if saving raised it, the iteration after the saved one.
     """
     while_saving: bool = False
     """True if the exception was raised while a checkpoint was being made."""
     skipped: tuple[str, ...] = ()
+    """Messages about checkpoints that could not be used."""
     exactness: str = ""
+    """Exactness level of the trial's checkpoints, as a text."""
     why: str = ""
     """Cause of the trial's end, or first line of the slice's exception, as a text."""
     remembered: Mapping[str, Any] = field(default_factory=dict)

@@ -37,7 +37,9 @@ class _Switch:
     """A setting that a library has for the whole process."""
 
     get: Callable[[Any], Any]
+    """Function of the module that returns the present value."""
     put: Callable[[Any, Any], object]
+    """Function of the module and a value that sets it."""
     default: Callable[[], Any] | None = None
     """Function that returns its value right after the library's import; None if it is not restored
     then."""
@@ -133,9 +135,13 @@ class ProcessState:
     folder: str | None
     """Working folder; None if it was removed."""
     variables: Mapping[str, str]
+    """Environment variables."""
     path: tuple[str, ...]
+    """`sys.path`."""
     words: tuple[str, ...]
+    """`sys.argv`."""
     streams: tuple[Any, Any]
+    """`sys.stdout` and `sys.stderr`."""
     handlers: tuple[Any, ...]
     """Signal handlers; empty if captured outside the main thread."""
     filters: tuple[Any, ...]
@@ -149,6 +155,7 @@ class ProcessState:
     depth: int
     """Recursion limit."""
     switches: Mapping[str, tuple[Any, ...]]
+    """Imported module → values of its settings in `_SWITCHES`."""
 
     @classmethod
     def capture(cls) -> "ProcessState":

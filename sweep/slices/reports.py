@@ -42,11 +42,13 @@ class JournalReading:
     skipped: tuple[str, ...] = ()
     """Messages about checkpoints that could not be used."""
     saved: list[Saved] = field(default_factory=list)
+    """Checkpoints written so far, oldest first."""
     exactness: str = ""
+    """Exactness level of the checkpoints, as a text; empty until it is read."""
     _read: int = 0
     """Number of bytes read."""
     _layout: Layout | None = None
-    """Layout of the last result that was written in full."""
+    """Layout of the last result that was written in full; None before the first."""
     _ended: bool = False
     """True after an unreadable line, at which the journal ends."""
 

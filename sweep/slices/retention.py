@@ -34,7 +34,9 @@ class Retention:
     every: int | None
     """Iterations between two checkpoints; None if the slice decides."""
     keep_last: int
+    """Number of newest checkpoints to keep."""
     keep_best: int
+    """Number of checkpoints with the best values to keep besides."""
     cache: int
     """With object storage, maximum bytes of checkpoints that also stay on disk."""
 

@@ -24,8 +24,11 @@ class Plateau:
     metric: str
     mode: str
     patience: int
+    """Number of results without an improvement after which the trial ends."""
     min_delta: float
+    """Difference from which on a value counts as an improvement."""
     grace: int
+    """Number of first results at which the trial never ends."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Criteria:
     fallen: Mapping[str, float] = field(default_factory=dict)
     """Result → value; the trial ends once the result is at most that."""
     plateau: Plateau | None = None
+    """Plateau that ends the trial; None without one."""
 
     @classmethod
     def of(cls, stop: "Stop") -> "Criteria":
@@ -64,6 +68,7 @@ class Flatness:
 
     plateau: Plateau
     best: float | None = None
+    """Best value so far; None before the first."""
     since: int = 0
     """Number of values since the best one that did not improve on it."""
 
@@ -98,6 +103,7 @@ class Bounds:
     seconds_left: float | None
     """Seconds of training that the trial had left when the slice started; None for no limit."""
     flatness: Flatness | None
+    """State of the plateau test; None if the spec has no plateau."""
     divergence: Divergence
     asks_at: float | None
     """Value of `time_attr` at which the slice ends if the metric was never reported; None if

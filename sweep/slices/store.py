@@ -69,6 +69,7 @@ class Spare(NamedTuple):
     name: str
     """Path relative to the trial's folder, on disk or in storage."""
     size: int
+    """Size in bytes."""
 
 
 # ---- one replica --------------------------------------------------------------------------------
@@ -84,6 +85,7 @@ class Store:
     sources: Sequence[Saved] = ()
     """Checkpoints that stay while this store is used, so that new ones may share their segments."""
     _stored_segments: set[str] | None = field(default=None, init=False)
+    """Names of segments that are both on disk and in object storage; None until they are listed."""
 
     @property
     def remote(self) -> Remote:

@@ -28,9 +28,11 @@ class _Worded(Settings):
     """A setting written as a word, or as a word with a number: ``last``, ``{mean_last: 10}``."""
 
     allowed: ClassVar[str]
+    """Description of the accepted values, for messages."""
     with_number: ClassVar[tuple[str, str]]
     """The word that takes a number, and the field of that number."""
     kind: str
+    """The word."""
 
     @classmethod
     def read(cls, raw: Any) -> Any:
@@ -208,6 +210,7 @@ class Constraint:
     """A limit on one result."""
 
     path: str
+    """Key of the result."""
     sign: float
     """+1 if `bound` is a maximum; -1 if it is a minimum."""
     bound: float

@@ -28,8 +28,8 @@ class Override:
     value: Any
     said: str
     """Text that the user typed, for messages, for example ``--set config.lr=0.1``."""
-    #: Remark about it for the user; usually empty.
     remark: str = ""
+    """Remark about it for the user; usually empty."""
 
     @classmethod
     def parse(

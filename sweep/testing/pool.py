@@ -33,7 +33,9 @@ class SimulatedCheckpoint:
 
     iteration: int
     result: Mapping[str, Any]
+    """Result of that iteration."""
     counters: Mapping[str, float]
+    """Counter → its value, for counters that continue after a restore."""
 
 
 _NOTHING = SimulatedCheckpoint(0, {}, Counters().get_state())
@@ -46,8 +48,11 @@ class _Running:
     what: tuple[int, Goal]
     """Iteration at which it began, and its goal."""
     due: float
+    """Simulated time at which the slice ends, in seconds."""
     future: Future[SliceOutcome] | None = None
+    """Future of the driver that waits for the slice; None after that driver was killed."""
     outcome: SliceOutcome | WorkerLost | None = None
+    """Outcome that the slice will have; None before it is known."""
 
 
 @dataclass
@@ -56,11 +61,13 @@ class SimulatedClock:
 
     curve: Curve
     saves: bool
+    """True if trials can save checkpoints."""
     now: float = 0.0
     """Simulated seconds since the start of the sweep."""
     disk: MutableMapping[str, SimulatedCheckpoint] = field(default_factory=dict)
     """Digest → checkpoint."""
     running: dict[Replica, _Running] = field(default_factory=dict)
+    """Replica → its running slice."""
     live: dict[Replica, SimulatedCheckpoint] = field(default_factory=dict)
     """Replica that cannot save → its state in its process; lost with the driver."""
 

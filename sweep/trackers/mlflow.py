@@ -145,6 +145,7 @@ class _Run:
 
     stored: StoredRun
     iteration: float = 0
+    """Iteration up to which rows are looked up before they are sent."""
     scored: bool = False
     """True if its scores were looked up, so that those of later events are new."""
 

@@ -70,6 +70,7 @@ class Sweep:
     records: tuple[Recorded, ...]
     state: State
     created_at: float
+    """Time of creation in seconds since 1970."""
 
     @property
     def term_began(self) -> Recorded | None:

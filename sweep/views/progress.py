@@ -47,10 +47,11 @@ class Aim:
     levels: tuple[float, ...]
     """Rungs of the scheduler, in units of `time_attr`; empty without rungs."""
     stop: Mapping[str, float]
+    """Result → value at which a trial ends."""
     remaining_training: Callable[[History], float | None] = lambda _history: None
     """Method `Scheduler.remaining_training`."""
     spares: int | None = None
-    """Attribute `Scheduler.spares`."""
+    """Attribute `Scheduler.spares`; None if no trial is ended early."""
     ranks_by_fronts: bool = False
     """Attribute `Scheduler.ranks_by_fronts`."""
     going_on: Callable[[int], int | None] = lambda _count: None
@@ -75,7 +76,9 @@ class Note:
 
     iteration: int
     time: float | None
+    """Value of `time_attr`; None if it was not reported."""
     value: float | None
+    """Newest value of the metric; None if there is none."""
     worker: str = ""
     """Worker of a cluster that runs it; empty otherwise."""
 

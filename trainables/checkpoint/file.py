@@ -54,8 +54,8 @@ _LIBRARIES = ("numpy", "torch", "gymnasium")
 class Saved:
     """A checkpoint that was written to the disk."""
 
-    #: The file.
     path: Path
+    """The file."""
     digest: str
     """SHA-256 of its bytes, hexadecimal; also in its name."""
     size: int
@@ -68,10 +68,10 @@ class Saved:
 class Loaded:
     """A checkpoint that has been read and verified."""
 
-    #: JSON header: the caller's entries, step, epoch, versions and sections.
     header: dict[str, Any]
-    #: The state that was written.
+    """JSON header: the caller's entries, step, epoch, versions and sections."""
     state: dict[str, Any]
+    """The state that was written."""
 
 
 def write(

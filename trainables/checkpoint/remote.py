@@ -65,8 +65,8 @@ class Remote:
     All methods raise RemoteError if the storage fails.
     """
 
-    #: URL of the folder.
     url: str
+    """URL of the folder."""
     patience_s: float | None = None
     """Time for which requests are repeated, seconds; None for `PATIENCE_S`."""
 

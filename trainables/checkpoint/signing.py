@@ -49,8 +49,8 @@ _NO_KEY: Final = (
 class Opaque:
     """Bytes that may run code when they are used: allowed in signed checkpoints only."""
 
-    #: The bytes.
     data: bytes
+    """The bytes."""
 
 
 @dataclass(frozen=True)

@@ -51,10 +51,10 @@ _MOST_WEIGHED = 1000
 class Packed:
     """A state as bytes and arrays."""
 
-    #: Pickle of everything but the large arrays.
     pickled: bytes
-    #: Large arrays in C order; they may be views of the state's own.
+    """Pickle of everything but the large arrays."""
     arrays: list[NDArray[Any]]
+    """Large arrays in C order; they may be views of the state's own."""
     opaque: bool = False
     """True if the state contains bytes that may run code when they are used."""
 

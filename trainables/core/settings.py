@@ -253,14 +253,14 @@ class Mistake:
 
     path: KeyPath
     """Path in the data, without the names of a union's branches."""
-    #: The refused value.
     value: object
-    #: Kind of mistake.
+    """The refused value."""
     kind: Literal["unknown key", "missing key", "value"]
+    """Kind of mistake."""
     allowed: str = ""
     """Description of the accepted values."""
-    #: Advice that may follow the message; empty if there is none.
     hint: str = ""
+    """Advice that may follow the message; empty if there is none."""
     around: type[BaseModel] | None = None
     """Model in which the key stands, or None if it is not known."""
     cause: BaseException | None = None

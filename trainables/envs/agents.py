@@ -133,8 +133,8 @@ class _Stepped(NamedTuple):
     terminated: ByAgent
     truncated: ByAgent
     infos: ByAgent
-    #: True if the episode is over for all agents.
     over: bool
+    """True if the episode is over for all agents."""
 
 
 class AgentsEnv(gymnasium.Env[Any, Any]):

@@ -92,8 +92,8 @@ class OffPolicyTrainer(Trainer):
     learns_from_others: ClassVar[bool] = True
     keeps_rows: ClassVar[bool] = True
     automatic: ClassVar[tuple[str, ...]] = (*Trainer.automatic, "learner")
-    #: True if its gradients are also known in closed form, so that numpy can compute them.
     has_closed_form: ClassVar[bool] = True
+    """True if its gradients are also known in closed form, so that numpy can compute them."""
     settings: OffPolicyConfig
     policy: "TwinsPolicy"
 

@@ -89,6 +89,7 @@ class Estimates:
     value: Floats
     """Expected score under a new seed at the end of training."""
     error: Floats
+    """Standard error of `value`."""
     noise: Floats
     """Variance of the score of one further seed."""
     deviation: float

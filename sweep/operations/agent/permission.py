@@ -38,6 +38,7 @@ class Remaining:
     """What is left of a permission, and the sweeps that used the rest."""
 
     trials: int
+    """Number of trials that may still be searched."""
     budget: Mapping[str, float]
     """Shared part of the budget → its rest, not below 0."""
     driven: tuple[str, ...]

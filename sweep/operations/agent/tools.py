@@ -78,6 +78,7 @@ class OfStatus(Settings):
     """Arguments of `status`."""
 
     name: SweepName | None = None
+    """Name of the sweep; None for an overview of all."""
 
 
 class OfSweep(Settings):

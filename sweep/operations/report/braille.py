@@ -23,7 +23,9 @@ class Picture:
 
     rows: list[list[Cell]]
     times: tuple[float, float]
+    """Ends of the horizontal axis."""
     values: tuple[float, float]
+    """Ends of the vertical axis."""
 
 
 def draw(curves: Sequence[Curve], width: int, height: int) -> Picture:

@@ -32,7 +32,9 @@ class Curve:
     low: list[float] = field(default_factory=list)
     """Lower ends of the interval over seeds; empty with one seed."""
     high: list[float] = field(default_factory=list)
+    """Upper ends of the interval over seeds; empty with one seed."""
     seeds: int = 1
+    """Number of seeds."""
     place: int | None = None
     """Rank among the best, from 0; None for other trials."""
     ended_early: bool = False

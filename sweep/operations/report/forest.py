@@ -148,10 +148,15 @@ class _Leaf:
     """A box with the drawn and undrawn rows inside it."""
 
     rows: NDArray[np.intp]
+    """Indices of the drawn rows."""
     unseen: NDArray[np.intp]
+    """Indices of the undrawn rows, which measure how well the tree predicts."""
     low: Array
+    """Lower bounds of the box, one per column."""
     high: Array
+    """Upper bounds of the box, one per column."""
     value: float = 0.0
+    """Mean of the drawn rows' targets, which the leaf predicts."""
 
 
 def _leaves(

@@ -53,7 +53,9 @@ class Level:
     """The importance of settings at one level."""
 
     at: float
+    """The level, in units of `time_attr`."""
     trials: int
+    """Number of trials compared there."""
     explained: float
     """Share of the differences that the settings predict."""
     shares: Mapping[tuple[str, ...], float]
@@ -69,6 +71,7 @@ class Importance:
     """Shares, greatest first; with `unexplained` and effects of more than two settings the sum is
     1."""
     unexplained: float
+    """Share of the differences that no setting explains, 0 to 1."""
     gained: bool
     """True if gains between two levels were compared instead of scores."""
 
@@ -119,6 +122,7 @@ class Surface:
     """The joint effect of two settings, averaged over the others, at points of their ranges."""
 
     names: tuple[str, str]
+    """Names of the two settings."""
     values: tuple[list[Any], list[Any]]
     """Values along each axis."""
     better_than: Array
@@ -131,10 +135,14 @@ class Model:
 
     space: Space
     columns: list[str]
+    """Names of the settings, in the order of the forests' columns."""
     compared: list[Compared]
+    """Trials and scores of each level, in the order of `forests`."""
     forests: list[Forest]
     encoded: "list[_Encoding]"
+    """Encoding of the settings of each level."""
     gained: bool
+    """True if gains between two levels were compared instead of scores."""
 
     @classmethod
     def of(cls, sweep: Sweep) -> "Model | None":
@@ -219,8 +227,11 @@ class _Encoding:
 
     space: Space
     columns: list[str]
+    """Names of the settings."""
     absent: dict[str, float]
+    """Setting → share of the trials without it."""
     orders: dict[str, dict[str, int]]
+    """Setting with choices → choice, as JSON → its rank by score."""
 
     @classmethod
     def of(cls, space: Space, columns: list[str], compared: Compared) -> "_Encoding":

@@ -72,13 +72,17 @@ class Bar:
     """A slice as it is drawn."""
 
     start: float
+    """Start in seconds on the clock of the picture."""
     end: float
+    """End in seconds on the clock of the picture."""
     who: str
     """Name of the replica."""
     rung: int
     """Index of the level that it was to reach; -1 without one, -2 for a test."""
     why: str
+    """Reason for the slice, as a text."""
     lane: int = 0
+    """Index of the slot, which is the bar's line in the picture."""
 
 
 def bars(sweep: Sweep, clock: Clock) -> list[Bar]:
@@ -130,7 +134,9 @@ class _Slots:
     done: list[tuple[Opened, float, float, int]] = field(default_factory=list)
     """Tuples of slice, start, end and slot."""
     _running: dict[_Key, tuple[Opened, float, int]] = field(default_factory=dict)
+    """Replica → its slice, start and slot."""
     _queue: dict[_Key, Opened] = field(default_factory=dict)
+    """Replica → its open slice that waits for a slot."""
 
     def open(self, event: Opened, time: float) -> None:
         """Record that a slice was opened."""

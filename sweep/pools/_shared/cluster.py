@@ -45,14 +45,19 @@ class Worker:
     """A worker process of the cluster."""
 
     address: str
+    """Address at which the engine reaches it."""
     name: str
+    """Name for messages."""
     busy: bool = False
+    """True while a slice runs on it."""
     last: tuple[str, int, int] | None = None
-    """The replica that ran there last."""
+    """Sweep, trial and replica of its last slice; None before the first."""
     ahead_s: float = 0.0
     """Seconds by which its clock was ahead of the driver's when it joined."""
     free_since: float = 0.0
+    """Time of the monotonic clock at which its newest slice ended; 0 before the first one."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
+    """Event that is set once the cluster has lost the worker."""
     left: bool = False
     """True if the worker left by itself or was sent away."""
     silent_s: float = 0.0
@@ -65,19 +70,24 @@ class _Running:
 
     spec: SliceSpec
     key: str
+    """Name of the slice in messages to its worker."""
     outcome: Future[SliceOutcome]
+    """Future that the driver waits for."""
     worker: Worker | None = None
     """None while the slice waits for a free worker."""
     error: SweepError | None = None
-    """Reason for which the driver ended its process."""
+    """Reason for which the driver ended its process; None while it has not."""
     pid: int | None = None
+    """Last measured process id of the slice; None if unknown."""
     memory: int = 0
+    """Last measured memory of the slice's process in bytes; 0 if unknown."""
     still_s: float = 0.0
     """Seconds for which its process has been stopped, as reported by its worker; while the slice
     waits for a worker, seconds since the last response of the engine's scheduler."""
     wanted: bool = False
     """True if the driver has read a measurement since the worker's last response."""
     given_up: asyncio.Event = field(default_factory=asyncio.Event)
+    """Event that is set once the driver no longer waits for the worker."""
 
     @property
     def replica(self) -> tuple[str, int, int]:

@@ -32,6 +32,8 @@ class Kernel:
     """k((x, t), (x', t')) = exp(-|x - x'|² / 2 l²) · (1 - fading)^(|t - t'| / 2)."""
 
     length: float
+    """Distance of points (l) at which knowledge about one says less about the other, in units of
+    their ranges."""
     fading: float
     """Share of knowledge that is forgotten in an interval, 0 to 1."""
     noise: float
@@ -51,7 +53,9 @@ class Posterior:
 
     kernel: Kernel
     x: Array
+    """Points of the observations, (n, d)."""
     t: Array
+    """Times of the observations in intervals, (n,)."""
     factor: Array
     """Cholesky factor of the observations' covariance, (n, n)."""
     weights: Array
@@ -81,8 +85,11 @@ class Bandit:
     """Mean from the observations; deviation also from pending points without observations."""
 
     observed: Posterior
+    """Distribution given the observations."""
     expected: Posterior
+    """Distribution given the observations and the pending points."""
     time: float
+    """Time of the choice, in intervals."""
 
     @classmethod
     def learn(cls, x: Array, t: Array, y: Array, pending: Array, time: float) -> "Bandit":

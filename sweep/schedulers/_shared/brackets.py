@@ -61,6 +61,7 @@ class Bracket:
     first: int
     """Number of its first trial."""
     size: int
+    """Number of its trials."""
     rungs: tuple[float, ...]
     """Levels, ascending; the last is the top rung."""
     steps: tuple[Step, ...]

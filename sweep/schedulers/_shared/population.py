@@ -52,6 +52,7 @@ class Generation:
 
     level: float
     ranking: Ranking
+    """Trials of the population at that level, best first."""
     count: int
     """Number of trials to replace, and of possible parents."""
     levels: Mapping[int, float] = field(default_factory=dict)

@@ -22,8 +22,11 @@ class Verdict:
     """The decision on a trial at a level, with its reason."""
 
     goes_on: bool
+    """True if the trial continues; False if it ends."""
     why: str
+    """Reason, as a text for the ledger."""
     evidence: Evidence = field(default_factory=dict)
+    """Values that the decision was based on."""
 
 
 class PerTrialStopping(schedulers.Scheduler):

@@ -64,7 +64,7 @@ class Replay:
     replayed: int = 0
     """Number of the recorded trials whose proposals were replayed, the first ones."""
     touched: Sequence[int] | None = None
-    """`Request.touched` of their history."""
+    """`Request.touched` of the history that was replayed; None if its changes were unknown."""
     waiting: list[int] = field(default_factory=list)
     """Numbers of the replayed trials without a score so far, except offspring."""
 
@@ -184,6 +184,7 @@ class Evolving(searchers.Searcher):
         constraints=True,
     )
     sampler: "ClassVar[type[Sampler]]"
+    """Sampler of Optuna that proposes."""
 
     def __init__(self, options: SearcherOptions) -> None:
         super().__init__(options)

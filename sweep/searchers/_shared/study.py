@@ -35,10 +35,11 @@ class SamplerView:
     """A trial as a sampler sees it."""
 
     state: TrialState
+    """State that Optuna's sampler is shown."""
     values: tuple[float, ...] = ()
     """Scores in all objectives, for a complete trial."""
     rungs: Mapping[int, float] | None = None
-    """Rung (from 1) → score there, for an incomplete trial."""
+    """Rung (from 1) → score there, for an incomplete trial; None for others."""
     violations: tuple[float, ...] = ()
     """Violation of each constraint."""
 
@@ -48,6 +49,7 @@ class WithRungs:
     """View in which a paused trial is pruned, with its scores at the rungs."""
 
     levels: tuple[float, ...]
+    """Rungs of the scheduler, ascending."""
 
     def __call__(self, trial: Trial) -> SamplerView:
         state = TrialState.RUNNING if trial.unfinished else _STATES[trial.status]
@@ -100,9 +102,11 @@ class Cache:
     """Trials converted for Optuna; a cache that never changes a proposal."""
 
     parameters: Mapping[str, Parameter] | None = None
+    """Parameters of the space for which trials were converted; None before the first."""
     names: tuple[str, ...] = ()
     """Names of the parameters to propose."""
     view: View | None = None
+    """View by which trials were converted; None before the first."""
     frozen: list[FrozenTrial] = field(default_factory=list)
     """Converted trials, by number."""
     _changes: Changes = field(default_factory=Changes)

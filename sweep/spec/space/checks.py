@@ -188,8 +188,11 @@ class Clause:
     """A forbidden combination; it never holds if one of its parameters is inactive."""
 
     conditions: tuple[Condition, ...]
+    """Conditions that all must hold."""
     path: KeyPath
+    """Path of the combination in the file, for messages."""
     source: Source
+    """Source of the file, for messages."""
 
     @property
     def names(self) -> tuple[str, ...]:

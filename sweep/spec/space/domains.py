@@ -189,6 +189,7 @@ class Float(_Range):
     low: float
     high: float
     step: float | None = None
+    """Distance between neighbours; None for all numbers between the bounds."""
 
     @property
     def rounded(self) -> bool:
@@ -361,11 +362,14 @@ class Normal(_Real):
     """
 
     mu: float
+    """Mean; with `log`, of the natural logarithm."""
     sigma: float
+    """Standard deviation; with `log`, of the natural logarithm."""
     log: bool = False
     low: float | None = None
     """Minimum; None for no bound, which leaves six standard deviations."""
     high: float | None = None
+    """Maximum; None for no bound, which leaves six standard deviations."""
     step: float | None = None
     """Distance between neighbours, counted from `low`, else from `high`, else from 0; None for
     none."""

@@ -33,6 +33,7 @@ class Entry:
     path: KeyPath
     """Path in the space."""
     raw: Any
+    """Plain data of the parameter."""
     conditions: tuple[tuple[KeyPath, Any], ...]
     """Path and data of each ``when`` of its groups, outermost first."""
 

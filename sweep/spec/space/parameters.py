@@ -37,6 +37,7 @@ class _ParentCondition:
     """A condition on one parameter."""
 
     parent: str
+    """Name of the parameter that the condition is about."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -64,6 +65,7 @@ class Compared(_ParentCondition):
     """Condition that the parameter compares with a bound; texts have no order."""
 
     sign: str
+    """Comparison, such as ``<=``."""
     bound: Any
 
     def holds(self, values: Mapping[str, Any]) -> bool:

@@ -113,6 +113,7 @@ class Value(NamedTuple):
     """Number of the iteration or the event; with the key it identifies the row."""
     value: float
     step: int
+    """Value on the horizontal axis of the curve."""
     time: int
     """Milliseconds since 1970; different for all rows of one key."""
 

@@ -81,6 +81,7 @@ class Standing(NamedTuple):
     time: int
     """Time in milliseconds since 1970."""
     step: int
+    """Value on the horizontal axis of the curve."""
     value: float
 
 

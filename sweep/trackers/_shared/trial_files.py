@@ -56,6 +56,7 @@ class Standing:
     columns: list[str] = field(default_factory=list)
     """Columns of a file that names them once."""
     iterations: "array[int]" = field(default_factory=lambda: array("q"))
+    """Iteration of each row."""
     ends: "array[int]" = field(default_factory=lambda: array("q"))
     """End of each iteration's row, in bytes."""
 

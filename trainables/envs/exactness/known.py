@@ -26,8 +26,8 @@ _MODULES = "gymnasium.envs.classic_control"
 class _Registered(NamedTuple):
     """The registration of an environment in gymnasium."""
 
-    #: Entry point of the environment.
     entry_point: str
+    """Entry point of the environment."""
     vector_entry_point: str | None = None
     """Entry point of its native vector environment, or None if it has none."""
 

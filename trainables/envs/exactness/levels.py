@@ -60,8 +60,8 @@ PAUSE_S = 0.003
 class Measured:
     """A level, and why it is not a better one."""
 
-    #: The level.
     level: Level
+    """The level."""
     reasons: tuple[str, ...] = ()
     """Reason for each better level that was tried and does not hold."""
     left_out: tuple[str, ...] = ()

@@ -74,8 +74,8 @@ T = TypeVar("T")
 class Inspection:
     """The spaces and properties that an environment declares."""
 
-    #: Its spaces; those of the first agent if there are several.
     spaces: EnvSpaces
+    """Its spaces; those of the first agent if there are several."""
     limit: int | None
     """Number of steps after which it ends an episode by itself, or None."""
     agents: Mapping[str, EnvSpaces] = field(default_factory=dict)

@@ -172,8 +172,8 @@ class ExternalEnv:
         observation_space: space of the observations.
     """
 
-    #: Time after which a silent episode is given up, seconds; None for never.
     episode_timeout_s: float | None = None
+    """Time after which a silent episode is given up, seconds; None for never."""
 
     def __init__(self, action_space: Any, observation_space: Any) -> None:
         self.action_space = action_space

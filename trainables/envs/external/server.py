@@ -166,8 +166,8 @@ class Refused(Exception):
 class _Remote:
     """A client's episode."""
 
-    #: Name of the client.
     client: str
+    """Name of the client."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Lock that is held while one of its requests is handled."""
     number: int = -1
@@ -188,8 +188,8 @@ class PolicyServer(ExternalEnv):
         ConfigError: a setting is invalid, or there are no spaces.
     """
 
-    #: Action space; derived classes may set it here.
     action_space: Any = None
+    """Action space; derived classes may set it here."""
     observation_space: Any = None
 
     def __init__(self, context: EnvContext) -> None:

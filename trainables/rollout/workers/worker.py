@@ -49,8 +49,8 @@ def sampler_class(spec: WorkerSpec) -> type[Sampler]:
 class RolloutWorker:
     """Collects fragments with the weights that it last received; an endless iterator of samples."""
 
-    #: Callbacks of an evaluation are given another worker, in which this is True.
     in_evaluation: ClassVar[bool] = False
+    """Callbacks of an evaluation are given another worker, in which this is True."""
     _current: ClassVar["weakref.ref[RolloutWorker] | None"] = None
 
     def __init__(self, spec: WorkerSpec) -> None:

@@ -48,25 +48,25 @@ class Algorithm(Trainable):
     depends_on_seed: ClassVar[bool] = True
     settings: TrainerConfig
     fixed_keys: ClassVar[frozenset[str]] = agreement.FIXED
-    #: Hidden layers and activation for vectors, where ``model`` leaves them open.
     usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((64, 64), "tanh")
-    #: True if it can learn from other policies' experience (``input``).
+    """Hidden layers and activation for vectors, where ``model`` leaves them open."""
     learns_from_others: ClassVar[bool] = False
-    #: True if its rows outlive their round, as those of a replay and of files do: workers then
-    #: return unfiltered rows, and `filter_rows` filters them when they are drawn.
+    """True if it can learn from other policies' experience (``input``)."""
     keeps_rows: ClassVar[bool] = False
-    #: Keys of ``model`` that only some algorithms read, this one among them.
+    """True if its rows outlive their round, as those of a replay and of files do: workers then
+    return unfiltered rows, and `filter_rows` filters them when they are drawn."""
     model_keys: ClassVar[frozenset[str]] = frozenset()
-    #: True if its workers can be ranks (``data_parallel``): their spec then has a learner.
+    """Keys of ``model`` that only some algorithms read, this one among them."""
     learns_in_ranks: ClassVar[bool] = False
-    #: True if its policy applies action masks when it acts and learns.
+    """True if its workers can be ranks (``data_parallel``): their spec then has a learner."""
     masks_actions: ClassVar[bool] = False
-    #: True if children sample while the trainer learns (`remote.asynchronous`).
+    """True if its policy applies action masks when it acts and learns."""
     samples_on: ClassVar[bool] = False
-    #: Columns that are requested of workers whose experience is written.
+    """True if children sample while the trainer learns (`remote.asynchronous`)."""
     written: ClassVar[frozenset[str]] = WRITTEN
-    #: Names of the settings that may be ``auto``.
+    """Columns that are requested of workers whose experience is written."""
     automatic: ClassVar[tuple[str, ...]] = ("native_vector_env", "normalize_actions")
+    """Names of the settings that may be ``auto``."""
 
     def __new__(cls, config: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> Self:
         """Make a trainer of several policies if ``multiagent`` names them."""

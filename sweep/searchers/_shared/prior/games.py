@@ -31,6 +31,7 @@ class Column:
     low: float
     """Value at coordinate 0; for `distance` columns, 1 minus the setting."""
     high: float
+    """Value at coordinate 1; for `distance` columns, 1 minus the setting."""
     scale: str = "linear"
     """One of linear; log; distance (the logarithm of 1 minus the value, for discount factors)."""
     longest: float = math.inf
@@ -60,7 +61,7 @@ class Game:
 
     name: str
     points: Array
-    """Coordinates of the settings, (settings, columns)."""
+    """Coordinates of the settings, (settings, columns), each 0 to 1."""
     places: Array
     """Share of the game's settings that each setting beats, minus 0.5, (settings,)."""
 
