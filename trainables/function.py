@@ -472,7 +472,7 @@ class FunctionTrainable(Trainable):
         return {"data": saved.data, "files": dict(saved.files), "metrics": dict(saved.metrics)}
 
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """Restart the function from this checkpoint at the next `step`."""
+        """Restart the function from a checkpoint, a dict or a folder's path, at the next `step`."""
         self.cleanup()
         self._checkpoint = Checkpoint(**checkpoint)
 

@@ -459,7 +459,7 @@ class _Explorer(Trial):
         self.asked: dict[str, Any] = {}
 
     def _value(self, suggestion: Suggestion) -> Any:
-        """Return a value for a call, and remember the call."""
+        """Return a value for a call of `Trial`, and remember the call."""
         with contextlib.suppress(KeyError):
             return _setting(self, suggestion.name)
         if suggestion.kind == "choice" and (

@@ -274,7 +274,7 @@ def _is_busy(history: History) -> bool:
 
 
 def topped_up(history: History) -> list[Moved]:
-    """Return the moves that resume replicas pruned only because the sweep had ended."""
+    """Return the moves that resume replicas which were pruned only because the sweep had ended."""
     waited = (replica for replica in history.replicas(Status.PRUNED) if replica.waited)
     return [Moved(r.trial, Status.PAUSED, "the sweep has more to do", r.index) for r in waited]
 

@@ -60,7 +60,7 @@ def create_database(path: Path, url: str | None, sweep_id: str) -> "Database":
 
 
 def url_of(path: Path) -> str | None:
-    """Return the URL of the ledger's server, or None if the ledger is a file.
+    """Return the URL of the ledger's server; None if `path` is the ledger's own file.
 
     Raises:
         UsageError: as in `open_database`.

@@ -87,7 +87,7 @@ class Pool(pools.Pool):
         self._variables: Callable[[int], Mapping[str, str]] = lambda _number: {}
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
-        """Run a slice in a free slot; WorkerLost on its future when the process dies."""
+        """Run a slice in a free slot; return its future, with WorkerLost if the process dies."""
         slot = self._choose((spec.sweep_id, spec.trial, spec.replica))
         slot.busy = True
         outcome: Future[SliceOutcome] = Future()

@@ -71,7 +71,7 @@ class Pool(pools.Pool):
         self.slots = slots if self._most is None else min(slots, self._most)
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
-        """Run a slice as another lane."""
+        """Run a slice in the process that all slices share; return the future of its outcome."""
         outcome: Future[SliceOutcome] = Future()
         outcome.set_running_or_notify_cancel()
         with self._lock:

@@ -135,7 +135,9 @@ class Scheduler(PerTrialStopping):
     # ---- estimate of the remaining training --------------------------------------------------
 
     def remaining_training(self, history: History) -> float | None:
-        """Return the training left if as many trials leave each rung as so far, or as by chance.
+        """Return the training left, in units of `time_attr`.
+
+        The estimate lets as many trials leave each rung as so far, or as by chance.
 
         Returns None without a top rung.
         """

@@ -87,7 +87,10 @@ class Journal:
         self._layout: Layout | None = None
 
     def begin(self, source: int, skipped: Sequence[str]) -> None:
-        """Open the file and write the starting iteration and the skipped checkpoints."""
+        """Open the file, and write the iteration `source` from which the slice starts.
+
+        `skipped` has messages about checkpoints that could not be used. Without a file, nothing is kept.
+        """
         try:
             self._file = disk.open_file(self._path, _OPEN_FLAGS)
         except (OSError, disk.NotRegular):  # something else has that name

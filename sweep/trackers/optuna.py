@@ -58,7 +58,7 @@ class Tracker(trackers.Tracker):
         return unreadable(place(self._context.folder))
 
     def differences(self) -> list[str]:
-        """Return the differences between the copy and the whole ledger."""
+        """Return the differences between the copy and the whole ledger, one text each."""
         from sweep.trackers._shared.optuna_copy import differences
 
         return list(differences(self._context))

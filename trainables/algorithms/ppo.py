@@ -143,6 +143,8 @@ class PPO(ActorCriticTrainer):
     def check_rows(cls, settings: TrainerConfig, per_step: int) -> None:
         """Raise ConfigError also for minibatches that are larger than any batch.
 
+        Args as in `ActorCriticTrainer.check_rows`.
+
         Args:
             settings: settings of the trainer.
             per_step: largest number of rows of an environment step.

@@ -56,7 +56,10 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: Any = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start all episodes, each with its own seed, or only those of ``reset_mask``."""
+        """Start all episodes, each with its own seed, or only those of ``reset_mask``.
+
+        Returns observations (N, *O) and the info, as `gymnasium.vector.VectorEnv.reset`.
+        """
         if options is None:
             seeds = [None if seed is None else _seed(seed, i) for i in range(self.num_envs)]
             given = self._call("vector_reset", 2, seeds=seeds, options=None)
@@ -69,7 +72,10 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
         return self._batched(), {}
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
-        """Make one step of every environment."""
+        """Make one step of every environment, like gymnasium's vector environments.
+
+        Arrays are (N, …).
+        """
         given = self._call("vector_step", 5, list(actions))
         columns = [
             self._rows("vector_step", name, one) for name, one in zip(PARTS, given, strict=True)

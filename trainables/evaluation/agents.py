@@ -52,7 +52,7 @@ class AgentsPlayer(InferencePolicy):
         streams: Sequence[np.random.Generator | None],
         note: Note | None = None,
     ) -> tuple[Array, Array]:
-        """Return the actions of each episode, a dict by agent, and the memory, changed in place.
+        """Return each episode's actions, dicts by agent, and the memories (E, 1), changed in place.
 
         Args:
             observations: (E,) observations, one for each episode.

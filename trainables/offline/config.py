@@ -186,7 +186,8 @@ class IOContext:
     find_worker: Callable[[], Any] = _return_none
     """Function that returns `worker`."""
     find_sampler: Callable[[], "InputReader | None"] = _return_none
-    """Function that returns `default_sampler_input`."""
+    """Function that returns the reader of new samples (``default_sampler_input``); None if the
+    trainer does not sample."""
 
     @property
     def log_dir(self) -> str:

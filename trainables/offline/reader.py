@@ -379,7 +379,7 @@ class FilesReader(InputReader):
         raise NotImplementedError
 
     def next(self) -> Batch:
-        """Return the next batch that has a row.
+        """Return the next batch that has a row: column → rows (R, …).
 
         Raises:
             StoredDataError: there is something else than a batch, or no file has a batch with a
@@ -442,7 +442,9 @@ class JsonReader(FilesReader):
         self._torn: set[Path] = set()
 
     def take(self, path: Path) -> Batch | None:
-        """Return the batch of the next line that is not empty.
+        """Return the batch of the next line that is not empty, checked.
+
+        None at the end of the file.
 
         An incomplete last line is left out.
         """
@@ -502,7 +504,7 @@ class Shuffled(InputReader):
         self._window: list[Batch] = []
 
     def next(self) -> Batch:
-        """Return a batch drawn from the window."""
+        """Return a batch drawn from the window: column → rows (R, …)."""
         while len(self._window) < self._size:
             self._window.append(self._reader.next())
         drawn = int(self._stream.integers(self._size))

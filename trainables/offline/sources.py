@@ -50,9 +50,10 @@ class OwnReader(InputReader):
         self.set_state = reader.set_state  # type: ignore[method-assign]
 
     def next(self) -> Batch:
-        """Return the next batch that has a row.
+        """Return the next batch that has a row: column → rows (R, …).
 
-        Raises StoredDataError for one that does not fit.
+        Raises:
+            StoredDataError: a batch does not fit the spaces, or too many batches in a row are empty.
         """
         try:
             for _ in range(MOST_WITHOUT_ROWS):

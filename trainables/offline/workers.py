@@ -93,7 +93,7 @@ class SamplerInput(InputReader):
         self._unrolls = 0
 
     def next(self) -> Batch:
-        """Return the next batch; samples if none is waiting."""
+        """Return the oldest sampled batch, column → rows (R, …); samples if none is waiting."""
         while not self._waiting:
             for sample in self.workers.sample():
                 self._episodes += sample.episodes
@@ -253,7 +253,7 @@ class ReadingWorkers(WorkerSet):
         return self._sampling.healthy() if self._sampling else 0
 
     def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
-        """Return ``function(worker)`` of each sampling worker."""
+        """Return ``function(worker)`` of each sampling worker, in a list."""
         return self._sampling.foreach_worker(function) if self._sampling else []
 
     def local_worker(self) -> RolloutWorker | None:

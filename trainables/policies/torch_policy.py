@@ -231,7 +231,7 @@ class TorchPolicy(Policy):
         return known[2].copy()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `get_state`.
+        """Restore a state of `get_state`: weights and the optimiser's moments.
 
         Raises ValueError for a state of another kind of policy.
         """

@@ -184,7 +184,10 @@ class _AgentsRolloutWorker(RolloutWorker, AgentsWorker):
         return AgentsSpec
 
     def _spec(self, config: WorkerConfig, columns: frozenset[str], seed: int) -> WorkerSpec:
-        """Return the spec; raises ConfigError for settings that several agents do not support."""
+        """Return the worker's spec.
+
+        Raises ConfigError for settings that several agents do not support.
+        """
         require_together(flatten(config))
         return super()._spec(config, columns, seed)
 

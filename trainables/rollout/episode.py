@@ -417,7 +417,7 @@ class EpisodeWatch:
         checked_numbers(self.episode)
 
     def _call(self, phase: str, **more: Any) -> None:
-        """Call the callbacks of a phase."""
+        """Call the callbacks of a phase with the episode and the arguments `more`."""
         self._calls(phase, **facts(self._worker(), self.episode), **more)
 
 

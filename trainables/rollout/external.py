@@ -656,7 +656,7 @@ class ExternalSampler(AgentsSampler):
         return super()._lane(self._running[env_index].seat, episode, pid)
 
     def _policy_of(self, env_index: Any, episode: int | str, agent: str) -> str:
-        """Return an agent's policy: that of the environment's player, or else the mapping's."""
+        """Return the name of an agent's policy, from the environment's player, or the mapping's."""
         bound = self._player_policies.get(env_index, {})
         return bound[agent] if agent in bound else super()._policy_of(env_index, episode, agent)
 
@@ -719,7 +719,7 @@ class _CalledWorker(RolloutWorker):
         self._sampler.version += 1
 
     def _watch(self, calls: Calls | None) -> None:
-        """Set up the tracker that calls the callbacks, if there are any."""
+        """Set up the tracker that calls the callbacks, if there are any; of any environment."""
         if calls:
             # Each episode gets its cast when it begins.
             self._sampler.watch = EpisodeTracker(

@@ -62,7 +62,7 @@ class ExportedPolicy(InferencePolicy):
         streams: Sequence[np.random.Generator | None],
         note: Note | None = None,
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the most probable actions, and the memory after them.
+        """Return the most probable action of each row (N, …), and the memories (N, M) after them.
 
         `streams` and `note` are ignored: nothing is drawn, and an exported policy plays without
         callbacks.

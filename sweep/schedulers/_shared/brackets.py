@@ -203,7 +203,7 @@ class Brackets(schedulers.Scheduler):
         return self._deal.brackets(trials)
 
     def remaining_training(self, history: History) -> float | None:
-        """Return the training left in the brackets, or None if the top rung is unknown.
+        """Return the training left in the brackets, in units of `time_attr`, or None without a top.
 
         Trials that end before a rung are not replaced.
         """

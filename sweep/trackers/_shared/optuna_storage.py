@@ -58,7 +58,7 @@ def place(folder: Folder) -> "Place":
 
 
 def _beside(folder: Folder) -> "postgres.Database | None":
-    """Return the schema of the copy on the ledger's server, or None if the ledger is a file."""
+    """Return the schema of Optuna's tables on the ledger's server; None if the ledger is a file."""
     return storage.companion_schema(folder.ledger, "optuna")
 
 

@@ -226,7 +226,7 @@ class FileTracker(trackers.Tracker):
         return ""
 
     def differences(self) -> list[str]:
-        """Return the differences between the files and the whole ledger."""
+        """Return the differences between the files and the whole ledger, one text each."""
         due: dict[Seed, dict[int, tuple[Row, float]]] = {}
         last: dict[Seed, Reported | Closed] = {}
         for records in self._context.earlier_events(math.inf):
@@ -300,7 +300,7 @@ class FileTracker(trackers.Tracker):
             yield f"has {len(wrong)} other rows, the first is of iteration {min(wrong)}"
 
     def set_aside(self) -> None:
-        """Delete the files."""
+        """Delete the files, which sending all events again would not repair."""
         for file in self._context.folder.logs.glob(f"trial-*/{self.file}"):
             with _opened(file.parent) as parent:
                 os.unlink(self.file, dir_fd=parent)

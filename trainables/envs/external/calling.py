@@ -645,7 +645,11 @@ def _describe_place(episode_id: str, *agents: str) -> str:
 
 
 def _checked_action(space: spaces.Space[Any], action: Any, subject: str) -> Any:
-    """Return an action; raises EpisodeError if it is not in its space."""
+    """Return an action, converted to its space's type; `subject` names it in messages.
+
+    Raises:
+        EpisodeError: the action is not in its space.
+    """
     if isinstance(space, spaces.Box):
         action = checked(space, action, subject)
     if not space.contains(action):

@@ -82,7 +82,7 @@ class LocalPolicy:
         self._stream = np.random.default_rng()
 
     def head(self, observation: Any) -> NDArray[np.float32]:
-        """Return the output of the last layer."""
+        """Return the output (A,) of the last layer for a raw observation (*O)."""
         x = (np.asarray(observation, self._seen).reshape(-1) - self._mean) / self._scale
         if self._clip is not None:
             x = np.clip(x, -self._clip, self._clip)

@@ -231,7 +231,10 @@ class PreviousAction(Connector):
         self._choices, self._reals = list(layout.choice_columns), list(layout.real_columns)
 
     def observe(self, rows: Array, memory: Array) -> tuple[Array, Array]:
-        """Return rows (N, A + D)."""
+        """Return rows (N, A + D), the previous action before the rows (N, D).
+
+        And the memory (N, K).
+        """
         seen = np.zeros((len(rows), self._width), dtype=rows.dtype)
         chosen = self._first[self._choices] + memory[:, self._choices].astype(np.int64)
         seen[np.arange(len(rows))[:, None], chosen] = 1.0

@@ -92,7 +92,10 @@ class NativeVectorEnv:
         self.before_restart: Callable[[Step], None] | None = None
 
     def reset(self, seeds: Sequence[int] | None) -> Array:
-        """Start all episodes from the one seed; return observations (N, *O)."""
+        """Start all episodes; return observations (N, *O).
+
+        `seeds` has one entry, the seed of the whole vector environment; None continues its streams.
+        """
         self._ends.lengths[:] = 0
         return self._reset(seed=None if seeds is None else seeds[0])
 
@@ -220,7 +223,7 @@ class NextStepVectorEnv(NativeVectorEnv):
         self._restarting: Flags = np.zeros(self.count, dtype=np.bool_)
 
     def reset(self, seeds: Sequence[int] | None) -> Array:
-        """Start all episodes from the one seed; return observations (N, *O)."""
+        """Start all episodes as `NativeVectorEnv.reset`, and let none restart in the next step."""
         self._restarting = np.zeros(self.count, dtype=np.bool_)
         return super().reset(seeds)
 
@@ -289,7 +292,7 @@ class CartPoleNative(DisabledVectorEnv):
     def _restart_ended(
         self, has_ended: Flags, indices: NDArray[np.int64], observations: Array, final: Array
     ) -> Array:
-        """Write new starts into the states of ended environments.
+        """Start the next episode of ended environments; return all observations (N, *O).
 
         Return all observations (N, *O).
         """

@@ -66,7 +66,10 @@ class SeparateVectorEnv:
         self._restarts = Restarts(config.restart_failed_sub_environments, place, self.count)
 
     def reset(self, seeds: Sequence[int] | None) -> Array:
-        """Start all episodes, with one seed per environment; return observations (N, *O)."""
+        """Start all episodes; return observations (N, *O).
+
+        `seeds` has one entry per environment.
+        """
         for env_index in range(self.count):
             self._rows.put(
                 env_index, self._begin(env_index, None if seeds is None else seeds[env_index])

@@ -208,7 +208,7 @@ class WarmChoices(StochasticSampling):
         self._timesteps = timesteps
 
     def draw(self, head: Array, log_std: Array, stream: Stream | None) -> tuple[Any, Array]:
-        """Return choices and their log-probabilities (N,); the best choices without a stream.
+        """Return choices (N,) and their log-probabilities (N,); the best choices without a stream.
 
         In the warm-up both are those of the uniform distribution.
         """
@@ -262,7 +262,7 @@ class SquashedGaussian(Bounded):
     """Samples from the policy's own Gaussian, whose deviations depend on the observation."""
 
     def explore(self, head: Array, log_std: Array, stream: Stream) -> Array:
-        """Return squashed Gaussian draws (N, K)."""
+        """Return tanh of Gaussian draws (N, K); `head` (N, 2K) has means and log deviations."""
         means, log_stds = head[:, : self._width], head[:, self._width :]
         noise = stream.standard_normal(means.shape, dtype=np.float32)
         return np.tanh(means + np.exp(np.clip(log_stds, *LOG_STD)) * noise)

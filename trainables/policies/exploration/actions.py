@@ -411,7 +411,7 @@ class EpsilonGreedy(StochasticSampling):
     def draw(
         self, head: Array, log_std: Array, stream: np.random.Generator | None
     ) -> tuple[Actions, Array]:
-        """Return choices, and their log-probabilities under a softmax of the head.
+        """Return choices (N,), and their log-probabilities (N,) under a softmax of the head (N, A).
 
         Without a stream, and with parameter noise, these are the choices with the highest values.
         """

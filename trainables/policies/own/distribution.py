@@ -95,7 +95,9 @@ class OwnSampling(StochasticSampling):
     def draw(
         self, head: Array, log_std: Array, stream: np.random.Generator | None
     ) -> tuple[Actions, Array]:
-        """Return actions and log-probabilities (N,) for heads (N, P).
+        """Return actions (N, …) and log-probabilities (N,) for heads (N, P).
+
+        The best without a stream.
 
         Greedy actions without a stream.
         """

@@ -67,7 +67,7 @@ class OwnActorCritic(Stochastic):
     def evaluate(
         self, observations: Tensor, actions: Tensor, replay: Replay | None = None
     ) -> Evaluated:
-        """Return log-probabilities and entropies of actions, and values; `replay` is ignored.
+        """Return log-probabilities, entropies and values, each (B,); `replay` is ignored.
 
         Args:
             observations: filtered observations (B, *S).

@@ -81,7 +81,10 @@ class OwnQActor(TorchActor, QActor):
         return images
 
     def _q(self, x: NDArray[Any], noise: Noise, weights: Weights | None = None) -> Array:
-        """Return the module's values (N, A) of observations; `noise` and `weights` are ignored."""
+        """Return the module's values (N, A) of observations (N, *S).
+
+        `noise` and `weights` are ignored.
+        """
         values: Array = self._run(x).numpy()
         return values
 

@@ -179,7 +179,7 @@ class LocalWorkers(WorkerSet):
         self.worker.set_state(states[0])
 
     def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
-        """Return ``[function(worker)]``."""
+        """Return ``[function(worker)]`` for the one worker of this process."""
         return [self.worker.apply(function)]
 
     def local_worker(self) -> RolloutWorker:

@@ -265,7 +265,10 @@ class Algorithm(Trainable):
 
     @classmethod
     def result_names(cls, config: Mapping[str, Any]) -> Collection[str] | None:
-        """Return the names that results may have; None for any, in classes defined elsewhere."""
+        """Return the names that results may have, nested ones as paths.
+
+        Returns None, for any, in classes defined elsewhere.
+        """
         shipped = cls.__module__.startswith("trainables.algorithms.")
         return classic.result_names(parse(cls.config_class, config)) if shipped else None
 

@@ -59,11 +59,11 @@ class Mixture(searchers.Searcher):
         self._past = OfSweeps((), space)
 
     def check(self, space: Space) -> None:
-        """Raise an error if the searcher cannot search `space`."""
+        """Raise UsageError if the searcher cannot search `space`."""
         self._searcher.check(space)
 
     def suggest(self, request: Request) -> Settings:
-        """Return settings proposed by the prior or by the searcher."""
+        """Return settings proposed by the prior or by the searcher, as a dict by name."""
         if self._past.sweeps is not request.learnt:
             self._past = OfSweeps(request.learnt, self._past.space)
         sources = self._sources

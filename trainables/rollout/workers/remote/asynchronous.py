@@ -134,7 +134,10 @@ class AsyncWorkers(ChildWorkers):
             ]
 
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
-        """Return every worker's answer to a request, made after all have finished their samples."""
+        """Return index → answer of each worker to a request.
+
+        It is made after all have finished their samples.
+        """
         if self._sampling_children:
             self._early_samples += self._answers(
                 SupervisedWorker.receive, self._sampling_children
