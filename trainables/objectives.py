@@ -79,6 +79,7 @@ class Suggestion:
     options: tuple[Any, ...]
     """The lowest and the highest value of a range; all values of a choice."""
     log: bool = False
+    """True if the values are spread evenly on a logarithmic scale."""
     step: float | None = None
     """Distance of the values of a range; None for all floats or integers."""
 

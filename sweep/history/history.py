@@ -144,8 +144,8 @@ class History:
     def touched(self) -> Sequence[int]:
         """Numbers of changed trials, in the order of the changes.
 
-        The list only grows, and belongs to this history: a reader that kept another list object starts
-        anew.
+        The list only grows, and belongs to this history: a reader that kept another list object
+        starts anew.
         """
         return self._touched
 

@@ -136,7 +136,10 @@ class _Replay(evolution.Replay):
 def _solution(
     trial: Trial, k: float, domains: dict[str, Ordered]
 ) -> tuple[NDArray[np.float64], float]:
-    """Return a trial's point and its cost at event `k`; infinite cost if it failed since."""
+    """Return a trial's point (d,), one quantile per domain, and its cost at event `k`.
+
+    The cost is infinite if the trial has failed since.
+    """
     rest = evolution.rest_of(trial, k)
     score = -np.inf if rest is None else trial.objective.sign * (rest.score or 0.0)
     values = [d.quantile(trial.searched[name]) for name, d in domains.items()]

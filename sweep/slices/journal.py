@@ -89,7 +89,8 @@ class Journal:
     def begin(self, source: int, skipped: Sequence[str]) -> None:
         """Open the file, and write the iteration `source` from which the slice starts.
 
-        `skipped` has messages about checkpoints that could not be used. Without a file, nothing is kept.
+        `skipped` has messages about checkpoints that could not be used. If the file cannot be
+        opened, nothing is written.
         """
         try:
             self._file = disk.open_file(self._path, _OPEN_FLAGS)

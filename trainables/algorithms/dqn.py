@@ -454,7 +454,7 @@ class DQN(Trainer):
         return found._replace(losses=found.losses + alpha * overrated)
 
     def noise(self) -> dict[str, NDArray[np.float32]]:
-        """Return factors of the noise for one pass through a network.
+        """Return factors of the noise for one pass through a network: name → (units,).
 
         The result is empty without noisy layers.
         """

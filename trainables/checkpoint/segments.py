@@ -123,7 +123,7 @@ def segment_names(header: Mapping[str, Any]) -> set[str]:
 
 
 def load(section: Section, source: Path) -> NDArray[Any]:
-    """Return the array of `section`.
+    """Return the array that a checkpoint's section describes, read from segments beside `source`.
 
     Raises:
         CorruptCheckpoint: a segment is missing or damaged.

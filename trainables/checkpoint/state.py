@@ -93,7 +93,7 @@ def pack(state: Any, path: str = "state") -> Packed:
 
 
 def _pickled(normal: Any) -> tuple[bytes, list[NDArray[Any]]]:
-    """Return the pickle of a normalised value, and its arrays."""
+    """Return the pickle of a normalised value, and its large arrays, which the pickle refers to."""
     buffer = io.BytesIO()
     pickler = _Pickler(buffer)
     pickler.dump(normal)

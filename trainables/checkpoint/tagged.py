@@ -87,7 +87,9 @@ class _Registered(NamedTuple):
     """A class registered with `state_type`."""
 
     name: str
+    """Name in checkpoints."""
     version: int
+    """Version of the state's form, which is stored with it."""
     cls: type[StateType]
 
 

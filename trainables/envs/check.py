@@ -193,7 +193,10 @@ def _speed(envs: VectorEnv, ticks: int) -> float:
 
 
 def _drawn(envs: VectorEnv, seeds: list[int], ticks: int) -> list[Array]:
-    """Return actions for `ticks` steps; draws valid ones by making the steps if there are masks."""
+    """Return actions (N, …) for each of `ticks` steps.
+
+    Valid ones are found by making the steps, if there are masks.
+    """
     drawing = [for_one_of(envs, i) for i in range(envs.count)]
     if not drawing[0].are_masked:
         drawn = [[one.draw(None) for one in drawing] for _ in range(ticks)]

@@ -103,7 +103,7 @@ class EnvChecker:
         )
 
     def converted(self, observation: Any, method: str) -> Array:
-        """Return the observation as an array of the space's shape.
+        """Return the observation as an array (*O) of the space's shape; `method` returned it.
 
         Raises EnvContractError if its shape is another or its dtype cannot be cast to the space's.
         """

@@ -64,6 +64,7 @@ class Estimate(NamedTuple):
     value: float
     low: float
     high: float
+    """Upper end of the interval; `low` is the lower end."""
 
 
 @dataclass(frozen=True, kw_only=True)

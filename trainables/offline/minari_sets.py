@@ -106,7 +106,7 @@ class MinariReader(FilesReader):
         return self._open_set(path)[1]
 
     def _columns(self, episode: Mapping[str, Any], number: int) -> dict[str, Array]:
-        """Return the columns of an episode by name."""
+        """Return the columns of an episode: name → (steps, …)."""
         spaces, rewards = self._rows.spaces, np.asarray(episode["rewards"])
         seen = self._observations(episode["observations"], len(rewards) + 1)
         actions = np.asarray(episode["actions"])
@@ -290,7 +290,7 @@ def _written_space(spaces: EnvSpaces) -> gym_spaces.Box:
 
 
 def _as_given(spaces: EnvSpaces, rows: Array) -> Array:
-    """Return images in the environment's layout; other rows unchanged."""
+    """Return images (R, *O) in the environment's layout; other rows unchanged."""
     at_env = spaces.at_env()
     if not isinstance(spaces.raw, gym_spaces.Box) or spaces.own is not None or not at_env.observes:
         return rows

@@ -124,7 +124,7 @@ class _Machine:
         self.memo: dict[int, Any] = {}
 
     def run(self, pickled: bytes) -> NDArray[Any]:
-        """Return the array that the bytes describe."""
+        """Return the array that a pickle of one array describes, without running its code."""
         for count, (opcode, given, _) in enumerate(pickletools.genops(pickled)):
             if count > MAX_OPCODES:
                 raise NotAnArray(f"a pickle of more than {MAX_OPCODES} opcodes")

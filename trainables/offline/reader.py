@@ -125,7 +125,7 @@ class Rows:
         return columns
 
     def _column(self, name: str, value: Any) -> Array:
-        """Return a column as an array of the required shape and type.
+        """Return a column as an array (R, …) of the required shape and type.
 
         Raises NotABatch otherwise.
         """
@@ -150,7 +150,7 @@ class Rows:
         return _reshape(name, column, (), np.dtype(_NUMBERS[name]))
 
     def _actions(self, column: Array) -> Array:
-        """Return the actions in the required shape and type.
+        """Return the actions (R, …) in the required shape and type.
 
         Raises NotABatch for impossible ones.
         """
@@ -261,7 +261,7 @@ def _reshape(
     dtype: np.dtype[Any],
     alike: tuple[int, ...] | None = None,
 ) -> Array:
-    """Return the column with rows of this shape and type.
+    """Return the column with rows of this shape and type, (R, *shape).
 
     Raises:
         NotABatch: rows have neither this shape nor the shape `alike`.
@@ -272,7 +272,7 @@ def _reshape(
 
 
 def _as_seen(spaces: EnvSpaces, column: Array) -> Array:
-    """Return images in the environment's layout as a policy sees them; other columns unchanged."""
+    """Return images (R, *O) in the environment's layout as a policy sees them; others unchanged."""
     raw = spaces.raw
     is_own = isinstance(raw, Box) and column.ndim > 1 and column.shape[1:] == raw.shape
     if not is_own or raw.shape == spaces.observation_shape or spaces.own is not None:

@@ -53,7 +53,7 @@ class OwnReader(InputReader):
         """Return the next batch that has a row: column → rows (R, …).
 
         Raises:
-            StoredDataError: a batch does not fit the spaces, or too many batches in a row are empty.
+            StoredDataError: a batch does not fit the spaces, or too many are empty.
         """
         try:
             for _ in range(MOST_WITHOUT_ROWS):

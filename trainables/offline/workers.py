@@ -57,7 +57,7 @@ class Learnt:
     looks_ahead: bool = True
     """True if learning uses the observation after each row."""
     clip_rewards: bool | float | None = None
-    """Value of the setting ``clip_rewards``."""
+    """Value of the setting ``clip_rewards``: True for signs, a number for a bound, else None."""
     no_done_at_end: bool = False
     """Value of the setting ``no_done_at_end``."""
 

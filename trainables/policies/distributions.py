@@ -50,7 +50,7 @@ def forbid(logits: Array, rows: NDArray[Any]) -> None:
 
 
 def log_softmax(logits: Array) -> Array:
-    """Return log-probabilities along the last axis."""
+    """Return log-probabilities (…, M) of logits (…, M) along the last axis."""
     # Ufuncs are called directly, since an array's methods take a detour through Python.
     shifted = logits - np.maximum.reduce(logits, axis=-1, keepdims=True)
     logs: Array = shifted - np.log(np.add.reduce(np.exp(shifted), axis=-1, keepdims=True))
@@ -70,7 +70,7 @@ def log_softmax_of_two(logits: Array) -> Array:
 
 @lru_cache
 def _indices(count: int) -> NDArray[np.int64]:
-    """Return the integers from 0 to count - 1; cached."""
+    """Return the integers from 0 to count - 1, (count,); cached."""
     return np.arange(count)
 
 
@@ -93,13 +93,13 @@ def choose(logits: Array, stream: np.random.Generator | None) -> tuple[NDArray[n
 
 
 def _race_scores(logp: Array, stream: np.random.Generator) -> Array:
-    """Return scores whose argmax along the last axis is a draw: log p - log E, E exponential."""
+    """Return log p - log E (…, M), E exponential; the argmax along the last axis is a draw."""
     # The Gumbel-max trick, in its form of an exponential race.
     return logp - _next_race(logp.shape, stream)
 
 
 def _next_race(shape: tuple[int, ...], stream: np.random.Generator) -> Array:
-    """Return logarithms of exponential draws, which the stream may have drawn in advance."""
+    """Return logarithms of exponential draws (*shape), maybe drawn in advance by the stream."""
     return stream.next() if isinstance(stream, PredrawnChoices) else _draw_race(shape, stream)
 
 
@@ -163,7 +163,7 @@ def _choose_of_two_in_one_row(
 def _choose_of_two(
     logits: Array, stream: np.random.Generator | None
 ) -> tuple[NDArray[np.int64], Array]:
-    """Return `choose` of logits with two columns, equal to the bit."""
+    """Return `choose` of logits (N, 2), equal to the bit."""
     logp = log_softmax_of_two(logits)
     scores = logp if stream is None else _race_scores(logp, stream)
     second = scores[:, 1] > scores[:, 0]

@@ -53,7 +53,7 @@ class RunningStat:
         self.count, self.mean, self.m2 = other.count, other.mean, other.m2
 
     def std(self) -> Array:
-        """Return the population standard deviation; ones before the second row."""
+        """Return the population standard deviation (*shape); ones before the second row."""
         if self.count < 2:
             return np.ones_like(self.mean)
         return np.asarray(np.sqrt(self.m2 / self.count))

@@ -125,7 +125,7 @@ def _rebuild_trunk(architecture: Architecture, weights: Mapping[str, NDArray[Any
 
 
 def unit_pixels(observations: Tensor, architecture: Architecture) -> Tensor:
-    """Return images as float32 of at most 1; vectors and filtered images are returned unchanged."""
+    """Return images as float32 from 0 to 1; vectors and filtered images are returned unchanged."""
     if observations.dtype == torch.uint8:
         return observations.float().div_(architecture.highest_byte)
     highest = architecture.highest_number

@@ -281,12 +281,12 @@ class ActorCritic(Stochastic):
         return unit_pixels(observations, self.architecture).flatten(1)
 
     def _run(self, layers: nn.ModuleList, x: Tensor) -> Tensor:
-        """Return the output of a perceptron, actor or critic."""
+        """Return the output (…, A) of the actor, or (…, 1) of the critic, for features (…, D)."""
         out: Tensor = layers[-1](self._run_hidden(layers, x))
         return out
 
     def _run_hidden(self, layers: nn.ModuleList, x: Tensor) -> Tensor:
-        """Return the inputs of a perceptron's last layer."""
+        """Return the inputs (…, H) of a perceptron's last layer for features (…, D)."""
         for layer in layers[:-1]:
             x = activate(layer(x), self.architecture.activation)
         return x

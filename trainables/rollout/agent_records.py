@@ -44,7 +44,8 @@ class AgentRecord:
     info: Mapping[str, Any] = field(default_factory=dict)
     """Latest info that the environment gave for this agent; empty before the first."""
     actions: tuple[Array | None, Array | None] = (None, None)
-    """The last action and the one before it, as the policy chose them; None where there is none."""
+    """The last action (…) and the one before it, as the policy chose them; None where there is
+    none."""
     rewards: tuple[float, float] = (0.0, 0.0)
     """The last reward and the one before it."""
     memory: Array | None = None
@@ -144,7 +145,7 @@ class AgentRecords:
         return self._record(agent_id).seen
 
     def last_observation_for(self, agent_id: str = AGENT) -> Array | None:
-        """Return the latest observation as the policy sees it; None before the first.
+        """Return the latest observation (*S) as the policy sees it; None before the first.
 
         It is preprocessed and filtered with the filter's current statistics, without updating them.
         """

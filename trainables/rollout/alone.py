@@ -56,12 +56,13 @@ class PolicySpec(NamedTuple):
     """A policy as the caller gives it: its class, spaces and settings."""
 
     policy_class: Any
+    """Class of the policy."""
     observation_space: Space[Any] | None = None
     """Observation space of the policy's agents; None to use the environment's."""
     action_space: Space[Any] | None = None
     """Action space of the policy's agents; None to use the environment's."""
     config: Mapping[str, Any] | None = None
-    """Settings of this policy; they override the common ones."""
+    """Settings of this policy, which override the common ones; None for the common ones."""
 
 
 class RolloutWorker(worker.RolloutWorker):

@@ -90,7 +90,10 @@ class Fragment:
     """``last_<name>`` → (1, N, …): the actor's values for the observation after the last step."""
 
     def __getattr__(self, name: str) -> Array:
-        """Return a declared column or an entry of `last`; raises AttributeError for other names."""
+        """Return a declared column (T, N, …) or an entry of `last`.
+
+        AttributeError for other names.
+        """
         for named in ("declared", "last"):
             if name in (found := vars(self).get(named, {})):
                 column: Array = found[name]
@@ -117,7 +120,7 @@ class Fragment:
         return self.autoreset.size - int(np.count_nonzero(self.autoreset))
 
     def __getitem__(self, name: str) -> Array:
-        """Return a column, or an entry of `last`, by name."""
+        """Return a column (T, N, …), or an entry of `last`, by name."""
         return self.arrays[name]
 
     def keys(self) -> KeysView[str]:
@@ -271,7 +274,7 @@ class TrainBatch:
         return cls(**{name: np.concatenate(column) for name, column in columns.items()})
 
     def columns(self) -> dict[str, Array]:
-        """Return column → array, for a loss."""
+        """Return name → column (B, …), for a loss."""
         return dict(vars(self))
 
     def select(self, valid: Array) -> "TrainBatch":

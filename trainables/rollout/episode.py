@@ -116,6 +116,7 @@ class Trajectory(NamedTuple):
     """The rows `start` up to but without `stop` of one environment that belong to one episode."""
 
     env_index: int
+    """Index of the environment, 0 to N - 1."""
     start: int
     stop: int
     episode: Episode

@@ -219,7 +219,7 @@ class ExternalSampler(AgentsSampler):
 
     @property
     def recent(self) -> Sequence[Array]:
-        """Latest raw observations of the first policy."""
+        """Latest raw observations of the first policy, each (*S)."""
         return next(iter(self._recent.values()))
 
     @property
@@ -240,7 +240,7 @@ class ExternalSampler(AgentsSampler):
         return super().sample(stream)
 
     def _running_lengths(self) -> Array:
-        """Return the lengths of the running episodes in environment steps."""
+        """Return the lengths (episodes,) of the running episodes in environment steps."""
         return np.array([one.length for one in self._running.values()], dtype=np.int64)
 
     def _layers(self, pid: str) -> dict[str, Any] | None:

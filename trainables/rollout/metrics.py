@@ -27,13 +27,13 @@ class RolloutMetrics(NamedTuple):
     worker_index: int = 0
     """Index of the worker that collected the episode."""
     custom_metrics: Mapping[str, float] | None = None
-    """Name → number that callbacks wrote."""
+    """Name → number that callbacks wrote; None without callbacks."""
     hist_data: Mapping[str, list[float]] | None = None
-    """Name → numbers that callbacks wrote."""
+    """Name → numbers that callbacks wrote; None without callbacks."""
     agent_rewards: Mapping[str, Sequence[Any]] | None = None
-    """Agent → (its policy, the sum of its rewards), if there are several agents."""
+    """Agent → (its policy, the sum of its rewards); None in environments of one agent."""
     media: Mapping[str, Any] | None = None
-    """Name → picture, video or table that callbacks wrote."""
+    """Name → picture, video or table that callbacks wrote; None if they wrote none."""
 
 
 class Written(Protocol):

@@ -92,7 +92,7 @@ class VideoFile:
 
 
 def _even(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the frame with even sides, which the codec requires.
+    """Return the frame (H, W, 3) with even sides, which the codec requires.
 
     An odd side repeats its last line.
     """

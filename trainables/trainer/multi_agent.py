@@ -82,7 +82,7 @@ class _MemberContext(TrialContext):
     """The context of a member."""
 
     seen: Inspection | None = None
-    """Inspected environment as the member's agents see it."""
+    """Inspected environment as the member's agents see it; None before the member is made."""
     broadcast: Callable[[], None] | None = None
     """Function that sends the weights and filters of all members to all workers."""
 

@@ -269,7 +269,7 @@ class Trainer(TrainingLoop):
         return columns
 
     def _tensors(self, batch: Any) -> "dict[str, Tensor]":
-        """Return the columns of a batch as tensors on the policy's device."""
+        """Return the columns of a batch as tensors on the policy's device: name → (B, …)."""
         import torch
 
         device = self.policy.in_torch().device

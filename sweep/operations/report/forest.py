@@ -42,7 +42,12 @@ class Tree:
         return float(self.volume @ self.value**2)
 
     def marginal(self, columns: Sequence[int]) -> tuple[list[Array], Array]:
-        """Return the mean over all other columns: edges of cells, and the values between them."""
+        """Return the mean of the tree over all columns but these.
+
+        Returns:
+            Edges of the cells along each of `columns`, and the means between them, an array with
+            one axis for each of `columns`.
+        """
         edges = [np.unique([*self.low[:, c], *self.high[:, c]]) for c in columns]
         sums = np.zeros([len(edge) for edge in edges])
         width = np.prod(self.high[:, columns] - self.low[:, columns], axis=1)
@@ -96,7 +101,10 @@ class Forest:
         return found
 
     def surface(self, columns: Sequence[int], points: Array) -> Array:
-        """Return the marginal of some columns at all combinations of `points` (each 0 to 1)."""
+        """Return the mean over all columns but these, at all combinations of `points` (P,).
+
+        The points are from 0 to 1. The result has one axis of length P for each of `columns`.
+        """
         total = np.zeros([len(points)] * len(columns))
         for tree in self.trees:
             edges, values = tree.marginal(columns)

@@ -126,7 +126,8 @@ class Surface:
     values: tuple[list[Any], list[Any]]
     """Values along each axis."""
     better_than: Array
-    """Share of the trials of the same rung that such settings beat, by first and second setting."""
+    """Share of the trials of the same rung that such settings beat, (first setting, second
+    setting)."""
 
 
 @dataclass(frozen=True)

@@ -135,6 +135,9 @@ class Bandit:
         return best
 
     def _best(self, points: Array, is_allowed: Callable[[Array], bool]) -> Array:
-        """Return the allowed point with the greatest bound, or the greatest if none is allowed."""
+        """Return the allowed point (d,) with the greatest bound.
+
+        Of any, if none of `points` is allowed.
+        """
         by_bound = points[np.argsort(-self.bound(points), kind="stable")]
         return next((point for point in by_bound if is_allowed(point)), by_bound[0])

@@ -100,7 +100,10 @@ def _width(values: NDArray[np.float64], dimensions: int, count: int) -> float:
 
 
 def _scale(middle: NDArray[np.float64], width: float) -> NDArray[np.float64]:
-    """Return the integral from 0 to 1 of exp(-z**2 / 2) around each `middle`; z is in widths."""
+    """Return the integral (m,) from 0 to 1 of exp(-z**2 / 2) around each `middle`.
+
+    Z is in widths.
+    """
     mass = ndtr((1 - middle) / width) - ndtr(-middle / width)
     found: NDArray[np.float64] = mass * width * np.sqrt(2 * np.pi)
     return found

@@ -20,6 +20,7 @@ class _Popen(popen_loky_posix.Popen):  # type: ignore[misc]  # loky has no types
 
     __module__ = popen_loky_posix.__name__  # which the process runs
     returncode: int | None
+    """Exit code; None while the process runs."""
 
     def _launch(self, process_obj: Any) -> None:
         """Start the process through the reaper."""

@@ -72,9 +72,13 @@ class Polled(NamedTuple):
     """Events since the last poll; all are episode → agent → value."""
 
     observations: Values
+    """Observations on which the policies are to act."""
     rewards: Values
+    """Rewards since the agent's last action."""
     terminateds: Values
+    """True if the episode has ended by itself."""
     truncateds: Values
+    """True if the episode was cut off."""
     infos: Values
     off_policy_actions: Values
     """Actions that were not chosen by the policy, for these observations."""
@@ -94,9 +98,11 @@ class _Event:
     actions: ByAgent | None
     """Actions that were chosen elsewhere; None if the policy is to choose."""
     logps: ByAgent
+    """Log-probabilities of `actions`, as far as they are known."""
     ended: str
     """``terminated`` or ``truncated`` for the episode's last event; else empty."""
     rewards: dict[str, float] = field(default_factory=dict)
+    """Sums of rewards since the previous event."""
     infos: dict[str, dict[str, Any]] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
     """Agents that have died, while the episode continues."""
@@ -113,6 +119,7 @@ class _Episode:
     """A running episode."""
 
     training_enabled: bool
+    """True if the trainer may learn from the episode."""
     changed: threading.Condition
     events: deque[_Event] = field(default_factory=deque)
     answer: Any = None

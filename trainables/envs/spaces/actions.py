@@ -148,7 +148,7 @@ class ActionAdapter:
         return np.asarray(rows.reshape(shape), dtype=self._space.dtype)
 
     def bounded(self, actions: Array) -> Array:
-        """Return the policy's rows, clipped to the bounds of what is sent."""
+        """Return the policy's rows (N, …), clipped to the bounds of what is sent."""
         if self._bounds is None:
             return actions
         low, high = (self.inverse(one) for one in self._bounds)

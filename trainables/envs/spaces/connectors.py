@@ -163,7 +163,10 @@ class Connector:
         return actions
 
     def after_actions(self, memory: Array, actions: Array) -> Array:
-        """Return the memory after these actions of the policy, which are clipped if so set."""
+        """Return the memory (N, K) after these actions (N, …) of the policy.
+
+        They are clipped if so set.
+        """
         return memory
 
     def after_rewards(self, memory: Array, rewards: Array) -> Array:
@@ -242,7 +245,7 @@ class PreviousAction(Connector):
         return np.concatenate([seen, rows], axis=1), memory
 
     def after_actions(self, memory: Array, actions: Array) -> Array:
-        """Return the actions as the new memory."""
+        """Return the actions (N, …) as the new memory (N, K)."""
         return actions.reshape(memory.shape).astype(np.float32)
 
 
@@ -255,15 +258,18 @@ class PreviousReward(Connector):
         super().__init__(_extended_space("reward", observation_space, 1), action_space)
 
     def observe(self, rows: Array, memory: Array) -> tuple[Array, Array]:
-        """Return rows (N, 1 + D)."""
+        """Return rows (N, 1 + D), the rewards before the rows (N, D); and the memory (N, 1)."""
         return np.concatenate([memory.astype(rows.dtype), rows], axis=1), memory
 
     def after_actions(self, memory: Array, actions: Array) -> Array:
-        """Return zeros: no reward has come yet."""
+        """Return zeros (N, 1): no reward has come yet."""
         return np.zeros_like(memory)
 
     def after_rewards(self, memory: Array, rewards: Array) -> Array:
-        """Return the memory with rewards added: an agent may act once in several steps."""
+        """Return the memory (N, 1) with rewards (N,) added.
+
+        An agent may act once in several steps.
+        """
         return memory + np.asarray(rewards, dtype=np.float32)[:, None]
 
 
@@ -362,7 +368,7 @@ class Filtering(Protocol):
     """Protocol of an observation filter."""
 
     def __call__(self, x: Array, update: bool = True) -> Array:
-        """Return filtered rows; with `update`, count them first."""
+        """Return filtered rows (N, *S); with `update`, count them in the statistics first."""
 
 
 S = TypeVar("S", bound="Connectors")
@@ -499,7 +505,10 @@ class Connectors:
         return np.concatenate([added.astype(np.float32), self._filter(rows, False)], axis=1)
 
     def _filter(self, rows: Array, counted: bool | NDArray[np.bool_]) -> Array:
-        """Return filtered rows in float32; counts those that are `counted`."""
+        """Return filtered rows (N, *S) in float32.
+
+        Counts rows for which `counted`, one or (N,), is true.
+        """
         if counted is True or counted is False:
             rows = self.filter(rows, update=counted)
         else:
@@ -511,7 +520,7 @@ class Connectors:
     def _run_steps(
         self, steps: Sequence[Connector], rows: Array, carried: Array, following: Array
     ) -> Array:
-        """Return rows after these steps, and write the new memory into `following`."""
+        """Return rows (N, *S) after these steps; write their new memory (N, L) into `following`."""
         for one in steps:
             began = perf_counter()
             part = self.parts.get(one, slice(0, 0))
@@ -520,7 +529,7 @@ class Connectors:
         return rows
 
     def send(self, actions: Array) -> Array:
-        """Return the policy's actions as the environments take them."""
+        """Return the policy's actions (N, …) as the environments take them."""
         for one in self._acting:
             actions = one.act(actions)
         return self.adapter(actions)

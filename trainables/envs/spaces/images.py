@@ -41,7 +41,7 @@ class ImageSettings:
     """The settings that decide how images are read."""
 
     layout: Layout | None = None
-    """``model.image_layout``."""
+    """Value of the setting ``model.image_layout``; None if it is not set."""
     convolved: bool | None = None
     """True if ``model.conv_filters`` asks for convolutions; None if it is not set."""
 
@@ -159,7 +159,7 @@ class ImagePreprocessor:
         return self._guess_layout(given)
 
     def invert(self, row: Array) -> Array:
-        """Return the image in the environment's layout and dtype."""
+        """Return the image (*O) of a row (H, W, C) in the environment's layout and dtype."""
         apart = [self._box.shape[axis] for axis in self._order]
         back = np.argsort(self._order)
         turned: Array = row.reshape(apart).transpose(back)

@@ -56,11 +56,11 @@ class NoPreprocessor:
         self.observation_space = space
 
     def __call__(self, observation: Any) -> Array:
-        """Return the observation as an array."""
+        """Return the observation as an array (*O)."""
         return np.asarray(observation)
 
     def invert(self, row: Array) -> Array:
-        """Return a row in the shape and dtype of the environment."""
+        """Return a row in the shape (*O) and dtype of the environment."""
         space = self.observation_space
         return row.reshape(space.shape).astype(space.dtype)
 

@@ -84,6 +84,7 @@ class VectorEnv(Protocol):
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
     own_spaces: OwnSpaces
+    """Spaces of one environment before its connector."""
     restarts_unasked: bool
     """True if environments start their next episode before the caller can know that one ended."""
     before_restart: Callable[[Step], None] | None

@@ -82,7 +82,7 @@ class RemoteVectorEnv(SeparateVectorEnv):
             self._asked.add(env_index)
 
     def poll(self) -> tuple[NDArray[np.int64], Step]:
-        """Return the indices of environments that have made their step, and the step.
+        """Return the indices (≤ N,) of environments that have made their step, and the step.
 
         Waits for all that were requested until `remote_env_batch_wait_ms` is over, then for at
         least one.

@@ -34,8 +34,9 @@ class Shared:
     numbers: Any
     """Reward, terminated, truncated, and the seconds of the connector's steps."""
     observation: Any
-    """One observation, or None if it is not an array; `action` likewise."""
+    """One observation, or None if it is not an array."""
     action: Any
+    """One action, or None if it is not an array."""
 
     def __init__(self, descriptor: int | None = None) -> None:
         self._descriptor = os.memfd_create("environment") if descriptor is None else descriptor

@@ -228,7 +228,7 @@ class JudgedPolicy(ActorCriticPolicy):
 
 
 def hidden_units(layers: nn.ModuleList, x: Tensor, activation: str) -> Tensor:
-    """Return the activated outputs of the layer before the last.
+    """Return the activated outputs (…, H) of the layer before the last.
 
     `x` itself if there is one layer.
     """
@@ -294,7 +294,7 @@ class TwinsPolicy(TorchPolicy):
         super().__init__(model, make_actor, dict.fromkeys(has, config), device)
 
     def tensors(self, rows: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
-        """Return columns as tensors on the policy's device.
+        """Return name → column (R, …) as a tensor on the policy's device.
 
         Floats get the dtype of the weights, except ``actions``.
         """

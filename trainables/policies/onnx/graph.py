@@ -265,13 +265,14 @@ class BoundedActor(Protocol):
     architecture: Architecture
 
     limits: Bounds | None
+    """Bounds of the actions; None if an action is one choice."""
 
     @property
     def follows_state(self) -> bool:
         """True if means are clipped before they are squashed."""
 
     def weights(self) -> dict[str, Array]:
-        """Return the weights by name, those of ``actor`` among them."""
+        """Return name → weight, those of ``actor`` among them."""
 
 
 def build_bounded(model: BoundedActor, spaces_: EnvSpaces, connectors: Connectors) -> bytes:

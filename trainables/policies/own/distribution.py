@@ -156,7 +156,7 @@ def check(distribution: OwnDistribution, layout: ActionLayout) -> None:
 
 
 def _sample_with_fixed_seed(distribution: Distribution) -> "Tensor":
-    """Return a sample that is drawn from a fixed seed."""
+    """Return a sample of the distribution, drawn from a fixed seed."""
     with rng.seed_torch_from(rng.generator(0, "tried")):
         return distribution.sample().detach()
 

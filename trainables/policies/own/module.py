@@ -61,7 +61,7 @@ class OwnActorCritic(Stochastic):
         return mask_logits(head, valid), values
 
     def value(self, observations: Tensor) -> Tensor:
-        """Return the values (B,) of filtered observations."""
+        """Return the values (B,) of filtered observations (B, *S)."""
         return self(observations)[1]  # type: ignore[no-any-return]
 
     def evaluate(
@@ -134,7 +134,7 @@ class TorchActor(Actor):
         self._log_std = np.array(weights.get("log_std", self._log_std))
 
     def weights(self) -> dict[str, Array]:
-        """Return a copy of the weights."""
+        """Return a copy of the weights: name → array."""
         return self._networks.weights()
 
     def _run(self, observations: NDArray[Any]) -> Any:
@@ -169,7 +169,7 @@ class OwnActor(TorchActor):
         return head.numpy(), values.numpy()
 
     def _heads_each(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array]:
-        """Return the heads of rows, computed one by one, and the unchanged memory."""
+        """Return the heads (N, P) of rows, computed one by one, and the unchanged memory."""
         return np.concatenate([self.forward(one[None])[0] for one in observations]), memory
 
 
@@ -284,7 +284,10 @@ def _require_own_module(architecture: Architecture) -> OwnModule:
 def _try_module(
     settings: OwnModule, module: nn.Module, rows: Tensor, expected: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Tensor]:
-    """Return the module's outputs by name; raises ConfigError for other shapes, dtypes or NaN."""
+    """Return the module's outputs for rows (B, *S): name → (B, …).
+
+    Raises ConfigError for other shapes, dtypes or NaN.
+    """
     given = _call_module(settings, module, rows)
     shapes = [tuple(one.shape) for one in given]
     if shapes != list(expected.values()):
@@ -302,7 +305,10 @@ def _try_module(
 
 
 def _call_module(settings: OwnModule, module: nn.Module, rows: Tensor) -> tuple[Tensor, ...]:
-    """Return the module's outputs for rows as a tuple; raises ConfigError if the call fails."""
+    """Return the module's outputs for rows (B, *S) as a tuple.
+
+    Raises ConfigError if the call fails.
+    """
     with rng.preserve_global():
         before = rng.capture_global()
         try:

@@ -59,7 +59,10 @@ class QArchitecture:
         return {name: (self.inputs, *self.hidden, size) for name, size in sizes.items()}
 
     def draw_noise(self, choices: int, stream: np.random.Generator) -> dict[str, Array]:
-        """Return ``<head>.<layer>.in`` and ``.out`` → factors of the noise; empty without noise."""
+        """Return ``<head>.<layer>.in`` and ``.out`` → factors of the noise (units,).
+
+        Empty without noise.
+        """
         drawn: dict[str, Array] = {}
         for name, sizes in self.heads(choices).items() if self.noisy else ():
             for i in range(len(sizes) - 1):
@@ -104,7 +107,7 @@ class QActor(Actor):
             self._trunk.load(weights)
 
     def weights(self) -> dict[str, Array]:
-        """Return the weights of `load`, transposed; empty before `load`."""
+        """Return the weights of `load`, transposed: name → array; empty before `load`."""
         return dict(self._weights)
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
@@ -226,7 +229,7 @@ class QActor(Actor):
         return values
 
     def _head(self, name: str, x: Array, noise: Noise, weights: Noise) -> Array:
-        """Return the outputs of one head, with noise if there is any."""
+        """Return the outputs (…, K) of one head, with noise if there is any."""
         layers = len(self._architecture.hidden) + 1
         for i in range(layers):
             given = x

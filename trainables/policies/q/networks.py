@@ -94,7 +94,7 @@ class QNetwork(Networks):
         return (shares @ probabilities[:, :, None]).squeeze(2)
 
     def _head(self, name: str, x: Tensor, noise: Noise) -> Tensor:
-        """Return the outputs of one head, with noise if there is any."""
+        """Return the outputs (B, K) of one head, with noise if there is any."""
         layers: Any = getattr(self, name)
         for i, layer in enumerate(layers):
             y = layer(x)

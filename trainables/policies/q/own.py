@@ -77,7 +77,7 @@ class OwnQActor(TorchActor, QActor):
         return np.concatenate([self._choose(row[None], one) for row, one in pairs]), memory
 
     def _features(self, images: NDArray[Any]) -> NDArray[Any]:
-        """Return images unchanged, as the module takes them."""
+        """Return images (…, H, W, C) unchanged, as the module takes them."""
         return images
 
     def _q(self, x: NDArray[Any], noise: Noise, weights: Weights | None = None) -> Array:

@@ -317,7 +317,7 @@ class AgentsSampler:
         return CollectedByPolicy(fragments, env_steps, counted, episodes, latest)
 
     def _running_lengths(self) -> Array:
-        """Return the lengths of the running episodes in environment steps."""
+        """Return the lengths (episodes,) of the running episodes in environment steps."""
         return self.episodes.lengths
 
     def _tick(self, episodes: list[RolloutMetrics], whole: bool) -> tuple[int, int]:

@@ -55,9 +55,9 @@ class Row:
     after: Array | None = None
     """Raw observation (*S) that followed; None if it is unknown or not needed."""
     memory: Array | None = None
-    """Memory (M + L,) that belongs to the observation `after`."""
+    """Memory (M + L,) that belongs to the observation `after`; None without one."""
     info: Mapping[str, Any] | None = None
-    """Info that came with the observation `after`."""
+    """Info that came with the observation `after`; None if there is none or nobody needs it."""
 
     @property
     def ended(self) -> bool:
@@ -327,7 +327,7 @@ class Transitions:
         return self._actor.value_columns(*self._observations_after(rows))
 
     def _observations_after(self, rows: list[Row]) -> tuple[Array, Array]:
-        """Return the observations after these rows as the policy sees them, and its memory."""
+        """Return rows' next observations (R, *S), as the policy sees them, and memories (R, M)."""
         size, memory = self._actor.memory_size, self._memories(rows)
         return self._connectors.observe(_raw_after(rows), memory[:, size:])[0], memory[:, :size]
 

@@ -35,6 +35,7 @@ class _Piece(NamedTuple):
     """The rows `start` up to but without `stop` of a finished episode."""
 
     env_index: int
+    """Index of the environment, 0 to N - 1."""
     start: int
     stop: int
     goes_on: bool

@@ -549,7 +549,7 @@ class Sampler:
             memory[begun] = self.carried[begun] = 0.0
 
     def _filter_current(self) -> tuple[Array, Array, Array]:
-        """Return the current observations as `_through_connectors` does.
+        """Return the current observations (N, *S) as `_through_connectors` does.
 
         Filters do not count observations that belong to no transition.
         """

@@ -52,6 +52,7 @@ class RolloutWorker:
     in_evaluation: ClassVar[bool] = False
     """Callbacks of an evaluation are given another worker, in which this is True."""
     _current: ClassVar["weakref.ref[RolloutWorker] | None"] = None
+    """Weak reference to the worker made last in this process; None before the first."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         RolloutWorker._current = weakref.ref(self)

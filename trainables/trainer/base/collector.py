@@ -59,8 +59,8 @@ class Collector(Algorithm):
     """Builds policy, filters and workers from the settings, and keeps them synchronised."""
 
     _unread_source: ConfigError | None = None
-    """Error of the file that ``restore`` names, which a trial restored from a checkpoint does not
-    need."""
+    """Error of reading the file that ``restore`` names, raised only if the trial starts from
+    scratch; None if the file was read."""
 
     @property
     def members(self) -> Mapping[str, Self]:

@@ -71,11 +71,11 @@ class Model:
         return weights
 
     def expected(self, settings: Sequence[Mapping[str, Any]]) -> Array:
-        """Return how much likelier than at random each of some settings is a success."""
+        """Return how much likelier than at random each of some settings is a success, (n,)."""
         return self.expected_at(self._read(settings))
 
     def expected_at(self, points: Array) -> Array:
-        """Return the same at each of some points (points, columns)."""
+        """Return `expected` for points given by their coordinates (points, columns)."""
         found: Array = _basis(points) @ self._weights
         return found
 
@@ -116,7 +116,7 @@ def _basis(points: Array) -> Array:
 
 
 def _kernel(one: Array, other: Array) -> Array:
-    """Return the Gaussian kernel between two sets of points."""
+    """Return the Gaussian kernel (m, n) between points `one` (m, d) and points `other` (n, d)."""
     squares = (one**2).sum(1)[:, None] + (other**2).sum(1)[None, :] - 2.0 * one @ other.T
     kernel: Array = np.exp(np.maximum(squares, 0.0) / (-2.0 * LENGTH**2))
     return kernel

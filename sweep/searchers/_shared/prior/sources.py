@@ -33,7 +33,7 @@ class OfGames:
     """Nested settings that are not in the space."""
 
     def expected(self, proposals: Sequence[Settings]) -> Array:
-        """Return how much likelier than at random each of some settings is a success."""
+        """Return how much likelier than at random each of some settings is a success, (n,)."""
         return self.model.expected([self._read(one) for one in proposals])
 
     def describe(self, proposal: Settings) -> str:
@@ -84,7 +84,7 @@ class OfSweeps:
     space: Space
 
     def expected(self, proposals: Sequence[Settings]) -> Array:
-        """Return how much likelier than at random each of some settings is a success."""
+        """Return how much likelier than at random each of some settings is a success, (n,)."""
         return self._model.expected([one.searched for one in proposals])
 
     def describe(self, proposal: Settings) -> str:
