@@ -171,19 +171,19 @@ def verify(name: str, repair: bool, **given: Any) -> int:
     with options.open_answer(given["as_json"]) as answer:
         folder = options.find_sweep(given["root"], name)
         mended = repairing.repair(folder, options.say) if repair else None
-        found = verifying.verify(folder) if mended is None else mended.left
+        report = verifying.verify(folder) if mended is None else mended.left
         data = {
             "name": name,
-            "checkpoints": found.checkpoints,
+            "checkpoints": report.checkpoints,
             "damages": [
                 {key: str(getattr(damage, key)) for key in ("part", "place", "problem", "remedy")}
-                for damage in found.damages
+                for damage in report.damages
             ],
-            "notes": list(found.notes),
+            "notes": list(report.notes),
             "repaired": [] if mended is None else list(mended.done),
         }
         answer(data, check_tables.damage_report)
-        return EXIT_DAMAGED if found.damages else 0
+        return EXIT_DAMAGED if report.damages else 0
 
 
 @click.command()

@@ -177,14 +177,14 @@ def damage_report(data: Data) -> RenderableType:
     """Render `sweep verify`: repairs, damages, and parts that were not compared."""
     parts: list[RenderableType] = [Text(printable(f"repaired: {t}")) for t in data["repaired"]]
     if data["damages"]:
-        found = table(
+        damages = table(
             data["damages"],
             ("part", "l", lambda damage: damage["part"]),
             ("where", "wrap", lambda damage: printable(damage["place"])),
             ("what", "wrap", lambda damage: printable(damage["problem"])),
             ("mend", "l", lambda damage: "--repair" if damage["remedy"] else "no"),
         )
-        parts.append(found)
+        parts.append(damages)
     else:
         checked = formatting.plural(data["checkpoints"], "checkpoint")
         parts.append(Text(printable(f"{data['name']} is whole ({checked})")))

@@ -108,13 +108,13 @@ def suggest(name: str, settings: tuple[str, ...], reason: str, **given: Any) -> 
     from sweep.spec import Override
 
     read = (Override.parse(text, "sweep suggest NAME", "lr=0.001") for text in settings)
-    found: dict[str, Any] = {}
+    suggested: dict[str, Any] = {}
     for override in read:
-        if override.path in found:
+        if override.path in suggested:
             raise click.UsageError(f"{override.path} is given twice; give each setting once")
-        found[override.path] = override.value
+        suggested[override.path] = override.value
     _request(
-        name, "suggest", {"settings": found, "why": reason, "by": control_client.user()}, given
+        name, "suggest", {"settings": suggested, "why": reason, "by": control_client.user()}, given
     )
 
 

@@ -99,18 +99,18 @@ def rm(names: tuple[str, ...], mlflow: bool, yes: bool, root: Path, as_json: boo
     from sweep.operations.upkeep import cleaning
 
     with options.open_answer(as_json) as answer:
-        found = [options.find_sweep(root, name) for name in dict.fromkeys(names)]
+        folders = [options.find_sweep(root, name) for name in dict.fromkeys(names)]
         if not yes:
             if not sys.stdin.isatty():
                 raise click.UsageError(
                     "there is no terminal for the question; --yes deletes without asking"
                 )
-            listed = ", ".join(folder.name for folder in found)
+            listed = ", ".join(folder.name for folder in folders)
             click.confirm(f"Delete {listed} with all checkpoints?", abort=True, err=True)
-        for folder in found:  # check all sweeps before the first one is deleted
+        for folder in folders:  # check all sweeps before the first one is deleted
             cleaning.check_removable(folder)
-        tracked = [folder.name for folder in found if _is_in_mlflow(folder)]
-        removed = [cleaning.remove(folder, mlflow) for folder in found]
+        tracked = [folder.name for folder in folders if _is_in_mlflow(folder)]
+        removed = [cleaning.remove(folder, mlflow) for folder in folders]
         answer([vars(one) for one in removed], lambda rows: _freed_lines(rows, dry_run=False))
         if tracked and not mlflow:
             names_of = ", ".join(tracked)

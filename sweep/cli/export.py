@@ -88,15 +88,15 @@ def _export(
         with options.progress() as (show, every_s):
             say = _throttle(show, every_s)
             card = export.export_model(folder, choice, formats, where, episodes, say)
-        said = {"out": None if out is None else str(out)}
+        answered = {"out": None if out is None else str(out)}
         if register is None:
-            return {**card, **said}
+            return {**card, **answered}
         try:
             uri = registering.register(sync.tracker_context(folder), card, where, register)
         except SweepError:
             shutil.rmtree(where)  # so that the corrected command can use the folder
             raise
-        return {**card, **said, "registered": uri}
+        return {**card, **answered, "registered": uri}
 
 
 def _throttle(show: Callable[[str], None], every_s: float) -> Callable[[str], None]:
@@ -212,17 +212,17 @@ def trust(files: tuple[Path, ...], as_json: bool) -> None:
         trusted = []
         for file in files:
             if file.suffix == signed.REMOTE or file.name == CHECKPOINTS:
-                digest, said = signed.identify(file)
+                digest, content = signed.identify(file)
                 step = 0
             elif file.name == export.CARD:
-                digest, said = export.identify(file)
-                step = said["checkpoint"]["iteration"]
+                digest, content = export.identify(file)
+                step = content["checkpoint"]["iteration"]
             else:
-                digest, said = checkpoint_file.identify(file)
-                step = said["step"]
-            found: dict[str, Any] = {"file": str(file), "digest": digest, "step": step}
-            trusted.append({**found, "signed_by": said.get("key")})
-        signing.trust_checkpoints(found["digest"] for found in trusted)
+                digest, content = checkpoint_file.identify(file)
+                step = content["step"]
+            entry: dict[str, Any] = {"file": str(file), "digest": digest, "step": step}
+            trusted.append({**entry, "signed_by": content.get("key")})
+        signing.trust_checkpoints(entry["digest"] for entry in trusted)
         answer(trusted, _trusted_lines)
 
 

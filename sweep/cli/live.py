@@ -144,9 +144,9 @@ class Narrator:
 
     def _closed_lines(self, event: Closed) -> Iterable[Line]:
         """Yield lines for a slice that ended."""
-        whose = self._seed_prefix(event)
+        prefix = self._seed_prefix(event)
         for skipped in event.skipped:
-            text = f"{whose}skips a checkpoint: {printable(skipped)}"
+            text = f"{prefix}skips a checkpoint: {printable(skipped)}"
             yield Line(Kind.NOTICE, event.trial, text)
         reason, standing = printable(event.reason), self._progress_suffix(event)
         if event.end in (End.GOAL, End.UNMEASURED, End.DONE):
@@ -154,15 +154,15 @@ class Narrator:
             yield from self._explain_unsaved(event)
         if event.status is not Status.PAUSED:
             kind, word = _ENDED[event.status]
-            yield Line(kind, event.trial, f"{whose}{word}{standing}: {reason}")
+            yield Line(kind, event.trial, f"{prefix}{word}{standing}: {reason}")
         elif event.end is End.GOAL and self._waits:
             goal = self._goals.get(event.trial, Goal()).at
             rung = "" if goal is None else f" at rung {formatting.number(goal)}"
-            yield Line(Kind.WAITS, event.trial, f"{whose}waits{rung}{standing}")
+            yield Line(Kind.WAITS, event.trial, f"{prefix}waits{rung}{standing}")
         elif event.end in (End.CRASHED, End.LOST):
-            yield Line(Kind.RETRIED, event.trial, f"{whose}is tried again: {reason}")
+            yield Line(Kind.RETRIED, event.trial, f"{prefix}is tried again: {reason}")
         elif event.end is End.ASKED:
-            yield Line(Kind.SAVED, event.trial, f"{whose}is saved{standing}")
+            yield Line(Kind.SAVED, event.trial, f"{prefix}is saved{standing}")
 
     def _explain_unsaved(self, event: Closed) -> Iterable[Line]:
         """Yield one line, once, if trials cannot be ended early because they do not save."""

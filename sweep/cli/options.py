@@ -257,11 +257,11 @@ def open_answer(
     from sweep.core.errors import StorageError
     from trainables.errors import printable
 
-    out, until_answered = sys.stdout, contextlib.ExitStack()
+    stream, until_answered = sys.stdout, contextlib.ExitStack()
 
     def answer(data: Any, renderer: Callable[[Any], Any]) -> None:
         until_answered.close()
-        terminal = Terminal(out)
+        terminal = Terminal(stream)
         if as_json or as_csv:
             written = csv_text(data, columns) if as_csv else json_text(data)
             if terminal.is_terminal:  # control characters in the data must not reach a terminal
@@ -278,21 +278,21 @@ def open_answer(
     aside = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     with aside, until_answered:
         if as_json:
-            until_answered.enter_context(_redirect_descriptor(out))
+            until_answered.enter_context(_redirect_descriptor(stream))
         yield answer
 
 
 @contextlib.contextmanager
-def _redirect_descriptor(out: TextIO) -> Iterator[None]:
+def _redirect_descriptor(stream: TextIO) -> Iterator[None]:
     """Redirect descriptor 1, which child processes inherit, to standard error."""
-    out.flush()
+    stream.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
     try:
         yield
     finally:
         with contextlib.suppress(OSError):  # text in its buffer is not part of the answer
-            out.flush()
+            stream.flush()
         os.dup2(kept, 1)
         os.close(kept)
 

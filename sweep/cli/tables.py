@@ -110,7 +110,7 @@ class Table:
 
     def _draw(self) -> rich.table.Table:
         """Return the table as a table of rich."""
-        made = rich.table.Table(
+        drawn = rich.table.Table(
             box=None,
             pad_edge=False,
             padding=(0, 2, 0, 0),
@@ -119,11 +119,11 @@ class Table:
         )
         for title, kind, _ in self.columns:
             yields = kind in ("cut", "wrap")
-            made.add_column(title, justify="right" if kind == "r" else "left", no_wrap=not yields)
+            drawn.add_column(title, justify="right" if kind == "r" else "left", no_wrap=not yields)
         for row in self.rows:
             cells = zip(row, self.columns, strict=True)
-            made.add_row(*(_cell(cell, kind) for cell, (_, kind, _) in cells))
-        return made
+            drawn.add_row(*(_cell(cell, kind) for cell, (_, kind, _) in cells))
+        return drawn
 
 
 def table(rows: Iterable[Any], *columns: Column, head: bool = True) -> Table:
@@ -386,14 +386,14 @@ def _nothing_trained(data: Data, python: bool) -> str:
     """Return the advice for a resumed sweep that had nothing left to train."""
     where = f"{printable(data['name'])}{root_option(data['root'])}"
     if data["counts"].get(Status.FAILED):
-        then = f"`{_retry_command(data, python)}` tries the failed ones again"
+        advice = f"`{_retry_command(data, python)}` tries the failed ones again"
     elif python:
-        then = "a larger trials= adds some"
+        advice = "a larger trials= adds some"
     else:
-        then = f"`sweep resume {where} --trials TOTAL` adds some"
+        advice = f"`sweep resume {where} --trials TOTAL` adds some"
     name = "name" if python else "--name"
     return (
-        f"nothing was trained, as all trials had ended before: {then}; to begin anew, "
+        f"nothing was trained, as all trials had ended before: {advice}; to begin anew, "
         f"`sweep rm {where}` or give another {name}"
     )
 

@@ -44,15 +44,15 @@ def _pick_lines(data: Data) -> Iterator[str]:
     if second is None:
         return
     told = {None: "20 more seeds of both would not tell them apart", 0: "they are told apart"}
-    more = second["more_seeds"]
-    seeds = f"{formatting.plural(more or 0, 'more seed')} of both would tell them apart"
+    more_seeds = second["more_seeds"]
+    seeds = f"{formatting.plural(more_seeds or 0, 'more seed')} of both would tell them apart"
     estimate = formatting.give_or_take(second["expected"], second["expected_error"])
     equals = second["equals"]
     which = f"first of {equals} that are expected to score as much, " if equals > 1 else "expected "
     yield (
         f"runner-up: trial {second['trial']}, {which}{estimate}; best of all with "
         f"probability {chance_text(pick['chance'])} against {chance_text(second['chance'])}; "
-        f"{told.get(more, seeds)}"
+        f"{told.get(more_seeds, seeds)}"
     )
 
 
@@ -88,13 +88,13 @@ def _test_line(tested: Data) -> str:
     interval, ended, missing = tested["estimate"], tested["ended"], tested["without_score"]
     if interval is None:
         none = "no score" if ended else "no score yet"
-        found = ", ".join(formatting.number(score) for score in tested["scores"]) or none
+        result = ", ".join(formatting.number(score) for score in tested["scores"]) or none
     else:
         low, high = (formatting.number(interval[end]) for end in ("low", "high"))
-        found = f"{formatting.number(interval['value'])} [{low}, {high}]"
+        result = f"{formatting.number(interval['value'])} [{low}, {high}]"
     without = f", {missing} of {ended} without a score" if missing else ""
     return (
-        f"trial {tested['trial']}: {found} of {formatting.plural(len(tested['scores']), 'seed')}"
+        f"trial {tested['trial']}: {result} of {formatting.plural(len(tested['scores']), 'seed')}"
         f"{without}; {formatting.number(tested['score'])} in the search"
     )
 
@@ -258,9 +258,9 @@ def log(data: Data) -> str:
 def card(data: Data) -> str:
     """Render `sweep export-model`."""
     score = f"{printable(data['metric'])} {formatting.number(data['checkpoint']['value'])}"
-    out = None if data["out"] is None else printable(data["out"])
+    folder = None if data["out"] is None else printable(data["out"])
     files = [
-        f"{printable(file) if name == file else name:<12} {out}/{printable(file)}"
+        f"{printable(file) if name == file else name:<12} {folder}/{printable(file)}"
         for name, file in data["files"].items()
     ]
     lines = [
@@ -268,7 +268,7 @@ def card(data: Data) -> str:
         f"{data['checkpoint']['iteration']}"
         + (f", seed {data['seed_index']} of {data['seeds']}" if data["seeds"] > 1 else ""),
         *formatting.describe_play(data["played"]),
-        *([] if out is None else [*files, f"{'card':<12} {out}/card.md"]),
+        *([] if folder is None else [*files, f"{'card':<12} {folder}/card.md"]),
         *([f"{'model':<12} {printable(data['registered'])}"] if "registered" in data else []),
     ]
     return "\n".join(lines)

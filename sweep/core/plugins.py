@@ -146,13 +146,13 @@ class Kind(Generic[T]):
                         f"{self.base.__module__}.{self.base.__qualname__} says what that is"
                     )
             return loaded
-        seen = (
+        described = (
             f"the class {loaded.__name__}"
             if inspect.isclass(loaded)
             else f"a {type(loaded).__name__}"
         )
         raise UsageError(
-            f"{self.what}: '{printable(name)}' is {seen}; expected a subclass of "
+            f"{self.what}: '{printable(name)}' is {described}; expected a subclass of "
             f"{self.base.__module__}.{self.base.__qualname__}{also}"
         )
 
@@ -162,17 +162,17 @@ class Kind(Generic[T]):
             module = importlib.import_module(f"{self.package}.{name}")
         if self.attribute:
             return self.checked(name, getattr(module, self.attribute, None))
-        own: list[type[Any]] = [
+        classes: list[type[Any]] = [
             value
             for value in vars(module).values()
             if inspect.isclass(value)
             and issubclass(value, self.base)
             and value.__module__ == module.__name__
         ]
-        if len(own) != 1:
-            many = f"defines {len(own)} {self.what}s"
+        if len(classes) != 1:
+            many = f"defines {len(classes)} {self.what}s"
             raise UsageError(f"{module.__name__}: {many}; expected exactly one")
-        return own[0]
+        return classes[0]
 
 
 @cache

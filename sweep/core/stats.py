@@ -122,14 +122,14 @@ def improvement(better: Sequence[float], worse: Sequence[float]) -> Interval:
     """
     wins = sum((x > y) + 0.5 * (x == y) for x in better for y in worse)
     pairs = len(better) * len(worse)
-    found = wins / pairs
+    share = wins / pairs
     runs = (len(better) + len(worse)) / 2
     z = t_quantile((1.0 + LEVEL) / 2.0, 10**9)
 
     def too_far(theta: float) -> bool:
-        return abs(theta - found) > z * math.sqrt(_variance(theta, runs, pairs))
+        return abs(theta - share) > z * math.sqrt(_variance(theta, runs, pairs))
 
-    return Interval(found, _edge(found, 0.0, too_far), _edge(found, 1.0, too_far))
+    return Interval(share, _edge(share, 0.0, too_far), _edge(share, 1.0, too_far))
 
 
 def _variance(theta: float, runs: float, pairs: int) -> float:

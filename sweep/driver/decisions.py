@@ -162,7 +162,7 @@ def _closed_event(
 
     `lost` is True if results after the last checkpoint are lost; None derives it from the end.
     """
-    said = Closed(
+    closed = Closed(
         outcome.trial,
         outcome.replica,
         outcome.number,
@@ -182,15 +182,15 @@ def _closed_event(
     )
     first = outcome.source if replica.reported_to is None else replica.reported_to
     if not (outcome.end in _LOST if lost is None else lost):
-        return replace(said, source=first, rows=_rows_after(first, outcome.rows))
+        return replace(closed, source=first, rows=_rows_after(first, outcome.rows))
     nothing = not outcome.rows and replica.reported_to is None
     if nothing and outcome.source >= replica.iteration:  # the results of the previous attempt stay
-        return replace(said, source=replica.attempted, saved_to=replica.saved_to)
+        return replace(closed, source=replica.attempted, saved_to=replica.saved_to)
     saved_to = max((saved.iteration for saved in outcome.saved), default=outcome.source)
     first = min(first, saved_to)
     rows = tuple(_mark_unsaved(row, saved_to) for row in _rows_after(first, outcome.rows))
     some = bool(rows) and rows[-1].iteration > saved_to
-    return replace(said, source=first, rows=rows, saved_to=saved_to if some else None)
+    return replace(closed, source=first, rows=rows, saved_to=saved_to if some else None)
 
 
 def _rows_after(iteration: int, rows: Sequence[Row]) -> tuple[Row, ...]:

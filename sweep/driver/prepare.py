@@ -65,13 +65,13 @@ def prepare(
     path = specs.find(space)
     text = specs.text_of(path)  # read once, so that the stored text is the checked one
     paths = (str(path.resolve().parent), str(Path.cwd()))
-    own = name_from(path.stem)
-    name = own if root is None else folders.free_name(root, own)
+    wanted = name_from(path.stem)
+    name = wanted if root is None else folders.free_name(root, wanted)
     remark = ""
-    if name != own and root is not None:
-        before = Folder(root, own).in_commands
+    if name != wanted and root is not None:
+        before = Folder(root, wanted).in_commands
         remark = (
-            f"this sweep is called '{name}', as {own} exists already; `sweep resume {before}` "
+            f"this sweep is called '{name}', as {wanted} exists already; `sweep resume {before}` "
             f"continues with that one"
         )
     return checked(text, str(path), paths, overrides, parsed=parsed, name=name, remark=remark)
@@ -102,16 +102,16 @@ def checked(
         remark: a remark about that name for the user.
     """
     paths = tuple(dict.fromkeys(paths))
-    spec, found = specs.survey(text, file, overrides, name, remark)
+    spec, gathering = specs.survey(text, file, overrides, name, remark)
     begins = parsed or (lambda _: None)
-    if not (waits := found.refused):
+    if not (waits := gathering.refused):
         begins(spec)
-    added = _asked_for(spec, found.refused, paths, trainable)
+    added = _asked_for(spec, gathering.refused, paths, trainable)
     if added:
-        spec, found = specs.survey(text, file, [*overrides, *added], name, remark)
-    if waits and not found.refused:
+        spec, gathering = specs.survey(text, file, [*overrides, *added], name, remark)
+    if waits and not gathering.refused:
         begins(spec)
-    resolved = resolving.resolve(spec, paths, True, trainable, gathering=found)
+    resolved = resolving.resolve(spec, paths, True, trainable, gathering=gathering)
     changed = "".join(f"# given {source}: {printable(override.said)}\n" for override in overrides)
     changed += "".join(f"# {printable(f'{o.path}: {o.value}, {o.said}')}\n" for o in added)
     return resolved, changed + text
@@ -247,14 +247,14 @@ def prepare_existing(
     hold.upgrade(folder, say)
     spec, paths = lookup.read_spec(folder)
     past = lookup.read_history(folder)
-    found = functools.partial(_trainable, folder, trainable)
+    find = functools.partial(_trainable, folder, trainable)
     chosen = pools.choose_pool(pool, past.pool)
     if pools.has_lanes(chosen, paths) and any("lanes" not in one.config for one in past.trials):
         raise UsageError(
             f"--pool {chosen}: the trials of this sweep were started without lanes and "
             f"must continue without; use --pool {pools.DEFAULT}, or start another sweep"
         )
-    at_once, given = slots_again(jobs, past, spec, paths, trials, found, chosen)
+    at_once, given = slots_again(jobs, past, spec, paths, trials, find, chosen)
     capacity.allow_files(at_once, chosen)
     return Launch(
         folder, at_once, chosen, trials, jobs_given=given, say=say, trainable=trainable, **more

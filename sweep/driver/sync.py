@@ -80,13 +80,13 @@ def read_tracking(folder: Folder) -> Tracking | None:
     if not path.exists():
         return None
     try:
-        said = signed.read(path)
-        uri = str(said["uri"])
+        content = signed.read(path)
+        uri = str(content["uri"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path}: contains no tracking URI; move the file away") from error
     if not _is_uri(uri):
         raise UsageError(f"{path}: contains no URI of {', '.join(SCHEMES)}; move the file away")
-    return Tracking(uri, signed.is_own(said, path))
+    return Tracking(uri, signed.is_own(content, path))
 
 
 def _is_uri(text: str) -> bool:

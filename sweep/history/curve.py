@@ -41,15 +41,15 @@ class Point(NamedTuple):
     @classmethod
     def of(cls, row: Row, objective: "Objective") -> "Point":
         """Return the point of a result, with the numbers by which trials are compared."""
-        found, others = row.metrics.get, objective.other_results
-        time = number(found(objective.time_attr))
+        metric, others = row.metrics.get, objective.other_results
+        time = number(metric(objective.time_attr))
         return cls(
             row.iteration,
             float(row.iteration) if time is None else time,
-            number(found(objective.metric)),
-            tuple([number(found(path)) for path in others]) if others else (),
-            _finite_or_zero(found("time_this_iter_s")),
-            _finite_or_zero(found("timesteps_this_iter")),
+            number(metric(objective.metric)),
+            tuple([number(metric(path)) for path in others]) if others else (),
+            _finite_or_zero(metric("time_this_iter_s")),
+            _finite_or_zero(metric("timesteps_this_iter")),
         )
 
 

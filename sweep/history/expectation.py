@@ -60,13 +60,13 @@ class Expected:
             return None
         apart = abs(self.value - other.value)
         pairs = [(one.error or 0.0, one.noise or 0.0) for one in (self, other)]
-        for more in range(MOST_SEEDS + 1):
-            left = math.hypot(*(_remaining_error(error, noise, more) for error, noise in pairs))
+        for count in range(MOST_SEEDS + 1):
+            left = math.hypot(*(_remaining_error(error, noise, count) for error, noise in pairs))
             learnt = math.sqrt(max(0.0, math.hypot(pairs[0][0], pairs[1][0]) ** 2 - left**2))
             # The future difference is normal around the present one: require even odds of
             # significance.
             if _tail_probability(apart, learnt, SURE * left) >= 0.5:
-                return more
+                return count
         return None
 
 
@@ -374,18 +374,22 @@ class _Table:
         if scores is None:
             return
         small, above = -self.exponent, 0
-        for level, score, its in scores.path:
-            here = self._column(level)
-            first = min(above or here, here)
-            before = int(self.seeds[row, first - 1]) if first and self.last[row] >= 0 else len(its)
-            alike = score if before >= len(its) else math.fsum(x / before for x in its[:before])
+        for level, score, by_seed in scores.path:
+            column = self._column(level)
+            first = min(above or column, column)
+            before = (
+                int(self.seeds[row, first - 1]) if first and self.last[row] >= 0 else len(by_seed)
+            )
+            alike = (
+                score if before >= len(by_seed) else math.fsum(x / before for x in by_seed[:before])
+            )
             # Levels passed without a pause count as reached: the trial may end well before its
             # goal.
-            self.scores[row, first : here + 1] = math.ldexp(score, small)
-            self.alike[row, first : here + 1] = math.ldexp(score, small)
+            self.scores[row, first : column + 1] = math.ldexp(score, small)
+            self.alike[row, first : column + 1] = math.ldexp(score, small)
             self.alike[row, first] = math.ldexp(alike, small)
-            self.seeds[row, first : here + 1] = len(its)
-            self.last[row], above = here, here + 1
+            self.seeds[row, first : column + 1] = len(by_seed)
+            self.last[row], above = column, column + 1
         seeds = [math.ldexp(score, small) for score in scores.seeds]
         middle = math.fsum(seeds) / len(seeds)
         self.squares[row] = math.fsum((score - middle) ** 2 for score in seeds)

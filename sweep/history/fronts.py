@@ -27,7 +27,7 @@ def levels(points: Sequence[Costs]) -> list[int]:
     earlier one, and a point that is dominated by one of a front is so by one of each front before.
     """
     fronts: list[list[Costs]] = []
-    found: dict[Costs, int] = {}
+    level_of: dict[Costs, int] = {}
     for point in sorted(set(points)):
         low, high = 0, len(fronts)
         while low < high:
@@ -39,8 +39,8 @@ def levels(points: Sequence[Costs]) -> list[int]:
         if low == len(fronts):
             fronts.append([])
         fronts[low].append(point)
-        found[point] = low
-    return [found[point] for point in points]
+        level_of[point] = low
+    return [level_of[point] for point in points]
 
 
 def _is_beaten(point: Costs, front: Sequence[Costs]) -> bool:

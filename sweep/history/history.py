@@ -317,13 +317,13 @@ class History:
         waiting, held = len(self.waiting_clones), self.order(order.held)
         if not waiting and not held:
             return self
-        seen = copy.copy(self)
+        shown = copy.copy(self)
         if held:
             numbers = {number for (number,) in held}
-            seen = self.with_replacements(numbers, Trial.without_the_held)
+            shown = self.with_replacements(numbers, Trial.without_the_held)
         if waiting:
-            seen.wanted, seen.exhausted = self.searched_count + self.to_create + waiting, ""
-        return seen
+            shown.wanted, shown.exhausted = self.searched_count + self.to_create + waiting, ""
+        return shown
 
     def with_replacements(self, otherwise: Set[int], shown: Callable[[Trial], Trial]) -> "History":
         """Return this history with the trials `otherwise` replaced by `shown(trial)`.

@@ -158,13 +158,13 @@ class Replica:
 
     def divergence_at(self, iterations: Iterable[int]) -> Iterator[tuple[int, Divergence]]:
         """Yield these iterations in ascending order, each with the metric's divergence up to it."""
-        points, seen = iter(self.curve), Divergence()
+        points, divergence = iter(self.curve), Divergence()
         point = next(points, None)
         for iteration in sorted({*iterations}):
             while point is not None and point.iteration <= iteration:
-                seen.add(point.value)
+                divergence.add(point.value)
                 point = next(points, None)
-            yield iteration, replace(seen)
+            yield iteration, replace(divergence)
 
     @property
     def has_diverged(self) -> bool:
@@ -407,17 +407,17 @@ def joint_curve(seeds: Sequence[Replica]) -> list[SeedValues]:
 
     A completed seed keeps its last value, since it would not be trained further.
     """
-    found = [
+    points_by_seed = [
         {p.iteration: p for p in seed.curve if p.value is not None and math.isfinite(p.value)}
         for seed in seeds
     ]
     rows: list[SeedValues] = []
-    for iteration in sorted(set[int]().union(*found)):
-        pairs = zip(seeds, found, strict=True)
+    for iteration in sorted(set[int]().union(*points_by_seed)):
+        pairs = zip(seeds, points_by_seed, strict=True)
         values = [_value_after(iteration, seed, points) for seed, points in pairs]
         known = [value for value in values if value is not None]
         if len(known) == len(seeds):
-            times = [points[iteration].time for points in found if iteration in points]
+            times = [points[iteration].time for points in points_by_seed if iteration in points]
             mean = math.fsum(times) / len(times)  # which falls where a seed ahead of others ends
             rows.append(SeedValues(iteration, max([mean, *(row.time for row in rows[-1:])]), known))
     return rows

@@ -141,16 +141,16 @@ def _describe_error(first: ErrorDetails) -> str:
     """Return the text of pydantic's first error: path of the field, value found, value expected."""
     *around, last = ("", *(part for part in first["loc"] if isinstance(part, str)))
     if first["type"] == "missing":
-        found = f"no {last}"
+        problem = f"no {last}"
     elif first["type"] == "unexpected_keyword_argument":
-        found = f"{short_repr(last)}, which is not a key of it"
+        problem = f"{short_repr(last)}, which is not a key of it"
     elif first["type"] == "string_unicode":  # a key that is not Unicode
-        found = f"{short_repr(first['input'])}, which is not a key of it"
+        problem = f"{short_repr(first['input'])}, which is not a key of it"
     else:
         around = [*around, last]
         expected = _EXPECTED.get(first["type"], "a whole number from 0 on")
-        found = f"{_describe(first['input'])}, not {expected.format(**first.get('ctx', {}))}"
-    return ": ".join([*(short_repr(name)[1:-1] for name in around if name), found])
+        problem = f"{_describe(first['input'])}, not {expected.format(**first.get('ctx', {}))}"
+    return ": ".join([*(short_repr(name)[1:-1] for name in around if name), problem])
 
 
 def _describe(raw: object) -> str:

@@ -125,13 +125,13 @@ def _take_lease(folder: Folder, say: Say) -> int:
     """
     with contextlib.closing(storage.open_database(folder.ledger)) as database:
         with database.reading() as connection:
-            seen = lease.read(connection)
-        if seen.is_elsewhere:
-            seen = _watch(folder, database, seen, say)
+            current = lease.read(connection)
+        if current.is_elsewhere:
+            current = _watch(folder, database, current, say)
         with database.writing() as connection:
-            term = lease.take(connection, seen)
-    if seen.has_ended:
-        delete_semaphores(seen.pid)
+            term = lease.take(connection, current)
+    if current.has_ended:
+        delete_semaphores(current.pid)
     return term
 
 

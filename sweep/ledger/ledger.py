@@ -397,16 +397,16 @@ def _set_status(connection: Connection, event: Event) -> None:
             status = event.status
         case _:
             return
-    this = (event.trial, event.replica)
+    key = (event.trial, event.replica)
     query = "SELECT status FROM replicas WHERE trial = ? AND replica = ?"
-    found = connection.execute(query, this).fetchone()
+    found = connection.execute(query, key).fetchone()
     if found is None:
-        _add_replica(connection, *this)
+        _add_replica(connection, *key)
     was = Status.WAITING if found is None else codec.read(Status, *found)
     if status not in MOVES[was]:
         raise IllegalMove(event.trial, was, status)
     change = "UPDATE replicas SET status = ? WHERE trial = ? AND replica = ?"
-    connection.execute(change, (status, *this))
+    connection.execute(change, (status, *key))
 
 
 def _add_replica(connection: Connection, trial: int, replica: int) -> None:

@@ -164,8 +164,8 @@ def read_pointer(path: Path) -> Pointer:
         UsageError: the file holds something else, or was signed by another person and not trusted.
     """
     try:
-        said = signed.read(path)
-        pointer = Pointer(str(said["url"]), str(said["schema"]))
+        content = signed.read(path)
+        pointer = Pointer(str(content["url"]), str(content["schema"]))
         check(pointer.url)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, BadConfig) as error:
         raise UsageError(f"{path}: does not name the place of a ledger ({error})") from error
@@ -173,7 +173,7 @@ def read_pointer(path: Path) -> Pointer:
         raise UsageError(
             f"{path}: does not name the place of a ledger (schema {pointer.schema[:80]!r})"
         )
-    if not signed.is_accepted(said, path):
+    if not signed.is_accepted(content, path):
         raise UsageError(
             f"{path}: names the server {place_of(pointer.url)}, and another user signed "
             f"it; to ask that server with your credentials, first `sweep trust {path}`"

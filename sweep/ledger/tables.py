@@ -328,13 +328,13 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 def reason(error: BaseException) -> str:
     """Return SQLite's message on one line, adding the limit of open files if that is the cause."""
-    said = str(error).splitlines()[0]
-    if isinstance(error, sqlite3.OperationalError) and said.startswith("unable to open"):
+    message = str(error).splitlines()[0]
+    if isinstance(error, sqlite3.OperationalError) and message.startswith("unable to open"):
         try:
             os.close(os.open(os.devnull, os.O_RDONLY))
         except OSError as short:
             return f"{short.strerror}; allow more with `ulimit -n 1024`, or give fewer --jobs"
-    return said
+    return message
 
 
 def has(path: Path, table: str) -> bool:

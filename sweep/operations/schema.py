@@ -213,28 +213,28 @@ class _Builder:
             not closed,
         )
         self._definitions[f"config.{name}"], self._definitions[f"space.of.{name}"] = config, space
-        then: Schema = {
+        consequence: Schema = {
             "properties": {"config": ref(f"config.{name}"), "space": ref(f"space.of.{name}")}
         }
         given = [{"anyOf": [_has_key("config", key), _has_key("space", key)]} for key in required]
         return {
             "if": _key_equals("trainable", name),
-            "then": then | ({"allOf": given} if given else {}),
+            "then": consequence | ({"allOf": given} if given else {}),
         }
 
     def _flat_settings(self, model: type[Settings]) -> tuple[dict[str, Schema], list[str]]:
         """Return the schema of each setting by its flat name, and the required names."""
         inner = sections_of(model)
-        usual, found, required = defaults(model), {}, []
+        usual, settings, required = defaults(model), {}, []
         for owner in (model, *inner.values()):
             schema = self._model(owner)
             properties = schema.get("properties", {})
-            found.update({key: one for key, one in properties.items() if key not in inner})
+            settings.update({key: one for key, one in properties.items() if key not in inner})
             required += [key for key in schema.get("required", []) if key not in inner]
-        for key, one in found.items():
+        for key, one in settings.items():
             if "default" in one and _is_plain(usual[key]):
-                found[key] = {**one, "default": usual[key]}
-        return found, required
+                settings[key] = {**one, "default": usual[key]}
+        return settings, required
 
     def _nested_names(self, settings: Mapping[str, Schema]) -> Iterator[tuple[str, Schema]]:
         """Yield name and schema of each setting that a space may use, nested ones with dots."""
@@ -273,13 +273,13 @@ class _Builder:
 
     def _used_definitions(self, *parts: Any) -> dict[str, Schema]:
         """Return the definitions that `parts` refer to, directly or through other definitions."""
-        known, found = {**self._generated, **self._definitions}, dict[str, Schema]()
+        known, used = {**self._generated, **self._definitions}, dict[str, Schema]()
         todo = list(_refs(parts))
         while todo:
-            if (name := todo.pop()) not in found:
-                found[name] = known[name]
+            if (name := todo.pop()) not in used:
+                used[name] = known[name]
                 todo += _refs(known[name])
-        return dict(sorted(found.items()))
+        return dict(sorted(used.items()))
 
 
 #: Keys that a spec may lack: its file has a name, and an objective of Optuna's the others.

@@ -219,13 +219,13 @@ def _check_address(address: str) -> str:
         problem = problem if address else "the pool ray has no cluster"
         allowed = f"the head's host and port, {_EXAMPLE}"
         raise BadConfig("--address", address, allowed, problem=problem)
-    own = Path.home() / ".ray" / "auth_token"
+    token = Path.home() / ".ray" / "auth_token"
     used = not {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
-    used = used and os.environ.get(_MODE) != "disabled" and own.is_file()
-    if used and own.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        problem = f"{own} can be read by others, who could run code on the cluster with it"
+    used = used and os.environ.get(_MODE) != "disabled" and token.is_file()
+    if used and token.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        problem = f"{token} can be read by others, who could run code on the cluster with it"
         raise BadConfig(
-            "--address", address, "a token that you alone can read", f"chmod 600 {own}",
+            "--address", address, "a token that you alone can read", f"chmod 600 {token}",
             problem=problem,
         )  # fmt: skip
     return address

@@ -164,19 +164,19 @@ class Pool(pools.Pool):
         """Set the outcomes of slices until the process has ended."""
         while True:
             try:
-                number, said = process.replies.recv()
+                number, message = process.replies.recv()
             except (EOFError, OSError):
                 break
-            if isinstance(said, Pace):
-                process.pace = said
+            if isinstance(message, Pace):
+                process.pace = message
                 continue
-            if isinstance(said, DeviceFailed):
-                self._give_up(process, said)
+            if isinstance(message, DeviceFailed):
+                self._give_up(process, message)
                 return
             with self._lock:
                 running = process.running.pop(number, None)
             if running is not None:
-                running.set_result(said)
+                running.set_result(message)
         process.process.join()
         with self._lock:
             left = list(process.running.values())

@@ -90,18 +90,20 @@ class Scheduler(Population):
     def _observations(self, history: History) -> tuple[Array, Array, Array]:
         """Return points (n, d), intervals (n,) and improvements (n,), oldest first."""
         interval, sign = self.options.perturbation_interval, history.objective.sign
-        found: list[tuple[float, float, Settings]] = []
+        observations: list[tuple[float, float, Settings]] = []
         for trial in history.trials:
             level, parent = born_at(trial), trial.parent
             before = None if parent is None else history.trials[parent].score_at(level)
             while trial.reached(following := self._next_level(level)):
                 after = trial.score_at(following)
                 if before is not None and after is not None:
-                    found.append((following / interval, sign * (after - before), trial.searched))
+                    observations.append(
+                        (following / interval, sign * (after - before), trial.searched)
+                    )
                 level, before = following, after
-        found.sort(key=lambda one: one[0])
-        points = self._points([settings for _, _, settings in found])
-        columns = np.array([(t, y) for t, y, _ in found], dtype=np.float64).reshape(-1, 2)
+        observations.sort(key=lambda one: one[0])
+        points = self._points([settings for _, _, settings in observations])
+        columns = np.array([(t, y) for t, y, _ in observations], dtype=np.float64).reshape(-1, 2)
         return points, columns[:, 0], columns[:, 1]
 
     def _points(self, settings: Sequence[Settings]) -> Array:

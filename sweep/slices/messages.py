@@ -112,7 +112,7 @@ class SliceSpec:
         left = None
         if self.trial_s is not None:
             left = self.trial_s - stats.total(s for at, s in self.spent if at <= source)
-        seen = dict(self.diverging).get(source, Divergence())
+        divergence = dict(self.diverging).get(source, Divergence())
         return Bounds(
             self.metric,
             self.goal,
@@ -121,7 +121,7 @@ class SliceSpec:
             self.not_finite_ends,
             left,
             flatness,
-            replace(seen),
+            replace(divergence),
             self.asks_at,
         )
 

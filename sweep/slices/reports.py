@@ -121,7 +121,7 @@ class Reports:
             return []
         self._looked_at = now
         known, self._journals = self._journals, {}
-        found: list[Reported] = []
+        reports: list[Reported] = []
         for opened in running:
             key = (opened.trial, opened.replica, opened.slice)
             told = self._journals[key] = known.get(key) or JournalReading(
@@ -129,8 +129,8 @@ class Reports:
             )
             if key in known and (rows := told.new_results()):
                 first = rows[0].iteration - 1
-                found.append(Reported(*key, source=first, rows=tuple(rows)))
-        return found
+                reports.append(Reported(*key, source=first, rows=tuple(rows)))
+        return reports
 
 
 def lost_outcome(stored: SweepStore, ledger: Ledger, replica: Replica) -> SliceOutcome:

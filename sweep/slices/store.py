@@ -508,13 +508,13 @@ def begin(folder: Folder, url: str, name: str, sweep_id: str) -> None:
         StorageError: the storage refused.
         SigningError: there is no key to sign the URL with.
     """
-    its = f"{url}/{name}-{sweep_id}"
+    folder_url = f"{url}/{name}-{sweep_id}"
     try:
-        Remote(its).write(MARK, json.dumps({"sweep": sweep_id, "name": name}).encode())
-        _require(its, sweep_id)
+        Remote(folder_url).write(MARK, json.dumps({"sweep": sweep_id, "name": name}).encode())
+        _require(folder_url, sweep_id)
     except OSError as error:
         raise StorageError(f"--checkpoints: {error}") from error
-    _write_url(folder, its)
+    _write_url(folder, folder_url)
 
 
 def of(folder: Folder) -> SweepStore:

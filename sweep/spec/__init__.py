@@ -255,15 +255,17 @@ class SweepSpec(Settings):
     def model_post_init(self, context: Any, /) -> None:
         """Store the source, and check the sections against each other."""
         source = self._source = source_of(context)
-        found = Gathering(source, context["refused"] if context else ())
-        found.run(lambda: self.space.check_against(self.config), "space", "config")
-        found.run(self._check_metric, "metric", "objectives")
-        found.run(lambda: initial.check(self.space, self.initial, source), "initial", "space")
-        found.run(self._check_number, "initial", "trials")
-        found.run(lambda: check_budget(self.budget, self.stop, source), "budget", "stop")
-        found.run(lambda: sections.check_seeds(self.seed_plan, self.aggregate, source), *_SEED_KEYS)
-        found.run(self._check_settled, "budget", "objectives", "constraints", "aggregate")
-        found.check()
+        gathering = Gathering(source, context["refused"] if context else ())
+        gathering.run(lambda: self.space.check_against(self.config), "space", "config")
+        gathering.run(self._check_metric, "metric", "objectives")
+        gathering.run(lambda: initial.check(self.space, self.initial, source), "initial", "space")
+        gathering.run(self._check_number, "initial", "trials")
+        gathering.run(lambda: check_budget(self.budget, self.stop, source), "budget", "stop")
+        gathering.run(
+            lambda: sections.check_seeds(self.seed_plan, self.aggregate, source), *_SEED_KEYS
+        )
+        gathering.run(self._check_settled, "budget", "objectives", "constraints", "aggregate")
+        gathering.check()
 
     def _check_settled(self) -> None:
         """Raise BadConfig for `budget.settled` if not the expected score alone decides."""
@@ -414,26 +416,26 @@ def survey(
     from sweep.spec import foreign, yaml_source  # not at the top: workers read no YAML
 
     foreign.refuse(text, file)
-    written, source, found = yaml_source.survey(text, file)
+    written, source, gathering = yaml_source.survey(text, file)
     raw, source = apply_overrides(written, source, overrides)
     if name and "name" not in raw:
         raw["name"] = name
         source = replace(source, remarks=(*source.remarks, *filter(None, [remark])))
-    found.source = source
+    gathering.source = source
     known = {key: value for key, value in raw.items() if key in SweepSpec.model_fields}
-    with found.collect():
+    with gathering.collect():
         spec = validate(SweepSpec, raw, source)
-        if not found.refused:
-            return spec, found
+        if not gathering.refused:
+            return spec, gathering
     while True:
-        refused = found.refused
+        refused = gathering.refused
         left = {key: value for key, value in known.items() if key not in refused}
         if "space" in refused:  # which depends on the space
             left.pop("forbid", None)
-        with found.collect():
-            return validate(SweepSpec, {**_PLACEHOLDERS, **left}, source, refused), found
-        if found.refused == refused:  # nothing more can be removed
-            found.check()
+        with gathering.collect():
+            return validate(SweepSpec, {**_PLACEHOLDERS, **left}, source, refused), gathering
+        if gathering.refused == refused:  # nothing more can be removed
+            gathering.check()
 
 
 def canonical_json(spec: SweepSpec) -> str:

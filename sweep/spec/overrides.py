@@ -38,17 +38,19 @@ class Override:
         """Return the override of ``--set text``, or of another option; the value is YAML."""
         from sweep.spec import yaml_source  # not at the top: workers read no YAML
 
-        said = f"{option} {_shorten(text)}"
+        option_text = f"{option} {_shorten(text)}"
         path, equals, value = text.partition("=")
         path = path.strip()
         if not equals or not all(path.split(".")):
             hint = f"for example {option} {example}"
-            raise BadConfig(option, text, "key=value", hint, place=Place(said))
+            raise BadConfig(option, text, "key=value", hint, place=Place(option_text))
         if path.count(".") >= yaml_source.DEEPEST:
             found = f"{path.count('.') + 1} names with dots between them"
             few = f"at most {yaml_source.DEEPEST}"
-            raise BadConfig(option, path, few, place=Place(said), problem=found)
-        return cls(path, yaml_source.read_value(value, said, tuple(path.split("."))), said)
+            raise BadConfig(option, path, few, place=Place(option_text), problem=found)
+        return cls(
+            path, yaml_source.read_value(value, option_text, tuple(path.split("."))), option_text
+        )
 
     @classmethod
     def of_option(cls, key: str, value: Any) -> "Override":

@@ -103,12 +103,12 @@ def _read(raw: Any, info: ValidationInfo) -> Stop:
         return raw
     if not isinstance(raw, Mapping):
         raise ValueError("a mapping, key: value")  # noqa: TRY004 pydantic reads it
-    source, found, minimized = source_of(info.context), Gathering(), _minimized(info.data)
+    source, gathering, minimized = source_of(info.context), Gathering(), _minimized(info.data)
     reached: dict[str, int | float] = {}
     fallen: dict[str, int | float] = {}
     plateau = None
     for key, value in raw.items():
-        with found.collect():
+        with gathering.collect():
             if key == PLATEAU and not _is_number(value):
                 plateau = _plateau(value, info.data, source)
                 continue
@@ -121,7 +121,7 @@ def _read(raw: Any, info: ValidationInfo) -> Stop:
                 reached[key] = bounds[">="]
             if "<=" in bounds:
                 fallen[key] = bounds["<="]
-    found.check()
+    gathering.check()
     return Stop(reached, fallen, plateau, minimized)
 
 

@@ -78,18 +78,18 @@ class SimulatedClock:
 
     def advance(self) -> None:
         """Advance to the end of the next slices, and set their futures."""
-        waiting = [one for one in self.running.values() if one.future is not None]
-        self.now = min((one.due for one in waiting), default=self.now)
-        ending = [replica for replica, one in self.running.items() if one.due == self.now]
+        waiting = [ended for ended in self.running.values() if ended.future is not None]
+        self.now = min((ended.due for ended in waiting), default=self.now)
+        ending = [replica for replica, ended in self.running.items() if ended.due == self.now]
         for replica in sorted(ending):
-            one = self.running[replica]
-            if one.future is None:
+            ended = self.running[replica]
+            if ended.future is None:
                 continue
             del self.running[replica]
-            if isinstance(one.outcome, SliceOutcome):
-                one.future.set_result(one.outcome)
+            if isinstance(ended.outcome, SliceOutcome):
+                ended.future.set_result(ended.outcome)
             else:
-                one.future.set_exception(one.outcome)
+                ended.future.set_exception(ended.outcome)
 
 
 class Pool(pools.Pool):
@@ -105,13 +105,13 @@ class Pool(pools.Pool):
         """Simulate the slice; its future is done when the clock reaches its end."""
         clock, played = self._clock, _Play(spec, self._clock)
         outcome = played.play()
-        replica, what = (spec.trial, spec.replica), (played.source, spec.goal)
+        replica, target = (spec.trial, spec.replica), (played.source, spec.goal)
         before = clock.running.get(replica)
         due = clock.now + played.seconds
-        if before is not None and before.what == what:
+        if before is not None and before.what == target:
             due = before.due  # it was running when the driver was killed
         future: Future[SliceOutcome] = Future()
-        clock.running[replica] = _Running(what, due, future, outcome)
+        clock.running[replica] = _Running(target, due, future, outcome)
         return future
 
     def close(self) -> None:

@@ -63,7 +63,7 @@ class SimulationResult:
 def decisions(records: Sequence[Recorded]) -> list[Decision]:
     """Return the decisions among the events, without event numbers, which kills change."""
     goals: dict[tuple[int, int], Goal] = {}
-    found = []
+    result = []
     for record in records:
         event = record.event
         if isinstance(event, Opened):
@@ -74,8 +74,8 @@ def decisions(records: Sequence[Recorded]) -> list[Decision]:
         if isinstance(event, Created | Opened | Moved):
             moved_by_kills = ("trial", "seen", "slice", "suggestion")
             what = {k: v for k, v in to_body(event).items() if k not in moved_by_kills}
-            found.append(Decision(event.kind, event.trial, what))
-    return found
+            result.append(Decision(event.kind, event.trial, what))
+    return result
 
 
 #: Defaults for keys of the spec. A `trainable` in the spec is used for its settings only.

@@ -236,13 +236,13 @@ class _Copy:
         history = self._content.history
         for replica in (*history.replicas(Status.PAUSED), *history.tests(Status.PAUSED)):
             trial = history.trials[replica.trial]
-            for its, name in (
+            for owner, name in (
                 (trial, run_name(trial.number, WHOLE)),
                 (replica, run_name(trial.number, replica.index)),
             ):
                 run = self._runs.get(name)
-                if run is not None and its.status is Status.PAUSED:
-                    status = self._content.status_of(its.status)
+                if run is not None and owner.status is Status.PAUSED:
+                    status = self._content.status_of(owner.status)
                     self._set_status(run, status, None, run.stored.title)
 
     def _attach_media(self, event: Reported | Closed) -> None:

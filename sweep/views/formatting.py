@@ -151,13 +151,13 @@ def describe_lost_results(count: int) -> str:
 
 def describe_play(card: Mapping[str, Any]) -> Iterator[str]:
     """Yield lines about an exported network's performance in fresh episodes."""
-    found = card["fresh"]
-    if found is not None:
-        error = "" if found["error"] is None else f" ± {found['error']:.3g}"
-        spread = "" if found["deviation"] is None else f", spread {found['deviation']:.3g}"
-        episodes = f"{found['episodes']} fresh episode{'s' * (found['episodes'] != 1)}"
-        fewer = "" if found["episodes"] == card["asked"] else f" of {card['asked']} asked for"
-        yield f"on {episodes}{fewer}: mean {card['by']} {found['mean']:.6g}{error}{spread}"
+    measured = card["fresh"]
+    if measured is not None:
+        error = "" if measured["error"] is None else f" ± {measured['error']:.3g}"
+        spread = "" if measured["deviation"] is None else f", spread {measured['deviation']:.3g}"
+        episodes = f"{measured['episodes']} fresh episode{'s' * (measured['episodes'] != 1)}"
+        fewer = "" if measured["episodes"] == card["asked"] else f" of {card['asked']} asked for"
+        yield f"on {episodes}{fewer}: mean {card['by']} {measured['mean']:.6g}{error}{spread}"
     rows = [row for row in card["compared"] if "mean" in row]
     if rows:
         most = max(row["episodes"] for row in rows)

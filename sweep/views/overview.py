@@ -99,18 +99,18 @@ def decision(record: Recorded, sweep: Sweep, number: int) -> Data | None:
     seed = "" if isinstance(event, Created) else _seed_prefix(event.replica)
     match event:
         case Created():
-            what, why = origin(event, sweep)
-            if what == "proposed":
+            action, why = origin(event, sweep)
+            if action == "proposed":
                 why += f", from the history up to event {event.seen}"
         case Opened():
             goal = "the end" if event.goal.at is None else formatting.number(event.goal.at)
-            what, why = f"{seed}slice {event.slice} to {goal}", event.why
+            action, why = f"{seed}slice {event.slice} to {goal}", event.why
         case Closed():
             skipped = "".join(f"; skipped {one}" for one in event.skipped)
-            what, why = f"{seed}slice {event.slice} ended: {event.status}", event.reason + skipped
+            action, why = f"{seed}slice {event.slice} ended: {event.status}", event.reason + skipped
         case Moved():
-            what, why = f"{seed}{event.status}", event.reason
-    return {"event": record.k, "term": record.term, "at": record.at, "what": what, "why": why}
+            action, why = f"{seed}{event.status}", event.reason
+    return {"event": record.k, "term": record.term, "at": record.at, "what": action, "why": why}
 
 
 def _seed_prefix(replica: int) -> str:
@@ -173,21 +173,21 @@ def progress_of_tests(history: History, final_evaluation: FinalEvaluationBegan) 
 
 def _tested(trial: Trial, seed: int) -> Data:
     """Return the data of one tested trial."""
-    found, aggregate = scores(trial), trial.objective.aggregate
+    scored, aggregate = scores(trial), trial.objective.aggregate
     ended = sum(test.status in FINISHED for test in trial.tests)
     interval = None
-    if len(found) > 1:
+    if len(scored) > 1:
         interval = (
-            stats.mean_interval(found)
+            stats.mean_interval(scored)
             if _estimate(aggregate) == "mean"
-            else stats.bootstrap_interval(found, aggregate.centre, seed)
+            else stats.bootstrap_interval(scored, aggregate.centre, seed)
         )
     return {
         "trial": trial.number,
         "score": trial.score,
-        "scores": found,
+        "scores": scored,
         "ended": ended,
-        "without_score": ended - len(found),
+        "without_score": ended - len(scored),
         "estimate": interval and asdict(interval),
     }
 
@@ -414,19 +414,19 @@ def pick(history: History, trial: Trial) -> Data | None:
     chances, sign = history.expectations.chances(), history.objective.sign
     others = [other for other in history.ranked() if other is not trial]
     second = next(iter(others), None)
-    runner_up, found = None, None if second is None else history.expected(second)
+    runner_up, second_expected = None, None if second is None else history.expected(second)
 
     def as_much(other: Trial) -> bool:
         its = history.expected(other)
         return its is not None and its.value == expected.value
 
-    if second is not None and found is not None:
+    if second is not None and second_expected is not None:
         runner_up = {
             "trial": second.number,
-            "expected": finite(found.value),
-            "expected_error": finite(found.error),
+            "expected": finite(second_expected.value),
+            "expected_error": finite(second_expected.error),
             "chance": chances.get(second.number, 0.0),
-            "more_seeds": expected.seeds_to_tell_from(found),
+            "more_seeds": expected.seeds_to_tell_from(second_expected),
             "equals": sum(1 for _ in takewhile(as_much, others)),
         }
     return {
@@ -447,15 +447,15 @@ def outlook(history: History) -> Data | None:
     `again` is the improvement of the pick by as much training again, and `hour` that of the next
     hour at the present pace; `hour` is None if the sweep is too young.
     """
-    found = history.expectations.outlook() if is_by_expectation(history.objective) else None
-    if found is None:
+    doubling = history.expectations.outlook() if is_by_expectation(history.objective) else None
+    if doubling is None:
         return None
     spent, soon = history.driven_s, HOUR_S / FURTHEST
     hour = history.expectations.outlook(HOUR_S / spent) if spent >= soon else None
     return {
-        "again": finite(found.gain),
-        "share": found.share,
-        "range": finite(found.range),
+        "again": finite(doubling.gain),
+        "share": doubling.share,
+        "range": finite(doubling.range),
         "hour": None if hour is None else finite(hour.gain),
         "hour_share": None if hour is None else hour.share,
     }

@@ -72,27 +72,27 @@ def read(spec: SweepSpec, options: SearcherOptions, root: Path) -> Lessons:
     if isinstance(prior, str):
         return Lessons()
     names = [name for name in dict.fromkeys(prior) if not games.is_name(name)]
-    found = []
+    sweeps = []
     for name in names:
         try:
-            found.append(_learn(spec, _find(spec, name, root), MOST // len(names)))
+            sweeps.append(_learn(spec, _find(spec, name, root), MOST // len(names)))
         except _UnsuitableSweep as error:
             raise spec.source.refuse(
                 ("searcher", "prior"), name, error.allowed, error.found
             ) from error
-    return Lessons(tuple(found), tuple(map(_describe, found)))
+    return Lessons(tuple(sweeps), tuple(map(_describe, sweeps)))
 
 
 def _learn_all(spec: SweepSpec, root: Path) -> Lessons:
     """Return the results of every fitting sweep in `root`, and remarks about the others."""
-    names, found, left_out = folders.list_sweeps(root), [], []
+    names, sweeps, left_out = folders.list_sweeps(root), [], []
     for name in names:
         try:
-            found.append(_learn(spec, Folder(root, name), MOST))
+            sweeps.append(_learn(spec, Folder(root, name), MOST))
         except _UnsuitableSweep as error:
             left_out.append(f"prior: {name} is left out: {error.found}")
-    most = MOST // max(1, len(found))
-    kept = tuple(_thin_out(sweep, most) for sweep in found)
+    most = MOST // max(1, len(sweeps))
+    kept = tuple(_thin_out(sweep, most) for sweep in sweeps)
     said = [*map(_describe, kept), *left_out] or [f"prior: there is no other sweep in {root}"]
     return Lessons(kept, tuple(said))
 
@@ -154,13 +154,13 @@ def _learn(spec: SweepSpec, folder: Folder, limit: int) -> EarlierSweep:
 
 def _check(spec: SweepSpec, other: SweepSpec) -> None:
     """Raise _Unfit unless the other sweep has the same trainable, metric and mode."""
-    for here, there, verb in (
+    for ours, theirs, verb in (
         (spec.trainable, other.trainable, "trains"),
         (spec.metric, other.metric, "compares"),
         (spec.mode, other.mode, "has mode"),
     ):
-        if here != there:
-            raise _UnsuitableSweep(f"a sweep that {verb} {here}", f"it {verb} {there}")
+        if ours != theirs:
+            raise _UnsuitableSweep(f"a sweep that {verb} {ours}", f"it {verb} {theirs}")
 
 
 def _thin_out(sweep: EarlierSweep, limit: int) -> EarlierSweep:

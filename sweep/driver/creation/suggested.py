@@ -52,23 +52,23 @@ def overrides(spec: SweepSpec, trainable: type[Trainable], paths: Sequence[str])
     roles = {key: one.role for key, one in spec.space.parameters.items()}
     fixed = {key: role.value for key, role in roles.items() if isinstance(role, Fixed)}
     config = spec.space.nest(fixed, spec.config)
-    found = _explore(function, config, frozenset(roles), paths, name)
-    if found.problem:
-        raise UsageError(f"space: {found.problem}")
-    errors = [run.error for run in found.runs if run.error]
-    if len(errors) == len(found.runs) and not found.suggestions:
+    exploration = _explore(function, config, frozenset(roles), paths, name)
+    if exploration.problem:
+        raise UsageError(f"space: {exploration.problem}")
+    errors = [run.error for run in exploration.runs if run.error]
+    if len(errors) == len(exploration.runs) and not exploration.suggestions:
         raise UsageError(f"trainable: {name} raised {errors[0]}")
-    if not found.suggestions and ("space",) not in spec.source.marks:
+    if not exploration.suggestions and ("space",) not in spec.source.marks:
         raise UsageError(
             f"space: is missing, and {name} makes no suggest_… call; write space: in the spec"
         )
     added = [
-        Override(f"space.{key}", _entry(key, found), f"the suggest_… calls of {name}")
-        for key in found.suggestions
+        Override(f"space.{key}", _entry(key, exploration), f"the suggest_… calls of {name}")
+        for key in exploration.suggestions
         if key not in roles
     ]
-    if added and not found.is_finished:
-        added[0] = replace(added[0], remark=_unfinished(name, len(found.runs)))
+    if added and not exploration.is_finished:
+        added[0] = replace(added[0], remark=_unfinished(name, len(exploration.runs)))
     if ("metric",) not in spec.source.marks:
         added.append(Override("metric", "value", f"the value that {name} returns"))
     return added
@@ -160,7 +160,7 @@ def _explore(
             waiting = executor.submit(
                 _serve, data, dict(config), fixed_names, paths, _source(function)
             )
-        found: Exploration = waiting.result(LONGEST_S + HANGING_S)
+        exploration: Exploration = waiting.result(LONGEST_S + HANGING_S)
     except (TimeoutError, BrokenExecutor) as error:
         ended = "its process ended" if isinstance(error, BrokenExecutor) else "it hangs"
         raise UsageError(
@@ -169,7 +169,7 @@ def _explore(
         ) from error
     finally:
         worker.end(executor)
-    return found
+    return exploration
 
 
 def _source(function: Any) -> tuple[str, list[str]]:

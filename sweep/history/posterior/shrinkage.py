@@ -119,9 +119,9 @@ def estimate(scores: Scores, unseen: float) -> Estimates:
         unseen: fraction of a full training that no trial has reached, 0 to 1.
     """
     last, moments = scores.last, _moments(scores)
-    seeds, own = _at_last_level(scores.seeds, last), _at_last_level(scores.at, last)
-    found = _Squares.of(scores.squares, seeds - 1, last, scores.at.shape[1])
-    levels, share = _solve_share(moments, found)
+    seeds, last_scores = _at_last_level(scores.seeds, last), _at_last_level(scores.at, last)
+    squares = _Squares.of(scores.squares, seeds - 1, last, scores.at.shape[1])
+    levels, share = _solve_share(moments, squares)
     variance = np.maximum(levels.variance[last], _TINY)
     evaluations = min(float(np.median(scores.evaluations / variance)), GREATEST_SHARE)
     if evaluations > share:
@@ -129,13 +129,13 @@ def estimate(scores: Scores, unseen: float) -> Estimates:
         variance = np.maximum(levels.variance[last], _TINY)
     own_freedom = NOISE_FREEDOM + seeds - 1
     noise = (NOISE_FREEDOM * share * variance + scores.squares) / own_freedom
-    shrunk = _shrink(levels, share, own, last, seeds, noise)
+    shrunk = _shrink(levels, share, last_scores, last, seeds, noise)
     # With few seeds or trials, widen the error as Student's t does.
     few = np.where(seeds > 1, (own_freedom + 1) / (own_freedom - 1), 1.0)
     few *= (len(last) + 1) / (len(last) - 1)
     # Add the effect of the share's own error on the expectation.
-    lean = np.where(seeds > 1, shrunk.kept / seeds, 1.0) * (own - levels.mean[last])
-    of_share = lean**2 * share**2 * 2 / (SHARE_FREEDOM + float(found.freedom.sum()))
+    lean = np.where(seeds > 1, shrunk.kept / seeds, 1.0) * (last_scores - levels.mean[last])
+    of_share = lean**2 * share**2 * 2 / (SHARE_FREEDOM + float(squares.freedom.sum()))
     spread = (shrunk.spread + of_share) * few + (1 - shrunk.kept) ** 2 * shrunk.doubt
     value, spread = _transfer_to_end(levels, share, shrunk.value, spread, last)
     whole = float(levels.variance[-1])
@@ -249,20 +249,20 @@ def _without_outliers(scores: Floats) -> Floats:
 
     In each column, no score stays further below the lowest tenth than the best is above it.
     """
-    out = scores.copy()
-    for column in out.T:
+    clipped = scores.copy()
+    for column in clipped.T:
         there = column[~np.isnan(column)]
         if len(there) > 3:
             tenth = np.quantile(there, 0.1)
             np.maximum(column, 2 * tenth - there.max(), out=column)
-    return out
+    return clipped
 
 
 def _moments(scores: Scores) -> list[tuple[_Pairs, _FirstScores]]:
     """Return sums of the scores at each level."""
     at, alike = _without_outliers(scores.at), _without_outliers(scores.alike)
     there, before = ~np.isnan(at), np.zeros(len(at), bool)
-    found = []
+    moments = []
     for level in range(at.shape[1]):
         both = there[:, level - 1] & there[:, level] if level else before
         fresh = there[:, level] & ~before
@@ -276,11 +276,13 @@ def _moments(scores: Scores) -> list[tuple[_Pairs, _FirstScores]]:
             part = float((1 / scores.seeds[both, level - 1]).mean())
             pairs = _Pairs(len(lower), middle, above, along, together, across, part)
         if fresh.any():
-            own, part = at[fresh, level], float((1 / scores.seeds[fresh, level]).mean())
-            first = _FirstScores(len(own), float(own.mean()), float(own.var()), part)
-        found.append((pairs, first))
+            first_scores, part = at[fresh, level], float((1 / scores.seeds[fresh, level]).mean())
+            first = _FirstScores(
+                len(first_scores), float(first_scores.mean()), float(first_scores.var()), part
+            )
+        moments.append((pairs, first))
         before |= there[:, level]
-    return found
+    return moments
 
 
 def _solve_share(
@@ -309,13 +311,13 @@ def _solve_share(
 
 def _levels(moments: Sequence[tuple[_Pairs, _FirstScores]], share: float) -> _Levels:
     """Return the distribution of scores at each level for a given share of seeds."""
-    found, begun = _Levels(*(np.zeros(len(moments)) for _ in range(9))), 0
+    result, begun = _Levels(*(np.zeros(len(moments)) for _ in range(9))), 0
     mean = variance = doubt = 0.0
     for level, (pairs, fresh) in enumerate(moments):
         if begun:
-            slope, line = _regress(found, level, pairs, mean, variance, share)
-            mean = found.start[level] + slope * mean
-            variance = slope**2 * variance + found.new[level]
+            slope, line = _regress(result, level, pairs, mean, variance, share)
+            mean = result.start[level] + slope * mean
+            variance = slope**2 * variance + result.new[level]
             doubt = slope**2 * doubt + line
         if fresh.trials:
             whole = begun + fresh.trials
@@ -325,8 +327,8 @@ def _levels(moments: Sequence[tuple[_Pairs, _FirstScores]], share: float) -> _Le
             parts = begun * (variance + apart[0]) + fresh.trials * (own + apart[1])
             doubt = (begun**2 * doubt + fresh.trials * own) / whole**2
             mean, variance, begun = both, parts / max(1, whole - 1), whole
-        found.mean[level], found.variance[level], found.doubt[level] = mean, variance, doubt
-    return found
+        result.mean[level], result.variance[level], result.doubt[level] = mean, variance, doubt
+    return result
 
 
 def _variance_factor(share: float, part: float) -> float:

@@ -96,16 +96,16 @@ def _override(space: Space, name: str, wish: Narrowing) -> Override:
     """Return the setting that leaves a parameter only the values of `wish`."""
     if name not in space.searched:
         raise UnknownName("searched parameter", name, space.searched)
-    parameter, domain, said = space.parameters[name], space.role(name), f"narrow.{name}"
+    parameter, domain, key = space.parameters[name], space.role(name), f"narrow.{name}"
     if (wish.between is None) == (wish.among is None):
-        raise BadConfig(said, wish.model_dump(exclude_none=True), "either between or among")
+        raise BadConfig(key, wish.model_dump(exclude_none=True), "either between or among")
     if wish.between is not None:
-        words = _range(domain, wish.between, f"{said}.between")
+        words = _range(domain, wish.between, f"{key}.between")
     else:
-        words = _list(domain, wish.among or (), f"{said}.among", parameter.crossed)
+        words = _list(domain, wish.among or (), f"{key}.among", parameter.crossed)
     if (when := _raw(space, parameter.path).get("when")) is not None:
         words["when"] = when
-    return Override(".".join(("space", *map(str, parameter.path))), words, said)
+    return Override(".".join(("space", *map(str, parameter.path))), words, key)
 
 
 def _complement(domain: Choice | Ordinal, name: str, words: Mapping[str, Any]) -> list[Any]:

@@ -131,13 +131,13 @@ class Permission:
 
     def _limits(self, budget: Budget, remaining: Remaining) -> dict[str, float]:
         """Return the budget of the next sweep: what is left, or less if its spec has less."""
-        found = dict(self.budget)
+        limits = dict(self.budget)
         for part, rest in remaining.budget.items():
             if rest <= 0:
                 raise UsageError(f"budget.{part}: all {self.budget[part]:g} are used up")
             asked = getattr(budget, part)
-            found[part] = rest if asked is None else min(asked, rest)
-        return found
+            limits[part] = rest if asked is None else min(asked, rest)
+        return limits
 
     # ---- sweeps -----------------------------------------------------------------------------
 

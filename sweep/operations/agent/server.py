@@ -77,15 +77,15 @@ def _describe(tool: Tool, specs: Sequence[str]) -> types.Tool:
 def _call(box: Toolbox, name: str, arguments: dict[str, Any]) -> types.CallToolResult:
     """Return the answer to a call, or its refusal in one line."""
     try:
-        found = box.find(name).call(arguments)
+        answer = box.find(name).call(arguments)
     except (SweepError, TrainableError, OSError) as error:
         mistakes = error.mistakes if isinstance(error, Mistakes) else [error]
         return _result("; ".join(map(str, mistakes)))
     except Exception as error:  # noqa: BLE001 the server continues with the next call
         traceback.print_exc()
         return _result(f"internal error: {type(error).__name__}: {first_line(error)}")
-    text = types.TextContent(type="text", text=json.dumps(found, indent=1))
-    return types.CallToolResult(content=[text], structured_content=found)
+    text = types.TextContent(type="text", text=json.dumps(answer, indent=1))
+    return types.CallToolResult(content=[text], structured_content=answer)
 
 
 def _result(refusal: str) -> types.CallToolResult:

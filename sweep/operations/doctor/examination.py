@@ -58,9 +58,9 @@ def examine(root: Path, name: str | None, named: Services, patience_s: float) ->
     Raises:
         UnknownName: the sweep does not exist.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if name is not None:
-        named = _add_services_of_sweep(folders.find(root, name), named, found, patience_s)
+        named = _add_services_of_sweep(folders.find(root, name), named, findings, patience_s)
     checks = machine.checks(root)
     if named.storage:
         checks.append(services.database(named.storage))
@@ -70,7 +70,7 @@ def examine(root: Path, name: str | None, named: Services, patience_s: float) ->
         checks.append(services.cluster(named.address, root, patience_s))
     if named.tracking_uri:
         checks.append(services.tracking(named.tracking_uri))
-    return [*run_checks(checks, patience_s), *found]
+    return [*run_checks(checks, patience_s), *findings]
 
 
 def _add_services_of_sweep(
@@ -78,14 +78,14 @@ def _add_services_of_sweep(
 ) -> Services:
     """Return `named` with the services of a sweep; add problems in its files to `findings`."""
     used: dict[str, str] = {}
-    for part, said in (
+    for part, read in (
         ("storage", _storage),
         ("checkpoints", lambda of: store.of(of).url),
         ("tracking_uri", _tracking_uri),
         ("address", _address),
     ):
         if not getattr(named, part):
-            check = Check(_PART_NAMES[part], partial(_keep, used, part, said, folder), _VERIFY)
+            check = Check(_PART_NAMES[part], partial(_keep, used, part, read, folder), _VERIFY)
             findings += run_checks([check], patience_s)
     return replace(named, **used)
 

@@ -37,13 +37,13 @@ class Check(NamedTuple):
     """Advice for the user if the check raises an error without advice."""
 
 
-def clock(part: str, whose: str, ahead_s: float) -> Finding:
+def clock(part: str, machine: str, ahead_s: float) -> Finding:
     """Return the finding about a machine whose clock is `ahead_s` seconds ahead of ours."""
     if abs(ahead_s) <= CLOCK_S:
-        return Finding(part, "ok", f"{whose}: its clock is within {CLOCK_S:g} s of this one")
+        return Finding(part, "ok", f"{machine}: its clock is within {CLOCK_S:g} s of this one")
     apart = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine's"
     return Finding(
-        *(part, "warning", f"{whose}: its clock is {apart}"),
+        *(part, "warning", f"{machine}: its clock is {apart}"),
         "set both by NTP (for example chrony): certificates and signed requests have dates",
     )
 
@@ -53,20 +53,20 @@ def run_checks(checks: Sequence[Check], patience_s: float) -> list[Finding]:
 
     The checks run at once, in daemon threads, for at most `patience_s` seconds.
     """
-    found: list[list[Finding]] = [[] for _ in checks]
+    lists: list[list[Finding]] = [[] for _ in checks]
     threads = [
         threading.Thread(target=_run_check, args=(check, into), name=check.part, daemon=True)
-        for check, into in zip(checks, found, strict=True)
+        for check, into in zip(checks, lists, strict=True)
     ]
     until = time.monotonic() + patience_s
     for thread in threads:
         thread.start()
-    for check, into, thread in zip(checks, found, threads, strict=True):
+    for check, into, thread in zip(checks, lists, threads, strict=True):
         thread.join(max(0.0, until - time.monotonic()))
         if thread.is_alive():
             late = f"no answer within {patience_s:g} s"
             into[:] = [Finding(check.part, "problem", late, f"{check.todo}; --wait waits longer")]
-    return [_make_printable(one) for findings in found for one in findings]
+    return [_make_printable(one) for findings in lists for one in findings]
 
 
 def _run_check(check: Check, findings: list[Finding]) -> None:

@@ -29,13 +29,16 @@ def database(url: str) -> Check:
 
         server = postgres.examine(url)
         seen = f"PostgreSQL {server.version} at {place_of(url)}: creating a schema works"
-        found = [Finding("database", "ok", seen), clock("database", "its server", server.ahead_s)]
+        findings = [
+            Finding("database", "ok", seen),
+            clock("database", "its server", server.ahead_s),
+        ]
         if server.careless:
             off = ", ".join(f"{name} = off" for name in server.careless)
             risk = f"its server runs with {off}: a crash of its machine may damage all databases"
             todo = "turn it on in postgresql.conf and reload the server"
-            found.append(Finding("database", "warning", risk, todo))
-        return found
+            findings.append(Finding("database", "warning", risk, todo))
+        return findings
 
     return Check("database", check, "check that the server runs and that no firewall blocks it")
 

@@ -69,27 +69,27 @@ def convert(
 def _convert_wandb(raw: Mapping[str, Any], name: str) -> Converted:
     """Convert a sweep of W&B to a spec called `name`."""
     parameters, constants = _parameters(raw["parameters"])
-    found = Converted({})
+    converted = Converted({})
     named = raw.get("metric")
     metric: Mapping[str, Any] = named if isinstance(named, Mapping) else {}
     goal = str(metric.get("goal", "minimize"))
     if "name" not in metric:
-        found.notes.append("The file names no metric; replace loss by the result to optimise.")
+        converted.notes.append("The file names no metric; replace loss by the result to optimise.")
     method = str(raw.get("method", "random"))
-    found.keys = {
+    converted.keys = {
         "name": name,
         "trials": _trials(raw, parameters, method),
         "trainable": "command",
         "metric": str(metric.get("name", "loss")),
         "mode": _GOALS.get(goal, "min"),
-        "config": {**_command(raw, str(metric.get("name", "loss")), found.notes), **constants},
+        "config": {**_command(raw, str(metric.get("name", "loss")), converted.notes), **constants},
         "space": parameters,
         "searcher": _SEARCHERS.get(method, "tpe"),
     }
-    if early := _early_termination(raw.get("early_terminate"), found.notes):
-        found.keys["scheduler"] = early
+    if early := _early_termination(raw.get("early_terminate"), converted.notes):
+        converted.keys["scheduler"] = early
     if isinstance(metric.get("target"), int | float):
-        found.keys["budget"] = {"target": metric["target"]}
+        converted.keys["budget"] = {"target": metric["target"]}
     known = {
         *_IGNORED_KEYS,
         "parameters",
@@ -100,21 +100,21 @@ def _convert_wandb(raw: Mapping[str, Any], name: str) -> Converted:
         "early_terminate",
     }
     if left := [str(key) for key in raw if key not in known]:
-        found.notes.append(f"Not converted: {', '.join(left)}.")
-    return found
+        converted.notes.append(f"Not converted: {', '.join(left)}.")
+    return converted
 
 
 def _parameters(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the searched parameters, in W&B's format, and the constants."""
     searched, constants = {}, {}
-    for name, one in raw.items():
-        fixed = isinstance(one, Mapping) and "value" in one
-        if fixed and one.keys() <= {"value", "distribution"}:
-            constants[str(name)] = one["value"]
-        elif isinstance(one, Mapping):
-            searched[str(name)] = dict(one)
+    for name, given in raw.items():
+        fixed = isinstance(given, Mapping) and "value" in given
+        if fixed and given.keys() <= {"value", "distribution"}:
+            constants[str(name)] = given["value"]
+        elif isinstance(given, Mapping):
+            searched[str(name)] = dict(given)
         else:
-            constants[str(name)] = one
+            constants[str(name)] = given
     return searched, constants
 
 

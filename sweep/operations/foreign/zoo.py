@@ -104,17 +104,17 @@ def convert(
         known = ", ".join(_DEFAULTS)
         raise UsageError(f"--algorithm: {kind} is not supported; choose one of {known}")
     chosen = _choose_environment(raw, env)
-    found = _Settings(kind, {**_DEFAULTS[kind], **raw[chosen]})
-    made, note = _newest_version(env if env not in (None, chosen) else chosen)
-    found.notes += note
-    lr = float(found.config.pop("lr"))
-    steps = found.steps
+    settings = _Settings(kind, {**_DEFAULTS[kind], **raw[chosen]})
+    environment, note = _newest_version(env if env not in (None, chosen) else chosen)
+    settings.notes += note
+    lr = float(settings.config.pop("lr"))
+    steps = settings.steps
     keys = {
         "trials": _TRIALS,
         "trainable": kind,
         "metric": "episode_reward_mean",
         "mode": "max",
-        "config": {"env": made, **found.config},
+        "config": {"env": environment, **settings.config},
         "space": {
             "lr": {
                 "loguniform": [
@@ -132,7 +132,7 @@ def convert(
             "reduction_factor": 3,
         },
     }
-    return keys, found.notes
+    return keys, settings.notes
 
 
 def _choose_algorithm(

@@ -100,13 +100,13 @@ def send_for_page(root: Path, name: str | None, say: Callable[[str], None]) -> N
     for folder in [Folder(root, one) for one in folders.list_sweeps(root) if name in (None, one)]:
         try:
             folder.require_plain()
-            here = sync.tracker_context(folder)
-            if "mlflow" not in here.spec.trackers or not here.uri_is_own:
+            context = sync.tracker_context(folder)
+            if "mlflow" not in context.spec.trackers or not context.uri_is_own:
                 continue
-            if sync.count_missing_events(here)["mlflow"][1]:
-                is_first = here.tracking_uri is None and not folder.mlflow.exists()
+            if sync.count_missing_events(context)["mlflow"][1]:
+                is_first = context.tracking_uri is None and not folder.mlflow.exists()
                 sync.send(folder, say, FIRST_PATIENCE_S if is_first else PAGE_PATIENCE_S)
-            if _is_ready(here):
+            if _is_ready(context):
                 due.append(folder)
         except SweepLocked:
             continue  # its driver sends the rest

@@ -145,16 +145,16 @@ def _send_report_and_models(
         page.write(report, page.build(sweep, time.time()))
         _add_files(context, store, parent, [report, *pictures.write(sweep, draft, say, ["curves"])])
         failpoints.reach("report attached")
-    made = []
+    sent = []
     for trial in _find_trials_with_models(context, sweep, say):
         above = parent if trial is sweep.history.best else None
         if (run := runs.get(run_name(trial.number, WHOLE))) is not None and _send_model(
             context, store, run, above, trial, draft / f"trial-{trial.number}", say
         ):
-            made.append(str(trial.number))
-    several = "s" if len(made) > 1 else ""
+            sent.append(str(trial.number))
+    several = "s" if len(sent) > 1 else ""
     return (
-        f"report and the model{several} of trial{several} {', '.join(made)}" if made else "report"
+        f"report and the model{several} of trial{several} {', '.join(sent)}" if sent else "report"
     )
 
 
@@ -247,13 +247,13 @@ def _send_model(
     except Exception as error:  # noqa: BLE001 a person's code may raise anything
         say(f"no model of trial {trial.number} is sent: {first_line(error)}")
         return False
-    for its in lacking:
-        if its is run:
+    for target in lacking:
+        if target is run:
             register.log(context, card, folder, run.id)
         else:
-            _add_files(context, store, its, [folder / "card.md"])
+            _add_files(context, store, target, [folder / "card.md"])
         with store.writing():
-            store.log(its, (), {register.MODEL: choices}, {})
+            store.log(target, (), {register.MODEL: choices}, {})
         failpoints.reach("model attached")
     return True
 

@@ -54,31 +54,31 @@ def export_model(
     _check_free(target)
     with (
         create_atomically(target) as draft,
-        networks.restore_chosen(folder, choice, episodes, say) as (found, played),
+        networks.restore_chosen(folder, choice, episodes, say) as (restored, played),
     ):
-        describe = getattr(found.trainable, "describe_model", None)
+        describe = getattr(restored.trainable, "describe_model", None)
         described = dict(describe()) if callable(describe) else {}
-        files = _export(found.trainable, formats, draft, described)
-        trial, spec = found.trial, found.spec
+        files = _export(restored.trainable, formats, draft, described)
+        trial, spec = restored.trial, restored.spec
         card = {
             "sweep": folder.name,
             "trainable": spec.trainable,
             "trial": trial.number,
-            "seed_index": found.replica.index,
-            "seed": found.seed,
+            "seed_index": restored.replica.index,
+            "seed": restored.seed,
             "seeds": len(trial.replicas),
             "metric": spec.metric,
             "mode": spec.mode,
             "score": formatting.finite(trial.score),
             "status": trial.status.value,
-            "checkpoint": overview.checkpoint(found.replica, found.saved),
+            "checkpoint": overview.checkpoint(restored.replica, restored.saved),
             "played": played,
             "searched": dict(trial.searched),
             "config": trial.config,
             "files": files,
             "sha256": {name: _digest(draft / name) for name in _list_files(draft)},
             "model": described,
-            "versions": {**found.versions, "written_by": found.header["versions"]},
+            "versions": {**restored.versions, "written_by": restored.header["versions"]},
         }
         trust = signing.local_if_possible()
         signed = json.loads(json.dumps(card))
@@ -201,14 +201,14 @@ def identify(card: Path) -> tuple[str, dict[str, Any]]:
     """Return the digest and the content of a card; UsageError if the file is not a card."""
     try:
         content = card.read_bytes()
-        said = dict(json.loads(content))
-        if not {"files", "sha256", "checkpoint", "trainable"} <= said.keys():
+        card_data = dict(json.loads(content))
+        if not {"files", "sha256", "checkpoint", "trainable"} <= card_data.keys():
             raise UsageError(
                 f"{card}: is not a card of this version of export-model; export the model again"
             )
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise UsageError(f"{card}: is not the card of an exported model") from error
-    return hashlib.sha256(content).hexdigest(), said
+    return hashlib.sha256(content).hexdigest(), card_data
 
 
 # ---- the folder -----------------------------------------------------------------------------

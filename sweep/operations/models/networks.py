@@ -101,13 +101,13 @@ def candidates(trial: Trial) -> list[Network]:
 
     Seeds that are catching up are left out, since they are at another point of their training.
     """
-    leader, found = trial.leader, {}
+    leader, networks = trial.leader, {}
     others = [one for one in (*trial.counted, *trial.tests) if one is not leader]
     for replica in (leader, *others):
         for saved in (replica.best_checkpoint, replica.newest):
             if saved is not None:
-                found[replica.index, saved.digest] = Network(replica, saved)
-    return list(found.values())
+                networks[replica.index, saved.digest] = Network(replica, saved)
+    return list(networks.values())
 
 
 def candidates_digest(trial: Trial) -> str:

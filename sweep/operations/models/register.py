@@ -60,13 +60,13 @@ def find_run(context: TrackerContext, trial: int) -> str:
     with closing(store) if store is not None else nullcontext():
         runs = store.runs() if store is not None else []
     wanted = run_name(trial, WHOLE)
-    found = [run.id for run in runs if run.name == wanted and not run.deleted]
-    if not found:
+    ids = [run.id for run in runs if run.name == wanted and not run.deleted]
+    if not ids:
         raise UsageError(
             f"export-model: MLflow has no run of trial {trial}; if the sweep's trackers include "
             f"mlflow, `sweep sync {context.folder.in_commands}` sends the missing runs"
         )
-    return found[0]
+    return ids[0]
 
 
 def _register_version(
@@ -85,10 +85,10 @@ def _register_version(
             raise
     mlflow.set_tracking_uri(client.tracking_uri)  # create_model_version reads the global URI
     try:
-        made = client.create_model_version(name, f"models:/{model}", run, model_id=model)
+        version = client.create_model_version(name, f"models:/{model}", run, model_id=model)
     finally:
         mlflow.set_tracking_uri("")
-    return f"models:/{made.name}/{made.version}"
+    return f"models:/{version.name}/{version.version}"
 
 
 def log(context: TrackerContext, card: Mapping[str, Any], out: Path, run: str) -> str:
@@ -99,11 +99,15 @@ def log(context: TrackerContext, card: Mapping[str, Any], out: Path, run: str) -
     client = open_client(context)
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus
 
-    its, digest = client.get_run(run), card["checkpoint"]["digest"]
-    known = client.search_logged_models([its.info.experiment_id], f"tags.`{MODEL}` = '{digest}'")
+    mlflow_run, digest = client.get_run(run), card["checkpoint"]["digest"]
+    known = client.search_logged_models(
+        [mlflow_run.info.experiment_id], f"tags.`{MODEL}` = '{digest}'"
+    )
     logged = next((model for model in known if model.source_run_id == run), None)
     if logged is None:
-        logged = client.create_logged_model(its.info.experiment_id, "model", run, {MODEL: digest})
+        logged = client.create_logged_model(
+            mlflow_run.info.experiment_id, "model", run, {MODEL: digest}
+        )
     failpoints.reach("model begun")
     if logged.status != LoggedModelStatus.READY:
         with tempfile.TemporaryDirectory(prefix="sweep-register-") as scratch:
@@ -113,7 +117,7 @@ def log(context: TrackerContext, card: Mapping[str, Any], out: Path, run: str) -
         failpoints.reach("model sent")
         client.finalize_logged_model(logged.model_id, "READY")
     failpoints.reach("model whole")
-    if logged.model_id not in [output.model_id for output in its.outputs.model_outputs]:
+    if logged.model_id not in [output.model_id for output in mlflow_run.outputs.model_outputs]:
         output = LoggedModelOutput(logged.model_id, card["checkpoint"]["iteration"])
         client.log_outputs(run, [output])
     failpoints.reach("model linked")

@@ -239,18 +239,18 @@ def play(folder: Folder, choice: Choice, playing: Playing) -> dict[str, Any]:
         UsageError: no such trial or checkpoint, or the trainable cannot play.
         TrainableError: the checkpoint is unusable.
     """
-    with restored(folder, choice) as found:
+    with restored(folder, choice) as loaded:
         try:
-            played = found.trainable.play(
+            played = loaded.trainable.play(
                 playing.episodes, playing.seed, playing.video, playing.window
             )
         except NotImplementedError as error:
             raise UsageError(f"play: {error}") from error
         return {
             "name": folder.name,
-            "trial": found.trial.number,
-            "metric": found.spec.metric,
-            "score": formatting.finite(found.trial.score),
-            "iteration": found.saved.iteration,
+            "trial": loaded.trial.number,
+            "metric": loaded.spec.metric,
+            "score": formatting.finite(loaded.trial.score),
+            "iteration": loaded.saved.iteration,
             **playing.summary(played),
         }

@@ -135,13 +135,15 @@ def smoke_test(
     point = samples.draw_samples(spec.space, spec.seed, 1)[0]
     nested = spec.space.nest(point.settings, spec.config)
     config = samples.completed(resolved.trainable, spec, nested)
-    with tempfile.TemporaryDirectory(prefix="sweep-validate-", ignore_cleanup_errors=True) as made:
+    with tempfile.TemporaryDirectory(
+        prefix="sweep-validate-", ignore_cleanup_errors=True
+    ) as folder:
         tryout = _Tryout(
             trainable=spec.trainable,
             paths=resolved.paths,
             config=config if lanes is None else resolved.trainable.as_lane(config, lanes),
             seed=rng.integer(spec.seed, "validate"),
-            folder=Path(made),
+            folder=Path(folder),
             counters=tuple(dict.fromkeys((*COUNTERS, resolved.scheduler.time_attr))),
             named=frozenset({spec.metric, *spec.stop}),
             metric=(spec.metric, resolved.scheduler.time_attr),

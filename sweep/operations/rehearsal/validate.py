@@ -109,23 +109,23 @@ def count_points(space: Space) -> int | None:
 def space_warnings(space: Space, trials: int) -> list[str]:
     """Return warnings, one line each, about a space of which `trials` points are tried."""
     number = count_points(space)
-    found = []
+    warnings = []
     if number is not None and number < trials:
-        found.append(f"{trials} trials are requested, but the space has only {number} points")
+        warnings.append(f"{trials} trials are requested, but the space has only {number} points")
     if number is not None and number <= MOST_POINTS:
         points, everything = Points(space), []
         for index in range(number):
             with contextlib.suppress(BadSpace):  # an expression has no value at this point
                 everything.append(points.nth(index))
         return [
-            *found,
+            *warnings,
             *_unused_parameters(space, everything, "at any point"),
             *_repeated_points(everything),
         ]
     if not any(parameter.needs for parameter in space.parameters.values()):
-        return found
+        return warnings
     drawn = [space.draw(rng.integer(0, "doubts", index)) for index in range(MOST_POINTS)]
-    return [*found, *_unused_parameters(space, drawn, f"at any of {MOST_POINTS} random points")]
+    return [*warnings, *_unused_parameters(space, drawn, f"at any of {MOST_POINTS} random points")]
 
 
 def _unused_parameters(space: Space, points: list[Settings], description: str) -> list[str]:
@@ -145,13 +145,15 @@ def _repeated_points(points: list[Settings]) -> list[str]:
     """Return a warning if several points give the trainable the same settings."""
     keys = [choice_key(point.settings) for point in points]
     counts = Counter(keys)
-    more = sum(number - 1 for number in counts.values())
-    if not more:
+    repeated = sum(number - 1 for number in counts.values())
+    if not repeated:
         return []
     key = next(key for key in keys if counts[key] > 1)
     same = [point.searched for point, own in zip(points, keys, strict=True) if own == key]
-    one, other = (shorten(point) for point in same[:2])
-    return [f"{more} of {len(points)} points repeat another's settings, such as {one} and {other}"]
+    first, other = (shorten(point) for point in same[:2])
+    return [
+        f"{repeated} of {len(points)} points repeat another's settings, such as {first} and {other}"
+    ]
 
 
 # -------------------------------------------------------------------------------------------------
@@ -292,14 +294,14 @@ def validation(
     pool: str = pools.DEFAULT,
 ) -> dict[str, Any]:
     """Return `preview` with the results of a smoke test of the trainable."""
-    seen = preview(resolved, jobs, pool)
+    previewed = preview(resolved, jobs, pool)
     lanes = LANES if pools.has_lanes(pool, resolved.paths) else None
     smoke = smoke_test(resolved, longest_s, show, every_s, lanes=lanes)
     ended = smoke.cut_short
     return {
-        **seen,
-        "warnings": [*seen["warnings"], *result_warnings(resolved, smoke)],
-        "costs": estimate_costs(resolved, smoke, seen["jobs"], lanes),
+        **previewed,
+        "warnings": [*previewed["warnings"], *result_warnings(resolved, smoke)],
+        "costs": estimate_costs(resolved, smoke, previewed["jobs"], lanes),
         "restore": smoke.differences,
         "cut_short": None if ended is None else dataclasses.asdict(ended),
     }

@@ -33,15 +33,15 @@ def short(value: float | None) -> float | None:
 
 def learning(sweep: Sweep) -> Data | None:
     """Return the data of the learning curves."""
-    found = curves(sweep)
-    if not found.drawn:
+    all_curves = curves(sweep)
+    if not all_curves.drawn:
         return None
     return {
         "time": sweep.history.objective.time_attr,
-        "curves": [_curve(curve) for curve in found.drawn],
-        "trials": found.trials,
-        "points": found.points,
-        "shown": found.shown,
+        "curves": [_curve(curve) for curve in all_curves.drawn],
+        "trials": all_curves.trials,
+        "points": all_curves.points,
+        "shown": all_curves.shown,
     }
 
 
@@ -220,9 +220,9 @@ def _parts(causes: Causes) -> Iterator[tuple[str, float]]:
         yield ("interaction or too few trials" if seeds is not None else "not known"), causes.rest
 
 
-def contour(model: Model, one: str, other: str) -> Data:
+def contour(model: Model, first: str, second: str) -> Data:
     """Return the joint effect of two settings."""
-    surface = model.surface(one, other)
+    surface = model.surface(first, second)
     axes: list[Data] = []
     for name, values in zip(surface.names, surface.values, strict=True):
         domain = model.space.role(name)
@@ -237,22 +237,22 @@ def contour(model: Model, one: str, other: str) -> Data:
 
 def timing(sweep: Sweep, clock: timeline.Clock) -> Data | None:
     """Return slices by slot, rungs, and the use of time."""
-    found = timeline.bars(sweep, clock)
-    if not found:
+    bars = timeline.bars(sweep, clock)
+    if not bars:
         return None
-    shown = timeline.joined(found)
+    shown = timeline.joined(bars)
     levels = [formatting.count(level) for level in sweep.aim.levels]
     return {
-        "lanes": timeline.lanes(found),
+        "lanes": timeline.lanes(bars),
         "bars": [[short(b.start), short(b.end), b.lane, b.rung, b.who, b.why] for b in shown],
-        "slices": len(found),
+        "slices": len(bars),
         "levels": levels,
         "terms": [short(clock.at(r.at)) for r in sweep.records if isinstance(r.event, TermBegan)][
             1:
         ],
         "end": short(clock.total),
         "rungs": timeline.rungs(sweep),
-        "spent": timeline.spent(sweep, found, clock),
+        "spent": timeline.spent(sweep, bars, clock),
     }
 
 

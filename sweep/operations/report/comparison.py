@@ -232,14 +232,14 @@ def _results(compared: Mapping[str, Any]) -> Section:
         for place, row in enumerate(compared["sweeps"])
     ]
     titles = ["sweep", "state", "best trial", "on a new seed", "score", "seeds", "trials"]
-    made = table([*titles, "steps", "training", "searched by"], rows, "twnnnnnnnt")
+    results = table([*titles, "steps", "training", "searched by"], rows, "twnnnnnnnt")
     note = (
         f"The best trial of each sweep by {compared['metric']}: what its settings are expected to "
         "score on a new seed, with the standard error, and its own score, which is partly luck."
     )
     if different := comparison.different_scores(compared):
         note += f" {different}"
-    return Section("results", "What each found", note, [made], "Results")
+    return Section("results", "What each found", note, [results], "Results")
 
 
 def _bests(data: Data) -> Section | None:

@@ -130,7 +130,7 @@ def grow(x: Array, y: Array, stream: np.random.Generator, trees: int = TREES) ->
         trees: number of trees.
     """
     count = len(y)
-    sums, seen = np.zeros(count), np.zeros(count)
+    sums, counts = np.zeros(count), np.zeros(count)
     grown = []
     for _ in range(trees):
         drawn = stream.integers(count, size=min(count, MOST_ROWS))
@@ -143,9 +143,9 @@ def grow(x: Array, y: Array, stream: np.random.Generator, trees: int = TREES) ->
         grown.append(Tree(tree.low, tree.high, value - tree.volume @ value))
         for leaf in leaves:
             sums[leaf.unseen] += leaf.value
-            seen[leaf.unseen] += 1
-    known = seen > 0
-    error = y[known] - sums[known] / seen[known]
+            counts[leaf.unseen] += 1
+    known = counts > 0
+    error = y[known] - sums[known] / counts[known]
     spread = float(np.var(y[known])) if known.any() else 0.0
     skill = 1.0 - float(np.mean(error**2)) / spread if spread > 0 else 0.0
     return Forest(grown, max(0.0, skill))

@@ -191,22 +191,22 @@ class Model:
         explained = float(self._weights @ [level.explained for level in levels])
         return Importance(levels, ordered, 1.0 - explained, self.gained)
 
-    def surface(self, one: str, other: str, points: int = 24) -> Surface:
+    def surface(self, first: str, second: str, points: int = 24) -> Surface:
         """Return the joint effect of two settings, averaged over the levels."""
-        values = (self._points(one, points), self._points(other, points))
-        columns = [self.columns.index(name) for name in (one, other)]
+        values = (self._points(first, points), self._points(second, points))
+        columns = [self.columns.index(name) for name in (first, second)]
         total = np.zeros([len(values[0]), len(values[1])])
         for weight, trees, encoding in zip(self._weights, self.forests, self.encoded, strict=True):
             places = [
-                np.array([encoding.place(name, value) for value in its])
-                for name, its in zip((one, other), values, strict=True)
+                np.array([encoding.place(name, value) for value in axis])
+                for name, axis in zip((first, second), values, strict=True)
             ]
             every = np.unique(np.concatenate(places))
-            found = trees.surface(columns, every)
-            at = [np.searchsorted(every, its) for its in places]
-            total += weight * found[np.ix_(*at)]
+            means = trees.surface(columns, every)
+            at = [np.searchsorted(every, axis) for axis in places]
+            total += weight * means[np.ix_(*at)]
         normal = NormalDist()
-        return Surface((one, other), values, np.vectorize(normal.cdf)(total))
+        return Surface((first, second), values, np.vectorize(normal.cdf)(total))
 
     def _points(self, name: str, count: int) -> list[Any]:
         """Return up to `count` values of a setting over its range."""
@@ -297,7 +297,7 @@ def compare(sweep: Sweep) -> list[Compared]:
     """Return the trials of a sweep at each of its levels."""
     history, gains = sweep.history, _is_population(sweep)
     levels = compared_at(history, sweep.aim.levels)
-    found: list[list[tuple[Trial, float]]] = [[] for _ in levels]
+    scores_at: list[list[tuple[Trial, float]]] = [[] for _ in levels]
     for trial in history.trials:
         ahead = trial.parent is not None and not gains
         if trial.status is Status.FAILED or trial.score is None or ahead:
@@ -308,11 +308,11 @@ def compare(sweep: Sweep) -> list[Compared]:
             if score is None or not _has_score(trial, levels[place], gains):
                 continue
             if before is not None:
-                found[place].append((trial, score - before))
+                scores_at[place].append((trial, score - before))
             before = score if gains else 0.0
     sign = history.objective.sign
     compared = [
-        standardised(level, its, sign) for level, its in zip(levels, found, strict=True) if its
+        standardised(level, its, sign) for level, its in zip(levels, scores_at, strict=True) if its
     ]
     return [_pool_levels(compared)] if gains and compared else compared
 

@@ -72,8 +72,8 @@ def content(sweep: Sweep) -> tuple[Data, list[Section]]:
     """Return the data of the pictures, and all sections that have something to show."""
     clock = timeline.Clock.of(sweep.records)
     model = Model.of(sweep)
-    found = model.importance() if model else None
-    names = list(found.settings) if found else []
+    importance = model.importance() if model else None
+    names = list(importance.settings) if importance else []
     names += [name for name in sweep.spec.space.searched if name not in names]
     data: Data = {
         "metric": sweep.spec.metric,
@@ -81,7 +81,9 @@ def content(sweep: Sweep) -> tuple[Data, list[Section]]:
         "learning": charts.learning(sweep),
         "search": charts.search(sweep, clock),
         "points": charts.points(sweep, names),
-        "importance": charts.importance(found, Causes.of(found, sweep.history)) if found else None,
+        "importance": charts.importance(importance, Causes.of(importance, sweep.history))
+        if importance
+        else None,
         "contour": charts.contour(model, *names[:2]) if model and len(model.columns) > 1 else None,
         "timing": charts.timing(sweep, clock),
         "lineage": charts.lineage(sweep),
@@ -118,22 +120,23 @@ def chart(kind: str, **more: object) -> Markup:
 
 def _learning(data: Data) -> Section | None:
     """Return the section with the learning curves, or None."""
-    its = data["learning"]
-    if its is None:
+    learning = data["learning"]
+    if learning is None:
         return None
-    drawn, said = len(its["curves"]), []
-    if drawn < its["trials"]:
-        said.append(
-            f"{drawn:,} of {its['trials']:,} curves are drawn: the best and evenly chosen others."
+    drawn, sentences = len(learning["curves"]), []
+    if drawn < learning["trials"]:
+        sentences.append(
+            f"{drawn:,} of {learning['trials']:,} curves are drawn: "
+            "the best and evenly chosen others."
         )
-    if its["shown"] < its["points"]:
-        said.append(
-            f"They are thinned to {its['shown']:,} of {its['points']:,} values: of each stretch "
-            "the least and the greatest."
+    if learning["shown"] < learning["points"]:
+        sentences.append(
+            f"They are thinned to {learning['shown']:,} of {learning['points']:,} values: "
+            "of each stretch the least and the greatest."
         )
-    if any("low" in curve for curve in its["curves"]):
-        said.append("Of several seeds it is the mean, of the best two with its 95% interval.")
-    note = " ".join(["The best trials in colour, those that were stopped early faded.", *said])
+    if any("low" in curve for curve in learning["curves"]):
+        sentences.append("Of several seeds it is the mean, of the best two with its 95% interval.")
+    note = " ".join(["The best trials in colour, those that were stopped early faded.", *sentences])
     return Section("learning", "Learning curves", note, [chart("learning")], "Curves")
 
 
@@ -160,22 +163,22 @@ def _front(data: Data) -> Section | None:
 
 def _importance(data: Data) -> Section | None:
     """Return the section with the importance of settings, or None."""
-    its = data["importance"]
-    if its is None:
+    shares = data["importance"]
+    if shares is None:
         return None
     how = (
         "Compared is what trials gained over the same stretch of training, since a child begins "
         "with what its parent has learnt."
-        if its["gained"]
+        if shares["gained"]
         else "Only scores after the same length of training are compared, so a trial that was "
         "stopped early is not a bad value."
     )
     note = (
         f"Shares of the differences between trials. {how} A pair is what two settings do beyond "
-        f"what each does alone. {_unexplained(its)}"
+        f"what each does alone. {_unexplained(shares)}"
     )
     body = [chart("importance")]
-    if len(its["levels"]) > 1:
+    if len(shares["levels"]) > 1:
         body += [tag("h3", "At each rung"), chart("levels")]
     return Section("importance", "What decides", note, body)
 
@@ -193,10 +196,10 @@ _WORDS = {
 }
 
 
-def _unexplained(its: Data) -> str:
+def _unexplained(importance: Data) -> str:
     """Return a sentence about the differences that no setting explains."""
-    parts = [f"{part['share']:.0%} is {_WORDS[part['name']]}" for part in its["causes"]]
-    return f"No setting explains {its['unexplained']:.0%} of them: {'; '.join(parts)}."
+    parts = [f"{part['share']:.0%} is {_WORDS[part['name']]}" for part in importance["causes"]]
+    return f"No setting explains {importance['unexplained']:.0%} of them: {'; '.join(parts)}."
 
 
 def _contour(data: Data) -> Section | None:
@@ -213,8 +216,8 @@ def _contour(data: Data) -> Section | None:
 
 def _parallel(data: Data) -> Section | None:
     """Return the section with parallel coordinates, or None."""
-    its = data["points"]
-    if its is None:
+    points = data["points"]
+    if points is None:
         return None
     shares = [("all", 1.0), ("best half", 0.5), ("best tenth", 0.1)]
     buttons = [
@@ -222,29 +225,31 @@ def _parallel(data: Data) -> Section | None:
         for name, share in shares
     ]
     note = "A line for each trial, the better the stronger; settings that decide most come first."
-    if its["left_out"]:
-        note += f" {formatting.plural(its['left_out'], 'further setting')} are left out."
+    if points["left_out"]:
+        note += f" {formatting.plural(points['left_out'], 'further setting')} are left out."
     body = [tag("div", buttons, class_="buttons"), chart("parallel")]
-    return Section("parallel", "All settings together", note + _drawn_note(its), body, "Parallel")
+    return Section(
+        "parallel", "All settings together", note + _drawn_note(points), body, "Parallel"
+    )
 
 
 def _slices(data: Data) -> Section | None:
     """Return the section with a picture for each setting, or None."""
-    its = data["points"]
-    if its is None:
+    points = data["points"]
+    if points is None:
         return None
     note = "The score of each trial against each setting; the further it came, the stronger."
-    charts_of = [chart("slice", data_index=index) for index in range(len(its["axes"][:_SLICES]))]
+    charts_of = [chart("slice", data_index=index) for index in range(len(points["axes"][:_SLICES]))]
     body = [tag("div", charts_of, class_="pictures")]
-    return Section("slices", "Each setting alone", note + _drawn_note(its), body, "Slices")
+    return Section("slices", "Each setting alone", note + _drawn_note(points), body, "Slices")
 
 
-def _drawn_note(its: Data, choice: str = "the best and evenly chosen others") -> str:
+def _drawn_note(points: Data, choice: str = "the best and evenly chosen others") -> str:
     """Return a sentence about the number of trials drawn; empty if all are."""
-    drawn = len(its["trials"])
-    if drawn == its["scored"]:
+    drawn = len(points["trials"])
+    if drawn == points["scored"]:
         return ""
-    return f" {drawn:,} of {its['scored']:,} trials are drawn: {choice}."
+    return f" {drawn:,} of {points['scored']:,} trials are drawn: {choice}."
 
 
 def _search(data: Data) -> Section | None:
@@ -266,14 +271,14 @@ def _lineage(data: Data) -> Section | None:
 
 def _timeline(data: Data) -> Section | None:
     """Return the section with slices over time, or None."""
-    its = data["timing"]
-    if its is None:
+    timing = data["timing"]
+    if timing is None:
         return None
     note = "What ran in each slot, by the rung that it was to reach. Time without a driver is cut."
-    if len(its["bars"]) < its["slices"]:
+    if len(timing["bars"]) < timing["slices"]:
         note += (
-            f" Slices of one trial that follow each other are one: {len(its['bars']):,} bars of "
-            f"{its['slices']:,} slices."
+            f" Slices of one trial that follow each other are one: {len(timing['bars']):,} bars of "
+            f"{timing['slices']:,} slices."
         )
     return Section("timeline", "What ran when", note, [chart("timeline")], "Timeline")
 

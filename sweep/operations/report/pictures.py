@@ -105,19 +105,19 @@ def _text(words: str) -> str:
 
 def _curves(data: Data) -> "Figure | None":
     """Return the picture of the learning curves, or None."""
-    its = data["learning"]
-    if its is None:
+    learning = data["learning"]
+    if learning is None:
         return None
     figure = _figure(9, 5)
     axes = figure.subplots()
-    said = set()
-    for curve in its["curves"]:
+    labelled = set()
+    for curve in learning["curves"]:
         place = curve["place"]
         if place is None:
             early = curve["early"]
             colour, name = (_FADED, "stopped early") if early else (_LIGHT_BLUE, "others")
-            label = None if name in said else name
-            said.add(name)
+            label = None if name in labelled else name
+            labelled.add(name)
             axes.plot(curve["x"], curve["y"], color=colour, linewidth=0.7, label=label, zorder=1)
             continue
         colour = _COLOURS[place]
@@ -127,7 +127,7 @@ def _curves(data: Data) -> "Figure | None":
             low, high = _numbers(curve["low"]), _numbers(curve["high"])
             axes.fill_between(curve["x"], low, high, color=colour, alpha=0.12)
         axes.plot(curve["x"], curve["y"], color=colour, linewidth=width, label=label, zorder=above)
-    _style_axes(axes, its["time"], data["metric"])
+    _style_axes(axes, learning["time"], data["metric"])
     handles, labels = axes.get_legend_handles_labels()
     order = sorted(range(len(labels)), key=lambda i: (-handles[i].get_zorder(), -i))  # best first
     axes.legend(
@@ -169,19 +169,19 @@ def _importance(data: Data) -> "Figure | None":
 
 def _search(data: Data) -> "Figure | None":
     """Return the picture of scores over time, or None."""
-    its = data["search"]
-    if its is None:
+    search = data["search"]
+    if search is None:
         return None
     figure = _figure(9, 4)
     axes = figure.subplots()
     for early, colour, name in ((True, _FADED, "stopped early"), (False, _LIGHT_BLUE, "completed")):
-        shown = [place for place, is_early in enumerate(its["early"]) if is_early is early]
+        shown = [place for place, is_early in enumerate(search["early"]) if is_early is early]
         if shown:
-            x, y = ([its[axis][place] for place in shown] for axis in ("x", "y"))
+            x, y = ([search[axis][place] for place in shown] for axis in ("x", "y"))
             axes.scatter(x, y, s=16, color=colour, label=name)
-    best = its["best"]
+    best = search["best"]
     if best["x"]:  # empty if every trial violates a constraint
-        until, score = [*best["x"], its["end"]], [*best["y"], best["y"][-1]]
+        until, score = [*best["x"], search["end"]], [*best["y"], best["y"][-1]]
         axes.step(until, score, where="post", color=_ACCENT, linewidth=2, label="best so far")
     _style_axes(axes, "seconds", data["metric"])
     axes.legend(frameon=False, fontsize=9)
@@ -190,17 +190,17 @@ def _search(data: Data) -> "Figure | None":
 
 def _slices(data: Data) -> "Figure | None":
     """Return the picture with a plot for each setting, or None."""
-    its = data["points"]
-    if its is None:
+    points = data["points"]
+    if points is None:
         return None
-    shown = its["axes"][:_SLICES]
+    shown = points["axes"][:_SLICES]
     columns = min(3, len(shown))
     rows = math.ceil(len(shown) / columns)
     figure = _figure(3.4 * columns, 2.8 * rows)
-    colours = _colours(its["better"])
+    colours = _colours(points["better"])
     for place, axis in enumerate(shown):
         axes = figure.add_subplot(rows, columns, place + 1)
-        axes.scatter(axis["values"], its["scores"], c=colours, s=14)
+        axes.scatter(axis["values"], points["scores"], c=colours, s=14)
         _style_axes(axes, axis["name"], data["metric"] if place % columns == 0 else "")
         if "labels" in axis:
             labels = [_text(label) for label in axis["labels"]]
@@ -212,19 +212,19 @@ def _slices(data: Data) -> "Figure | None":
 
 def _parallel(data: Data) -> "Figure | None":
     """Return the picture with parallel coordinates, or None."""
-    its = data["points"]
-    if its is None:
+    points = data["points"]
+    if points is None:
         return None
-    scores: Data = {"name": data["metric"], "values": its["scores"], "log": False}
-    finite = [score for score in its["scores"] if score is not None]
+    scores: Data = {"name": data["metric"], "values": points["scores"], "log": False}
+    finite = [score for score in points["scores"] if score is not None]
     scores |= {"low": min(finite), "high": max(finite)}
-    shown = [*its["axes"], scores]
+    shown = [*points["axes"], scores]
     figure = _figure(max(6.0, 1.7 * len(shown)), 4.6)
     axes = figure.subplots()
     heights = [_heights(axis) for axis in shown]
-    for trial, colour in enumerate(_colours(its["better"])):
+    for trial, colour in enumerate(_colours(points["better"])):
         line = [height[trial] for height in heights]
-        better = its["better"][trial]
+        better = points["better"][trial]
         axes.plot(line, color=colour, linewidth=0.5 + 1.3 * better, alpha=0.35 + 0.6 * better)
     _style_axes(axes)
     axes.grid(visible=False)

@@ -191,13 +191,13 @@ def _status(status: Status) -> Markup:
 
 def interval(trial: Trial, seed: int) -> Interval | None:
     """Return the confidence interval of a trial's score over seeds, or None with one seed."""
-    found = [score for replica in trial.counted if (score := replica.score_at()) is not None]
+    scores = [score for replica in trial.counted if (score := replica.score_at()) is not None]
     aggregate = trial.objective.aggregate
-    if len(found) < 2:
+    if len(scores) < 2:
         return None
     if _is_of_the_mean(aggregate):
-        return stats.mean_interval(found)
-    return stats.bootstrap_interval(sorted(found), aggregate.centre, seed)
+        return stats.mean_interval(scores)
+    return stats.bootstrap_interval(sorted(scores), aggregate.centre, seed)
 
 
 def _is_of_the_mean(aggregate: Aggregate) -> bool:

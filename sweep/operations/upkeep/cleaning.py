@@ -200,16 +200,16 @@ def orphaned(root: Path) -> list[Orphaned]:
         return []
     with _mlflow_client(root) as client:
         # Read before the sweeps: a run is in the history of its sweep before it is in MLflow.
-        found = {
+        runs_of = {
             experiment: list(_runs(client, experiment.experiment_id))
             for experiment in _all_pages(client.search_experiments)
         }
-        ids = [experiment.experiment_id for experiment in found]
+        ids = [experiment.experiment_id for experiment in runs_of]
         models = list(_all_pages(client.search_logged_models, ids)) if ids else []
         registered = [version.source for version in _all_pages(client.search_model_versions)]
     known = {key for name in folders.list_sweeps(root) for key in _known_runs(Folder(root, name))}
     orphans = []
-    for experiment, runs in found.items():
+    for experiment, runs in runs_of.items():
         if gone := {run.id for run in runs if (run.tags["sweep.id"], run.name) not in known}:
             its = [one.model_id for one in models if one.source_run_id in gone]
             left = tuple(
@@ -225,13 +225,13 @@ def delete_orphaned(root: Path, orphans: Sequence[Orphaned]) -> Iterator[Freed]:
     Raises:
         StorageError: MLflow reported an error; what was marked before stays marked.
     """
-    for one in orphans:
+    for orphan in orphans:
         with _mlflow_client(root) as client:
-            for model in one.models:
+            for model in orphan.models:
                 client.delete_logged_model(model)
-            for run in one.runs:
+            for run in orphan.runs:
                 client.delete_run(run)
-        yield Freed(one.name, 0, 0, 0, len(one.runs))
+        yield Freed(orphan.name, 0, 0, 0, len(orphan.runs))
 
 
 @contextlib.contextmanager

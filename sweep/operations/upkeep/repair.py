@@ -46,15 +46,15 @@ def repair(folder: Folder, say: Callable[[str], None]) -> Mended:
         StorageError: the disk or the database reported an error.
     """
     with folder.lock():
-        found = inspect_sweep(folder, driven=False)
-        if any(damage.part == "ledger" for damage in found.damages):
-            return Mended((), found)
-        freed = tuple(_free_lease(folder, found))
+        inspected = inspect_sweep(folder, driven=False)
+        if any(damage.part == "ledger" for damage in inspected.damages):
+            return Mended((), inspected)
+        freed = tuple(_free_lease(folder, inspected))
     with hold.hold(folder, say) as held:
-        found = inspect_sweep(folder, driven=False)
+        inspected = inspect_sweep(folder, driven=False)
         upgraded = (held.upgraded,) if held.upgraded else ()
-        done = (*freed, *upgraded, *_mend(folder, held.term, found, say))
-        return Mended(done, inspect_sweep(folder, driven=False) if done else found)
+        done = (*freed, *upgraded, *_mend(folder, held.term, inspected, say))
+        return Mended(done, inspect_sweep(folder, driven=False) if done else inspected)
 
 
 def _free_lease(folder: Folder, verification: Verification) -> Iterator[str]:

@@ -124,13 +124,13 @@ def _check_checkpoint(stored: SweepStore, replica: Replica, saved: Saved) -> Dam
     """Return the damage of a checkpoint, or None if it is intact."""
     its = stored.replica(replica.trial, replica.index)
     place = f"trials/{its.folder.name}/{saved.file}"
-    whose = (replica.trial, replica.index, saved.digest)
+    checkpoint = (replica.trial, replica.index, saved.digest)
     try:
         its.verify(saved)
     except (MissingCheckpoint, CorruptCheckpoint) as error:
-        return Damage("checkpoints", place, error.reason, Remedy.DROP, *whose)
+        return Damage("checkpoints", place, error.reason, Remedy.DROP, *checkpoint)
     except CheckpointError as error:  # it may be intact, so it is not dropped
-        return Damage("checkpoints", place, error.reason, Remedy.NONE, *whose)
+        return Damage("checkpoints", place, error.reason, Remedy.NONE, *checkpoint)
     return None
 
 

@@ -70,17 +70,17 @@ _here = _Here()
 
 def describe_worker(probe: Path) -> dict[str, Any]:
     """Return this worker's versions and key, or the reason why it cannot be used."""
-    found: dict[str, Any] = {"has": pickled.libraries(), "now": time.time()}
+    description: dict[str, Any] = {"has": pickled.libraries(), "now": time.time()}
     try:
-        found["key"] = signing.load_trust().name
+        description["key"] = signing.load_trust().name
     except SigningError as error:
-        found["why"] = str(error)
+        description["why"] = str(error)
     if not probe.exists():
-        found["why"] = (
+        description["why"] = (
             f"it does not see {probe}; sweeps on a cluster must be in a folder that "
             f"all machines share under the same path"
         )
-    return found
+    return description
 
 
 def run(key: str, sent: bytes, is_wanted: Callable[[], bool]) -> SliceOutcome:

@@ -62,17 +62,17 @@ def options(spec: SweepSpec, paths: Sequence[str] = ()) -> BaseModel:
 
 def remarks(spec: SweepSpec, scheduler: schedulers.Scheduler) -> list[str]:
     """Return remarks about the scheduler to show before a sweep runs; usually none."""
-    found = [scheduler.remark] if scheduler.remark else []
+    texts = [scheduler.remark] if scheduler.remark else []
     compares = scheduler.pauses or scheduler.spares is not None
     if spec.objectives and compares and not scheduler.ranks_by_fronts:
         names = plugins.names(schedulers.PACKAGE)
         able = ", ".join(name for name in names if schedulers.find(name).ranks_by_fronts)
-        found.append(
+        texts.append(
             f"scheduler: {spec.scheduler.name} compares trials by {spec.metric} alone; the "
             f"objectives {', '.join(spec.objectives)} count in the results only ({able} compare "
             f"all objectives)"
         )
-    return found
+    return texts
 
 
 def settle_spec(

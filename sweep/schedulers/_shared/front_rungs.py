@@ -92,14 +92,14 @@ class FrontRung(Described):
         scores = " and ".join(
             f"no {name}" if value is None else f"{name} {value:.6g}" for name, value in named
         )
-        what = f"{scores}{origin_text(trial, level)}"
+        described = f"{scores}{origin_text(trial, level)}"
         if front is not None:
             where = f"are on {front_text(front, self._arranged.fronts)}"
         elif broken := _broken(trial, level):
             where = f"break {broken}"
         else:
             where = "are behind all fronts"
-        return f"{what} {where}, place {place} of {len(self)}"
+        return f"{described} {where}, place {place} of {len(self)}"
 
     def evidence(self, level: float, place: int, going_on: int) -> Evidence:
         """Return the values behind a decision about rank `place`; the first `going_on` continue."""

@@ -254,18 +254,20 @@ class Population(schedulers.Scheduler):
         They rank by how much better than `trial` they were there: best first, and of equals the
         older.
         """
-        own, levels = self._last_level(trial.known_until) or 0.0, dict[int, float]()
+        reached, levels = self._last_level(trial.known_until) or 0.0, dict[int, float]()
         scored: list[tuple[float, int, Trial, float | None]] = []
         for other in history.ordered(order.living):
             level = self._last_level(other.known_until)
             if level is not None and other.is_known:
-                levels[other.number] = level = min(level, own)
-                its = _lineage_score(history, other, level)
-                behind = _deficit(its, _lineage_score(history, trial, level), trial.objective.sign)
-                scored.append((behind, other.number, other, its))
+                levels[other.number] = level = min(level, reached)
+                score = _lineage_score(history, other, level)
+                behind = _deficit(
+                    score, _lineage_score(history, trial, level), trial.objective.sign
+                )
+                scored.append((behind, other.number, other, score))
         scored.sort(key=lambda one: one[:2])
-        ranking = [(other, its) for _, _, other, its in scored]
-        return Generation(own, ranking, self._count(len(ranking)), levels)
+        ranking = [(other, score) for _, _, other, score in scored]
+        return Generation(reached, ranking, self._count(len(ranking)), levels)
 
     def _start_members(self, history: History, free: int, goal: float) -> Plan:
         """Return a plan that starts the missing members of the population."""
@@ -349,11 +351,11 @@ def _lineage_score(history: History, trial: Trial, level: float) -> float | None
     return trial.score_at(level)
 
 
-def _deficit(its: float | None, score: float | None, sign: float) -> float:
-    """Return by how much a score is worse than the judged trial's; infinite if it is missing."""
-    if its is None:
+def _deficit(other: float | None, judged: float | None, sign: float) -> float:
+    """Return by how much score `other` is worse than `judged`; infinite if `other` is missing."""
+    if other is None:
         return math.inf
-    return -math.inf if score is None else sign * (score - its)
+    return -math.inf if judged is None else sign * (judged - other)
 
 
 # ---- keys of trials by goal ------------------------------------------------------------------

@@ -199,14 +199,14 @@ class _StudyTrials(Summary):
             for look, rung in rungs.items():
                 if (value := trial.score_at(rung)) is not None:
                     values[look] = value
-        one = optuna.trial.create_trial(
+        frozen = optuna.trial.create_trial(
             state=state,
             value=score if complete else None,
             intermediate_values=values,
         )
-        one.number = one._trial_id = number
+        frozen.number = frozen._trial_id = number
         self._storage._trial_id_to_study_id_and_number[number] = (self.study._study_id, number)
-        self.trials[number : number + 1] = [one]
+        self.trials[number : number + 1] = [frozen]
         if complete:
             self._count(trial, frozenset(looks))
 
@@ -249,13 +249,13 @@ def _rungs(pruner: BasePruner, steps: Sequence[int]) -> dict[int, int]:
 
     At other steps these pruners do nothing.
     """
-    found: dict[int, int] = {}
+    rung_of: dict[int, int] = {}
     rung: int = pruner._min_resource  # type: ignore[attr-defined] # both have it
     for step in steps:
         while rung <= step:
-            found[step] = rung
+            rung_of[step] = rung
             rung *= pruner._reduction_factor  # type: ignore[attr-defined] # likewise
-    return found
+    return rung_of
 
 
 def _values(trial: Trial, levels: Sequence[int]) -> dict[int, float]:

@@ -63,13 +63,13 @@ class Density:
         kernels = np.tile(heights, (len(places), 1))
         squares = np.zeros_like(kernels)
         for d, (count, width) in enumerate(zip(self.counts, self.widths, strict=True)):
-            here, there = places[:, d, None], self.points[:, d]
-            absent = np.isnan(there)
+            wanted, centres = places[:, d, None], self.points[:, d]
+            absent = np.isnan(centres)
             if count:
-                found = np.where(here == there, 1 - width, width / max(count - 1, 1))
-                kernels *= np.where(absent, 1.0 / count, found)
+                factors = np.where(wanted == centres, 1 - width, width / max(count - 1, 1))
+                kernels *= np.where(absent, 1.0 / count, factors)
             else:
-                distances = here / width - there / width
+                distances = wanted / width - centres / width
                 distances[:, absent] = 0.0
                 squares += np.square(distances, out=distances)
         squares *= -0.5

@@ -35,16 +35,16 @@ def check(parameters: Mapping[str, Parameter], source: Source) -> None:
 
     `source` is the source of the key ``space``.
     """
-    found = Gathering()
+    gathering = Gathering()
     for parameter in parameters.values():
         if isinstance(parameter.role, Derived):
             for name in parameter.role.expression.names:
-                with found.collect():
+                with gathering.collect():
                     check_name(name, parameters, (*parameter.path, "value"), source)
         for condition in parameter.when:
-            with found.collect():
+            with gathering.collect():
                 check_known(condition, parameters, (*parameter.path, "when"), source)
-    found.check()
+    gathering.check()
     _check_order(parameters, source)
     _check_names(parameters, source)
 
@@ -150,7 +150,7 @@ def check_against(
     parameters: Mapping[str, Parameter], source: Source, config: Mapping[str, Any]
 ) -> None:
     """Raise BadConfig if `config` sets a setting of the space too, or blocks its path."""
-    found = Gathering()
+    gathering = Gathering()
     for name, parameter in parameters.items():
         clash = None if parameter.hidden else _find_clash(config, name.split("."))
         if clash is None:
@@ -162,8 +162,8 @@ def check_against(
             f"no value, since space sets {name} (at {source.locate(parameter.path)})",
             f"remove one of the two; --set space.{name}=VALUE fixes a searched setting",
         )
-        found.add(refusal)
-    found.check()
+        gathering.add(refusal)
+    gathering.check()
 
 
 def _find_clash(config: Mapping[str, Any], names: list[str]) -> tuple[tuple[str, ...], Any] | None:

@@ -191,24 +191,24 @@ def _order(space: Space) -> list[str]:
     sorter = TopologicalSorter({name: space.parameters[name].needs for name in positions})
     sorter.prepare()
     ready: list[tuple[bool, int, str]] = []
-    found: list[str] = []
+    ordered: list[str] = []
     while sorter.is_active():
         for name in sorter.get_ready():
             alone = not space.parameters[name].needs
             heapq.heappush(ready, (alone, positions[name], name))
-        found.append(heapq.heappop(ready)[-1])
-        sorter.done(found[-1])
-    return found
+        ordered.append(heapq.heappop(ready)[-1])
+        sorter.done(ordered[-1])
+    return ordered
 
 
 def _deciding_names(space: Space) -> set[str]:
     """Return the parameters that conditions use, and those from which these are derived."""
     asked = [n for p in space.parameters.values() for c in p.when for n in c.names]
     asked += [name for clause in space.forbidden for name in clause.names]
-    found: set[str] = set()
+    names: set[str] = set()
     while asked:
         name = asked.pop()
-        if name not in found:
-            found.add(name)
+        if name not in names:
+            names.add(name)
             asked += space.parameters[name].needs
-    return found
+    return names

@@ -192,17 +192,17 @@ def _unknown_node(node: ast.expr) -> ExpressionError:
 
 def _compared_operands(node: ast.Compare) -> list[ast.expr]:
     """Return the right sides of comparisons; for ``in``, the items of its list."""
-    found: list[ast.expr] = []
+    operands: list[ast.expr] = []
     for op, part in zip(node.ops, node.comparators, strict=True):
         if isinstance(op, ast.Is | ast.IsNot):
             raise _unknown_node(node)
         if not isinstance(op, ast.In | ast.NotIn):
-            found.append(part)
+            operands.append(part)
         elif isinstance(part, ast.Tuple | ast.List):
-            found += part.elts
+            operands += part.elts
         else:
             raise ExpressionError(f"looks in {ast.unparse(part)!r}; expected values in brackets")
-    return found
+    return operands
 
 
 def _arguments(name: str, arguments: list[ast.expr]) -> list[ast.expr]:

@@ -49,19 +49,19 @@ def entries(raw: Mapping[str, Any], words: frozenset[str], source: Source) -> li
     Raises:
         BadSpace: a name is not valid, or there are too many parameters.
     """
-    found: dict[str, Entry] = {}
+    by_name: dict[str, Entry] = {}
     for entry in _Walk(words, source).below("", (), raw, ()):
-        if entry.name in found:
-            at = source.locate(found[entry.name].path)
+        if entry.name in by_name:
+            at = source.locate(by_name[entry.name].path)
             raise source.refuse(
                 entry.path, entry.name, "each name once", f"it stands at {at} too; remove one"
             )
-        found[entry.name] = entry
-        if len(found) > MOST_PARAMETERS:
+        by_name[entry.name] = entry
+        if len(by_name) > MOST_PARAMETERS:
             raise source.refuse(
                 (), f"more than {MOST_PARAMETERS} parameters", f"at most {MOST_PARAMETERS}"
             )
-    return list(found.values())
+    return list(by_name.values())
 
 
 @dataclass(frozen=True)
@@ -82,15 +82,15 @@ class _Walk:
         if len(path) > _DEEPEST:
             raise self.source.refuse(path[:4], "…", f"at most {_DEEPEST} groups in each other")
         for part, item in raw.items():
-            here = (*path, str(part))
-            name = self._name(prefix, part, here)
-            inner = self._group_members(item, here)
+            inner_path = (*path, str(part))
+            name = self._name(prefix, part, inner_path)
+            inner = self._group_members(item, inner_path)
             if inner is None:
-                yield Entry(name, here, item, conditions)
+                yield Entry(name, inner_path, item, conditions)
                 continue
             below, members = inner
-            more = (((*here, "when"), item["when"]),) if "when" in item else ()
-            yield from self.below(f"{name}.", (*here, *below), members, (*conditions, *more))
+            more = (((*inner_path, "when"), item["when"]),) if "when" in item else ()
+            yield from self.below(f"{name}.", (*inner_path, *below), members, (*conditions, *more))
 
     def _group_members(self, item: Any, path: KeyPath) -> tuple[KeyPath, Mapping[str, Any]] | None:
         """Return the path to a group's members and the members; None if `item` is not a group."""

@@ -77,14 +77,14 @@ def _cell(space: Space, index: int) -> dict[str, Any]:
 
 def check(space: Space, initial: Sequence[Any], source: Source) -> None:
     """Raise BadSpace if given settings are not in the space; `source` is the source of the spec."""
-    found = Gathering()
+    gathering = Gathering()
     for index, given in enumerate(initial):
         path = ("initial", index)
-        with found.collect():
+        with gathering.collect():
             if not isinstance(given, Mapping):
                 raise source.refuse(path, given, "a mapping such as {lr: 1e-3}")
             _check_one(space, list(_entries(space, given)), path, source)
-    found.check()
+    gathering.check()
     if space.forbidden:
         for index in range(min(space.cells, MOST_CELLS)):
             space.pin(_cell(space, index)).draw(0)

@@ -149,15 +149,15 @@ _OBJECT: Schema = {"type": "object"}
 def _of_kind(word: str) -> Schema:
     """Return the schema of a parameter with this word."""
     beside = {other: _companion(other) for other in COMPANIONS.get(word, ())}
-    found: Schema = {
+    schema: Schema = {
         "type": "object",
         "properties": {word: _operand(word), **beside, "when": ref(WHEN)},
         "required": [word],
         "additionalProperties": False,
     }
     if "weights" in beside:
-        found["not"] = {"required": ["weights", "probabilities"]}
-    return found
+        schema["not"] = {"required": ["weights", "probabilities"]}
+    return schema
 
 
 def _operand(word: str) -> Schema:

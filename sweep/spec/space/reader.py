@@ -87,17 +87,21 @@ def read(entry: Entry, space: Source) -> Parameter:
         BadSpace: the description is not valid.
     """
     source = space.sub_source(*entry.path)
-    found = [one for path, raw in entry.conditions for one in read_conditions(raw, path, space)]
+    conditions = [
+        one for path, raw in entry.conditions for one in read_conditions(raw, path, space)
+    ]
     if not isinstance(entry.raw, Mapping):
         role = Fixed(_read_fixed(entry.raw, source))
-        return Parameter(entry.name, role, tuple(found), path=entry.path)
+        return Parameter(entry.name, role, tuple(conditions), path=entry.path)
     reading = _make_reading(entry.name, entry.raw, source)
     if "when" in reading.raw:
-        found += read_conditions(plain(reading.raw["when"], ("when",), source), ("when",), source)
+        conditions += read_conditions(
+            plain(reading.raw["when"], ("when",), source), ("when",), source
+        )
     return Parameter(
         entry.name,
         _KINDS[reading.kind](reading),
-        tuple(found),
+        tuple(conditions),
         crossed=reading.kind == "grid",
         path=entry.path,
     )

@@ -64,12 +64,12 @@ def find(name: str, paths: Iterable[str]) -> type[Any]:
         UsageError: it cannot be imported, is not a class, or has no method or a misspelt one.
     """
     kind: plugins.Kind[Any] = plugins.Kind("callback", trackers.PACKAGE, object)
-    found = kind.imported(name, paths)
+    loaded = kind.imported(name, paths)
     shown = printable(name)
-    if not inspect.isclass(found):
-        raise UsageError(f"callback: '{shown}' is a {type(found).__name__}; expected a class")
+    if not inspect.isclass(loaded):
+        raise UsageError(f"callback: '{shown}' is a {type(loaded).__name__}; expected a class")
     known = ", ".join(METHODS)
-    named = [one for one in dir(found) if one.startswith("on_")]
+    named = [one for one in dir(loaded) if one.startswith("on_")]
     for one in named:
         if one not in METHODS:
             hint = nearest(one, list(METHODS))
@@ -80,7 +80,7 @@ def find(name: str, paths: Iterable[str]) -> type[Any]:
         raise UsageError(
             f"callback: '{shown}' has no method that is called; expected any of {known}"
         )
-    return found
+    return loaded
 
 
 class Caller(trackers.Tracker):
@@ -234,7 +234,7 @@ def _trial(
     context: TrackerContext, history: History, event: Opened | Reported | Closed | Moved, k: int
 ) -> dict[str, Any]:
     """Return the data of a trial."""
-    its, replica = history.trials[event.trial], history.replica(event.trial, event.replica)
+    trial, replica = history.trials[event.trial], history.replica(event.trial, event.replica)
     test = is_test(event.replica)
     return {
         "event": k,
@@ -244,10 +244,10 @@ def _trial(
         "seed": seed_of(context.spec.seed, event.trial, event.replica),
         "status": str(replica.status),
         "reason": replica.reason,
-        "searched": dict(its.searched),
-        "config": dict(its.config),
+        "searched": dict(trial.searched),
+        "config": dict(trial.config),
         "iteration": replica.iteration,
-        "score": its.score,
+        "score": trial.score,
         "folder": str(context.folder.trial(event.trial, event.replica)),
     }
 
@@ -255,9 +255,9 @@ def _trial(
 def _sweep(context: TrackerContext, history: History, event: TermEnded, k: int) -> dict[str, Any]:
     """Return the data of the sweep at a driver's end."""
     best = history.best
-    found = None
+    best_trial = None
     if best is not None:
-        found = {"number": best.number, "score": best.score, "searched": dict(best.searched)}
+        best_trial = {"number": best.number, "score": best.score, "searched": dict(best.searched)}
     return {
         "event": k,
         "name": context.name,
@@ -266,5 +266,5 @@ def _sweep(context: TrackerContext, history: History, event: TermEnded, k: int) 
         "reason": event.reason,
         "final_evaluation": history.final_evaluation is not None,
         "trials": len(history.trials),
-        "best": found,
+        "best": best_trial,
     }

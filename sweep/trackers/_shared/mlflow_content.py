@@ -310,13 +310,13 @@ class Content:
         A seed that joined changes the score, and MLflow's newest row is the one with most steps.
         """
         trial, step = self.history.trials[number], self._standing.get(number)
-        rest = trial.milestones[-1] if trial.milestones else None
-        if rest is None or rest.k != record.k or rest.score is None or step is None:
+        milestone = trial.milestones[-1] if trial.milestones else None
+        if milestone is None or milestone.k != record.k or milestone.score is None or step is None:
             return
-        if self._scored.get(number) != (step, rest.score):
-            self._scored[number] = (step, rest.score)
+        if self._scored.get(number) != (step, milestone.score):
+            self._scored[number] = (step, milestone.score)
             name = score_key(self._context.spec.metric)
-            yield self._of_event(name, rest.score, record, (number, WHOLE), step)
+            yield self._of_event(name, milestone.score, record, (number, WHOLE), step)
         yield from self._expected(trial, record)
 
     def _expected(self, trial: Trial, record: Recorded) -> Iterator[Value]:

@@ -307,17 +307,17 @@ class FileStore:
             return iter(self._database.execute(query, place).fetchall())
 
         columns = "run_uuid, name, status, lifecycle_stage = 'deleted', end_time"
-        found = {
+        runs = {
             run: StoredRun(run, title, status, bool(deleted), ended=ended)
             for run, title, status, deleted, ended in of(columns, "runs")
         }
         for run, name, text in of("run_uuid, key, value", "tags"):
-            found[run].tags[name] = text
+            runs[run].tags[name] = text
         for run, name, text in of("run_uuid, key, value", "params"):
-            found[run].parameters[name] = text
+            runs[run].parameters[name] = text
         for run, name, value in of("run_uuid, key, value", "latest_metrics"):
-            found[run].metrics[name] = value
-        return list(found.values())
+            runs[run].metrics[name] = value
+        return list(runs.values())
 
     def rows(self, run: StoredRun, keys: Collection[str]) -> list[Standing]:
         """Return the rows of a run with these keys."""

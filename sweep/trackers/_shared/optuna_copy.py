@@ -129,7 +129,7 @@ def frozen(context: TrackerContext, trial: Trial) -> FrozenTrial:
             state = TrialState.FAIL  # Optuna's complete trials need values
     elif state is TrialState.PRUNED:
         state = TrialState.COMPLETE
-    made = create_trial(
+    copied = create_trial(
         state=state,
         values=values if values and state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
         params={name: encode(domains[name], value, "shown") for name, value in searched.items()},
@@ -138,10 +138,10 @@ def frozen(context: TrackerContext, trial: Trial) -> FrozenTrial:
         system_attrs=_violations(trial) if state.is_finished() else {},
         intermediate_values=curve,
     )
-    made.number = trial.number
-    made.datetime_start = None if state is TrialState.WAITING else _when(trial.started_at)
-    made.datetime_complete = _when(trial.ended_at) if state.is_finished() else None
-    return made
+    copied.number = trial.number
+    copied.datetime_start = None if state is TrialState.WAITING else _when(trial.started_at)
+    copied.datetime_complete = _when(trial.ended_at) if state.is_finished() else None
+    return copied
 
 
 def _attributes(trial: Trial) -> dict[str, Any]:
@@ -208,15 +208,15 @@ def _may_become(old: FrozenTrial, new: FrozenTrial) -> bool:
 
 def missing(old: FrozenTrial, new: FrozenTrial) -> FrozenTrial:
     """Return a copy of `new` with only the values and attributes that `old` lacks."""
-    rest = copy.copy(new)
-    rest.intermediate_values = {
+    lacking = copy.copy(new)
+    lacking.intermediate_values = {
         step: value
         for step, value in new.intermediate_values.items()
         if not _same(old.intermediate_values.get(step), value)
     }
-    rest.user_attrs = _not_in(old.user_attrs, new.user_attrs)
-    rest.system_attrs = _not_in(old.system_attrs, new.system_attrs)
-    return rest
+    lacking.user_attrs = _not_in(old.user_attrs, new.user_attrs)
+    lacking.system_attrs = _not_in(old.system_attrs, new.system_attrs)
+    return lacking
 
 
 def _not_in(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

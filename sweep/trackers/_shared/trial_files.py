@@ -242,14 +242,14 @@ class FileTracker(trackers.Tracker):
                         new = {row.iteration: (row, record.at) for row in event.rows}
                         due[seed], last[seed] = {**kept, **new}, event
         known = {self._folder(seed): seed for seed in due}
-        found = [
+        problems = [
             f"logs/{folder.name}: {problem}"
             for folder, seed in known.items()
             for problem in self._compare(folder, seed, due[seed], last.get(seed))
         ]
         files = sorted(self._context.folder.logs.glob(f"trial-*/{self.file}"))
         strangers = [file for file in files if file.parent not in known]
-        return found + [f"logs/{file.parent.name}: no such trial" for file in strangers]
+        return problems + [f"logs/{file.parent.name}: no such trial" for file in strangers]
 
     def _compare(
         self,
@@ -279,21 +279,23 @@ class FileTracker(trackers.Tracker):
         standing = self.read(content)
         starts = dict(zip(standing.iterations, [standing.start, *standing.ends], strict=False))
         ends = dict(zip(standing.iterations, standing.ends, strict=True))
-        seen = {iteration: content[start : ends[iteration]] for iteration, start in starts.items()}
+        present = {
+            iteration: content[start : ends[iteration]] for iteration, start in starts.items()
+        }
         tail = self.tail(newest, standing.end) if content and newest else b""
         if content[standing.end :] != tail:
             yield f"has {len(content) - standing.end} other bytes at its end than it should"
-        if missing := due.keys() - seen.keys():
+        if missing := due.keys() - present.keys():
             yield f"lacks {len(missing)} rows, the first is of iteration {min(missing)}"
-        if extra := seen.keys() - due.keys():
+        if extra := present.keys() - due.keys():
             yield f"has {len(extra)} rows too many, the first is of iteration {min(extra)}"
         columns = list(standing.columns)
         wrong = [
             iteration
-            for iteration in due.keys() & seen.keys()
+            for iteration in due.keys() & present.keys()
             if not self.same(
                 self.encode(due[iteration][0], columns, due[iteration][1], starts[iteration]),
-                seen[iteration],
+                present[iteration],
             )
         ]
         if wrong:

@@ -96,13 +96,13 @@ def blend(searcher: Searcher, spec: SweepSpec) -> Searcher:
     if not isinstance(options, PriorOptions) or options.prior == "none":
         return searcher
     trainable: str = spec.trainable
-    found: tuple[Game, ...] = ()
+    played: tuple[Game, ...] = ()
     if options.prior == "auto":
-        found = games.known(trainable) if _is_return(spec) else ()
-        found = found if len(found) >= games.ENOUGH else ()
+        played = games.known(trainable) if _is_return(spec) else ()
+        played = played if len(played) >= games.ENOUGH else ()
     elif options.prior != "root":
-        trainable, found = _named(options.prior, spec)
-    shipped = _shipped(trainable, found, spec)
+        trainable, played = _named(options.prior, spec)
+    shipped = _shipped(trainable, played, spec)
     if shipped is None and options.prior == "auto":
         return searcher
     return Mixture(searcher, shipped, spec.space, spec.config)

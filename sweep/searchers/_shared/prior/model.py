@@ -82,13 +82,13 @@ class Model:
     def place_in_games(self, settings: Mapping[str, Any]) -> list[float]:
         """Return, for each game, the share of its settings beaten by those most like `settings`."""
         at = self._read([settings])
-        found = []
+        places = []
         for game, points in zip(self.games, self._points, strict=True):
             near = _kernel(at, points)[0]
             total = float(near.sum())
             mean = float(near @ game.places) / total if total > 1e-9 else 0.0
-            found.append(0.5 + mean)
-        return found
+            places.append(0.5 + mean)
+        return places
 
     def _read(self, settings: Sequence[Mapping[str, Any]]) -> Array:
         """Return coordinates (settings, columns); inactive parameters are average."""

@@ -94,17 +94,17 @@ class OfSweeps:
         """
         at = np.array(self._read(proposal.searched))
         shares = self._model.place_in_games(proposal.searched)
-        said = []
+        parts = []
         for sweep, game, share in zip(self.sweeps, self._games, shares, strict=True):
             apart = np.nansum((game.points - at) ** 2, axis=1)
             index = int(apart.argmin())
             trial, distance = sweep.trials[index], float(apart[index])
             which = "the settings" if distance == 0.0 else "most like those"
             rank = f"{which} of trial {trial.trial}, rank {trial.rank} of {sweep.ranked}"
-            said.append((distance, f"{sweep.name} {100 * share:.0f} % ({rank})"))
-        said.sort(key=lambda one: one[0])
-        more = f", and {len(said) - NAMED} more" if len(said) > NAMED else ""
-        names = ", ".join(text for _, text in said[:NAMED])
+            parts.append((distance, f"{sweep.name} {100 * share:.0f} % ({rank})"))
+        parts.sort(key=lambda one: one[0])
+        more = f", and {len(parts) - NAMED} more" if len(parts) > NAMED else ""
+        names = ", ".join(text for _, text in parts[:NAMED])
         said_first = "in earlier sweeps, settings like these beat this share of all that were tried"
         return f"{said_first}: {names}{more}"
 
@@ -119,13 +119,13 @@ class OfSweeps:
     def _columns(self) -> list[OfSpace]:
         """Coordinates of the space that at least one earlier trial has."""
         known = {name for sweep in self.sweeps for trial in sweep.trials for name in trial.settings}
-        found: list[OfSpace] = []
+        columns: list[OfSpace] = []
         for name in self.space.searched:
             if name in known:
                 domain = self.space.role(name)
                 choices = domain.by_key if isinstance(domain, Choice) else [None]
-                found += [OfSpace(name, domain, choice) for choice in choices]
-        return found
+                columns += [OfSpace(name, domain, choice) for choice in choices]
+        return columns
 
     @cached_property
     def _games(self) -> list[Game]:
