@@ -212,13 +212,13 @@ def missing_packages(function: Any) -> list[str]:
     except (OSError, TypeError, SyntaxError):
         return []
     file = Path(inspect.getsourcefile(inner) or "").name
-    found: dict[str, str] = {}
+    missing: dict[str, str] = {}
     for node in _imports(tree):
         names = [one.name for one in node.names] if isinstance(node, ast.Import) else [node.module]
         for top in (str(name).partition(".")[0] for name in names if name):
             if not _is_installed(top):
-                found.setdefault(top, f"'{top}' ({file}:{first + node.lineno - 1})")
-    return list(found.values())
+                missing.setdefault(top, f"'{top}' ({file}:{first + node.lineno - 1})")
+    return list(missing.values())
 
 
 def _imports(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:

@@ -261,18 +261,18 @@ def _capture(metrics: Mapping[str, Any], checkpoint: object) -> Checkpoint:
     if isinstance(checkpoint, (str, Path)):
         folder = Path(checkpoint)
         if folder.is_file():
-            found = f"{shorten(str(checkpoint), 200)}, a file,"
+            problem = f"{shorten(str(checkpoint), 200)}, a file,"
             raise StateError(
-                "checkpoint", found, "give the folder that contains it, with all files"
+                "checkpoint", problem, "give the folder that contains it, with all files"
             )
         if not folder.is_dir():
-            found = f"{shorten(str(checkpoint))}, no folder,"
-            raise StateError("checkpoint", found, "give a folder")
+            problem = f"{shorten(str(checkpoint))}, no folder,"
+            raise StateError("checkpoint", problem, "give a folder")
         files = read_files(folder, "checkpoint")
         if not files:
-            found = f"{shorten(str(checkpoint))}, a folder without files,"
+            problem = f"{shorten(str(checkpoint))}, a folder without files,"
             advice = "write what the function needs to continue into it"
-            raise StateError("checkpoint", found, advice)
+            raise StateError("checkpoint", problem, advice)
         return Checkpoint(None, files, kept)
     return Checkpoint(_copy(checkpoint, "checkpoint"), {}, kept)
 

@@ -418,20 +418,22 @@ def explore(
         seconds: limit of the time for all runs.
         fixed_names: names that may be asked for with any ranges.
     """
-    found, quiet = Exploration(given=frozenset(fixed_names)), 0
+    exploration, quiet = Exploration(given=frozenset(fixed_names)), 0
     ends_at = time.monotonic() + seconds
-    while len(found.runs) < _MOST_RUNS and not found.problem:
+    while len(exploration.runs) < _MOST_RUNS and not exploration.problem:
         left = ends_at - time.monotonic()
         if left <= 0:
-            return found
-        known = len(found.suggestions)
-        found.runs.append(_look(function, config, found, left))
-        quiet = 0 if len(found.suggestions) > known else quiet + 1
-        branches = not all(map(found.is_always, found.suggestions))
-        if quiet >= (_QUIET_BRANCHED_RUNS if branches else _QUIET_RUNS) and not _untried(found):
+            return exploration
+        known = len(exploration.suggestions)
+        exploration.runs.append(_look(function, config, exploration, left))
+        quiet = 0 if len(exploration.suggestions) > known else quiet + 1
+        branches = not all(map(exploration.is_always, exploration.suggestions))
+        if quiet >= (_QUIET_BRANCHED_RUNS if branches else _QUIET_RUNS) and not _untried(
+            exploration
+        ):
             break
-    found.is_finished = True
-    return found
+    exploration.is_finished = True
+    return exploration
 
 
 def _untried(exploration: Exploration) -> bool:

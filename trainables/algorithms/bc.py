@@ -89,7 +89,7 @@ class BC(Trainer):
         observations = self.filter_rows({"observations": unfiltered})["observations"]
         actions = np.concatenate([rows(one.actions) for one in fragments])
         parts = -(-len(actions) // self.settings.sgd_minibatch_size)
-        found: list[dict[str, float]] = []
+        all_stats: list[dict[str, float]] = []
         for _ in range(self.settings.num_sgd_iter):
             order = self.streams["minibatch"].permutation(len(actions))
             for chosen in np.array_split(order, parts):
@@ -98,8 +98,8 @@ class BC(Trainer):
                 batch = {name: torch.from_numpy(one).to(device) for name, one in columns.items()}
                 loss, stats = self.loss(batch)
                 stats["grad_norm"] = self.policy.minimise(loss, *self.gradient_step())
-                found.append(stats)
-        return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
+                all_stats.append(stats)
+        return {name: float(np.mean([one[name] for one in all_stats])) for name in all_stats[0]}
 
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, dict[str, float]]":
         """Return the loss () of observations and actions (B, …), and its parts by name."""

@@ -325,19 +325,21 @@ def _running_program(
     """
     program = CommandConfig.of(config)
     words = [str(shutil.which(program.command[0])), *program.command[1:]]
-    own, first, context = _own_settings(config), "", get_context()
+    settings, first, context = _own_settings(config), "", get_context()
     env = {**_SOON, **os.environ, "SWEEP_SEED": str(context.seed), "SWEEP_SAVE": str(folder)}
     env["SWEEP_FOLDER"] = str(context.logdir or Path.cwd())
     if program.seed_as is not None:
-        own[program.seed_as] = context.seed % 2**31
+        settings[program.seed_as] = context.seed % 2**31
     if program.settings == "arguments":
-        words += _arguments(own, program.booleans)
+        words += _arguments(settings, program.booleans)
     elif program.settings == "overrides":
-        words += [f"{name}={_quoted(value)}" for name, value in _flatten(own)]
+        words += [f"{name}={_quoted(value)}" for name, value in _flatten(settings)]
     elif program.settings == "environment":
-        env |= {f"SWEEP_{name.replace('.', '_')}": _to_text(value) for name, value in _flatten(own)}
+        env |= {
+            f"SWEEP_{name.replace('.', '_')}": _to_text(value) for name, value in _flatten(settings)
+        }
     else:
-        first = json.dumps(own) + "\n"
+        first = json.dumps(settings) + "\n"
     errors = _ErrorOutput()
     process = subprocess.Popen(  # noqa: S603 the program that the spec names
         guard_command(words),

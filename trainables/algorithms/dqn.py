@@ -441,17 +441,17 @@ class DQN(Trainer):
             goal = model.project(next_outputs.softmax(1), batch["rewards"], discounts)
             losses = -(goal * taken.log_softmax(1)).sum(1)
             values = model.values(taken.detach()[:, None]).squeeze(1)
-            found = Differences(losses, losses.detach(), values)
+            differences = Differences(losses, losses.detach(), values)
         else:
             values = taken.squeeze(1)
             goal = batch["rewards"] + discounts * next_outputs.squeeze(1)
             losses = torch.nn.functional.smooth_l1_loss(values, goal, reduction="none")
-            found = Differences(losses, (goal - values.detach()).abs(), values.detach())
+            differences = Differences(losses, (goal - values.detach()).abs(), values.detach())
         if not (alpha := self.settings.cql_alpha):
-            return found
+            return differences
         every = model.values(outputs)
         overrated = every.logsumexp(1) - every[rows, batch["actions"]]
-        return found._replace(losses=found.losses + alpha * overrated)
+        return differences._replace(losses=differences.losses + alpha * overrated)
 
     def noise(self) -> dict[str, NDArray[np.float32]]:
         """Return factors of the noise for one pass through a network: name → (units,).

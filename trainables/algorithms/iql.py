@@ -135,16 +135,18 @@ def losses(
     """Return the sum () of all networks' losses, and its parts (S,) in the order of `STATS`."""
     import torch
 
-    seen, actions = batch["observations"], batch["actions"]
+    observations, actions = batch["observations"], batch["actions"]
     with torch.no_grad():
-        q = model.critic_values(model.targets, seen, actions).min(dim=0).values
+        q = model.critic_values(model.targets, observations, actions).min(dim=0).values
         next_values = settings.gamma * model.value(batch["new_obs"]) * ~batch["terminated"]
-    evaluated = model.evaluate(seen, actions)
+    evaluated = model.evaluate(observations, actions)
     advantages = q - evaluated.values
     value_loss = expectile_loss(advantages, settings.expectile)
     weights = torch.exp(settings.beta * advantages.detach()).clamp(max=settings.max_weight)
     policy_loss = -(weights * evaluated.logp).mean()
-    errors = model.critic_values(model.critics, seen, actions) - (batch["rewards"] + next_values)
+    errors = model.critic_values(model.critics, observations, actions) - (
+        batch["rewards"] + next_values
+    )
     critic_loss = errors.square().mean(dim=1).sum()
     parts = [value_loss, policy_loss, critic_loss, q.mean(), weights.mean()]
     return value_loss + policy_loss + critic_loss, torch.stack(parts).detach()

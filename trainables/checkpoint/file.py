@@ -256,14 +256,14 @@ def _verified(path: Path, digest: str | None) -> tuple[memoryview, str]:
     one.
     """
     content = memoryview(_content(path))
-    found = container.digest_of(content, path)
+    actual = container.digest_of(content, path)
     named = parse_name(path.name)
-    if named is not None and named[1] != found:
-        raise CorruptCheckpoint(path, f"its SHA-256 is {found}, not the one in its name")
-    if digest is not None and digest != found:
-        raise CorruptCheckpoint(path, f"its SHA-256 is {found}; expected {printable(digest)}")
-    container.check_seal(content, found, path)
-    return content, found
+    if named is not None and named[1] != actual:
+        raise CorruptCheckpoint(path, f"its SHA-256 is {actual}, not the one in its name")
+    if digest is not None and digest != actual:
+        raise CorruptCheckpoint(path, f"its SHA-256 is {actual}; expected {printable(digest)}")
+    container.check_seal(content, actual, path)
+    return content, actual
 
 
 def _content(path: Path) -> bytearray:

@@ -96,15 +96,15 @@ def read_files(folder: Path, place: str) -> dict[str, Opaque]:
     Raises:
         StateError: it contains a link, a pipe or a device.
     """
-    found: dict[str, Opaque] = {}
+    files: dict[str, Opaque] = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             remedy = "write regular files, whose bytes are kept"
             raise StateError(place, f"{shorten(name)}, a link, pipe or device,", remedy)
         if path.is_file():
-            found[name] = Opaque(path.read_bytes())
-    return found
+            files[name] = Opaque(path.read_bytes())
+    return files
 
 
 def path_in(folder: str, name: str) -> str:

@@ -111,10 +111,10 @@ class _Machine:
         pickled, push = self.pickled, self.stack.append
         if not pickled.startswith(_PREAMBLE):
             raise Refused("the pickle is not of protocol 4")
-        position, here, pushed = len(_PREAMBLE), 0, 0
+        position, opcode_at, pushed = len(_PREAMBLE), 0, 0
         try:
             for _ in range(MAX_OPCODES):
-                before, here = here, position
+                before, opcode_at = opcode_at, position
                 width, counted, memory, effect = _OPCODES[pickled[position]]
                 position += 1 + width
                 if counted:
@@ -131,14 +131,14 @@ class _Machine:
                 elif type(effect) is int:
                     push(effect)
                 else:  # it alone looks at what the machine says of itself
-                    self.before, self.position = before, here
+                    self.before, self.position = before, opcode_at
                     self.memory += pushed
                     pushed = 0
                     if effect(self):
                         return
                 pushed += memory
         finally:
-            self.position = here
+            self.position = opcode_at
         raise Refused(f"more than {MAX_OPCODES} opcodes")
 
     # ---- the stack ----------------------------------------------------------------------------

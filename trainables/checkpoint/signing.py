@@ -89,13 +89,13 @@ def check(header: Mapping[str, Any], trust: Trust, source: object) -> None:
 
     Raises SigningError if there is no key.
     """
-    found, signer = header.get("mac"), header.get("key")
+    mac, signer = header.get("mac"), header.get("key")
     if not trust.key:
         raise SigningError(*_NO_KEY)
-    if not isinstance(found, str):
+    if not isinstance(mac, str):
         raise UntrustedCheckpoint(source, f"is not signed, and {_MAY_RUN}")
     unsigned = {key: value for key, value in header.items() if key != "mac"}
-    if not hmac.compare_digest(_mac(trust.key, unsigned).encode(), found.encode()):
+    if not hmac.compare_digest(_mac(trust.key, unsigned).encode(), mac.encode()):
         whose = f"is signed by the key {printable(str(signer)[:16])}, yours is {trust.name}"
         raise UntrustedCheckpoint(source, f"{whose}; it {_MAY_RUN}")
 

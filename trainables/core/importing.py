@@ -117,13 +117,13 @@ def import_object(path: str) -> object:
     module = import_module(path)
     name = path.partition(":")[2]
     if not hasattr(module, name):
-        own = [
+        public = [
             n
             for n, v in vars(module).items()
             if _is_defined_in(module, v) and not n.startswith("_")
         ]
         problem = f"{module.__name__} has no '{printable(name)}'"
-        raise NotImportable(problem, known_names=own)
+        raise NotImportable(problem, known_names=public)
     found: object = getattr(module, name)
     return found
 
@@ -167,13 +167,13 @@ def load(place: str, path: str, description: str) -> Callable[..., Any]:
     module = load_module(place, path)
     allowed = f"{description} in {module.__name__}"
     try:
-        found = import_object(path)
+        imported = import_object(path)
     except NotImportable as error:
         hint = nearest(path.partition(":")[2], error.known or ()).removeprefix("; ")
         raise ConfigError(place, path, allowed, hint) from error
-    if not callable(found):
-        raise ConfigError(place, path, allowed, f"it is a {type(found).__name__}")
-    loaded: Callable[..., Any] = found
+    if not callable(imported):
+        raise ConfigError(place, path, allowed, f"it is a {type(imported).__name__}")
+    loaded: Callable[..., Any] = imported
     return loaded
 
 

@@ -166,14 +166,14 @@ _MUTATING_METHODS = frozenset({"update", "pop", "popitem", "clear", "setdefault"
 def defaults(model: type[Settings]) -> dict[str, Any]:
     """Return flat key → default as plain data; keys without a default are left out."""
     sections = sections_of(model)
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         if name in sections:
-            found.update({**defaults(sections[name]), **_preset(model, name)})
+            values.update({**defaults(sections[name]), **_preset(model, name)})
         elif not field.is_required():
             value = field.get_default(call_default_factory=True, validated_data={})
-            found[name] = value.model_dump() if isinstance(value, BaseModel) else value
-    return found
+            values[name] = value.model_dump() if isinstance(value, BaseModel) else value
+    return values
 
 
 def override(settings: C, changes: Mapping[str, Any], place: str) -> C:
@@ -325,13 +325,13 @@ def _has(container: Any, part: str | int) -> bool:
 
 def _model_at(model: type[BaseModel], path: KeyPath) -> type[BaseModel] | None:
     """Return the model that describes the value at `path` below `model`, or None if unknown."""
-    found: type[BaseModel] | None = model
+    current: type[BaseModel] | None = model
     for part in path:
-        if found is None or part not in found.model_fields:
+        if current is None or part not in current.model_fields:
             return None
-        annotation = found.model_fields[str(part)].annotation
-        found = next(filter(_is_model, (annotation, *get_args(annotation))), None)
-    return found
+        annotation = current.model_fields[str(part)].annotation
+        current = next(filter(_is_model, (annotation, *get_args(annotation))), None)
+    return current
 
 
 def _is_model(annotation: Any) -> TypeGuard[type[BaseModel]]:

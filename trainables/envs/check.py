@@ -100,14 +100,14 @@ def check(
 def _describe(config: EnvironmentConfig) -> Report:
     """Return names, spaces, time limit and breaches of an environment."""
     beat()
-    with closing(make_raw_env(config)) as made:
+    with closing(make_raw_env(config)) as env:
         return {
             "env": config.env,
             "env_config": config.env_config,
-            "observation_space": str(made.observation_space),
-            "action_space": str(made.action_space),
-            "time_limit": made.spec.max_episode_steps if made.spec else None,
-            "breaches": _breaches(made),
+            "observation_space": str(env.observation_space),
+            "action_space": str(env.action_space),
+            "time_limit": env.spec.max_episode_steps if env.spec else None,
+            "breaches": _breaches(env),
         }
 
 

@@ -467,7 +467,7 @@ def checked_spaces(
     if isinstance(observation, agents.AgentsSpace):
         raise needs_policies(config, list(observation.of))
     connector = connect(config, observation, action)
-    found = EnvSpaces(
+    made_spaces = EnvSpaces(
         cast("spaces.Box", connector.observation_space),
         action,
         observation,
@@ -477,19 +477,19 @@ def checked_spaces(
         _image_settings(config),
         connector.note,
     )
-    if not all(found.row_shape):
+    if not all(made_spaces.row_shape):
         hint = (
             f"its observation space is {observation}, which holds none: for a task without "
             "observations let a wrapper give a constant, for example numpy.zeros(1)"
         )
         raise ConfigError("env", config.env, "observations with at least one number", hint)
     try:
-        _ = found.layout
+        _ = made_spaces.layout
     except ConfigError as error:
         hint = error.hint or f"it takes {action}"
         raise ConfigError("env", config.env, error.allowed, hint) from error
-    _ = found.seen
-    return found
+    _ = made_spaces.seen
+    return made_spaces
 
 
 def needs_policies(config: EnvironmentConfig, names: Sequence[str]) -> ConfigError:
@@ -513,14 +513,14 @@ def agents_spaces(
     """
     if not (isinstance(observation, agents.AgentsSpace) and isinstance(action, agents.AgentsSpace)):
         return {}
-    found = {}
+    by_agent = {}
     for agent, one in observation.of.items():
         try:
-            found[agent] = checked_spaces(config, one, action.of[agent])
+            by_agent[agent] = checked_spaces(config, one, action.of[agent])
         except ConfigError as error:
             hint = f"agent {agent}: {error.hint}"
             raise ConfigError(error.place, error.value, error.allowed, hint) from error
-    return found
+    return by_agent
 
 
 def _from_package(env: str) -> str:
@@ -545,17 +545,17 @@ def _creator(
 ) -> Callable[[], Any]:
     """Return a function without arguments that makes the environment; raises ConfigError."""
     env = config.env
-    found = registry.find(env)
-    if found is None and ":" not in env and env not in gymnasium.registry:
+    creator = registry.find(env)
+    if creator is None and ":" not in env and env not in gymnasium.registry:
         atari.register(env)
-    if found is None and ":" in env and env not in gymnasium.registry:
+    if creator is None and ":" in env and env not in gymnasium.registry:
         load_module("env", env)
         env = env.partition(":")[2]  # the import may have registered an id
         if env not in gymnasium.registry:
-            found = load("env", config.env, "an environment class or callable")
-    if found is not None:
-        more = {} if num_envs is None else {"num_envs": num_envs}
-        return partial(registry.call, found, context, **more)
+            creator = load("env", config.env, "an environment class or callable")
+    if creator is not None:
+        keywords = {} if num_envs is None else {"num_envs": num_envs}
+        return partial(registry.call, creator, context, **keywords)
     if env not in gymnasium.registry:
         known = [*registry.registered(), *entry_points(registry.GROUP), *gymnasium.registry]
         hint = _from_package(env) or nearest(config.env, known).removeprefix("; ")

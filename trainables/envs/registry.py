@@ -139,22 +139,22 @@ def importable_path(name: str) -> str:
     return path
 
 
-def call(creator: Creator, context: EnvContext, **more: Any) -> Any:
+def call(creator: Creator, context: EnvContext, **keywords: Any) -> Any:
     """Call a creator and return its environment.
 
     Args:
         creator: the creator.
         context: passed whole or as keyword arguments, as the signature demands.
-        more: further keyword arguments.
+        keywords: further keyword arguments.
     """
-    takes = _takes_context(creator, more)
+    takes = _takes_context(creator, keywords)
     name = takes.name if takes else ""
     if takes is None or name in context:
-        return creator(**context, **more)
+        return creator(**context, **keywords)
     try:
         if takes.kind is inspect.Parameter.POSITIONAL_ONLY:
-            return creator(context, **more)
-        return creator(**{name: context}, **more)
+            return creator(context, **keywords)
+        return creator(**{name: context}, **keywords)
     except Exception as error:
         if name not in CONTEXT_NAMES:
             error.add_note(f"its one argument {name} is env_config as a whole")

@@ -133,15 +133,15 @@ class AgentsPlayer(InferencePolicy):
         """
         known = memory[0]
         ended = {*observation["terminated"], *observation["truncated"]}
-        for agent, one in observation["rewards"].items():
+        for agent, amount in observation["rewards"].items():
             if agent not in known["policies"]:
                 if is_over or agent in ended:
                     continue
                 self._policy(agent, memory)
-            known["rewards"][agent] += one
+            known["rewards"][agent] += amount
             if agent in known["memory"]:
                 player = self.players[known["policies"][agent]]
-                player.add_reward(None, known["memory"][agent], one)
+                player.add_reward(None, known["memory"][agent], amount)
         for agent in ended:
             known["memory"].pop(agent, None)
 

@@ -115,19 +115,19 @@ def play(
         pairs = zip(slots, waiting, strict=False)
         running = [_RunningEpisode(slot, index, inference, plan, seed) for slot, index in pairs]
         while running:
-            for one in running:
-                show(one.slot, one.length)
+            for episode in running:
+                show(episode.slot, episode.length)
             _act(inference, running)
             following: list[_RunningEpisode] = []
-            for one in running:
-                if not one.step():
-                    following.append(one)
+            for episode in running:
+                if not episode.step():
+                    following.append(episode)
                     continue
-                show(one.slot, one.length)
-                finished[one.index] = one.played
+                show(episode.slot, episode.length)
+                finished[episode.index] = episode.played
                 if (index := next(waiting, None)) is not None:
                     following.append(
-                        _RunningEpisode(one.slot, index, inference, plan, seed, plan.renews)
+                        _RunningEpisode(episode.slot, index, inference, plan, seed, plan.renews)
                     )
             running = following
     return [finished[index] for index in indices]

@@ -182,23 +182,23 @@ def fitted_values(
         next_values: (R, A) probabilities for the next observations.
         gamma: discount per step.
     """
-    seen, following = _features(episodes.observations), _features(episodes.following)
-    features, choices = seen.shape[1], now.shape[1]
+    observed, following = _features(episodes.observations), _features(episodes.following)
+    features, choices = observed.shape[1], now.shape[1]
     rewards = episodes.rewards[episodes.valid]
     ahead = gamma * next_values * ~episodes.terminated[:, None]
     size = features * choices
     constant, step = np.zeros(size), np.zeros((size, size))
     for choice in range(choices):
         rows = episodes.actions == choice
-        own = slice(choice * features, (choice + 1) * features)
-        moments = seen[rows].T @ seen[rows] + RIDGE * max(1, rows.sum()) * np.eye(features)
-        fit = np.linalg.solve(moments, seen[rows].T)
-        constant[own] = fit @ rewards[rows]
+        columns = slice(choice * features, (choice + 1) * features)
+        moments = observed[rows].T @ observed[rows] + RIDGE * max(1, rows.sum()) * np.eye(features)
+        fit = np.linalg.solve(moments, observed[rows].T)
+        constant[columns] = fit @ rewards[rows]
         for other in range(choices):
             to = slice(other * features, (other + 1) * features)
-            step[own, to] = fit @ (ahead[rows, other, None] * following[rows])
+            step[columns, to] = fit @ (ahead[rows, other, None] * following[rows])
     weights = np.linalg.lstsq(np.eye(size) - step, constant)[0].reshape(choices, features).T
-    values = seen @ weights
+    values = observed @ weights
     return values[np.arange(len(values)), episodes.actions], (now * values).sum(axis=1)
 
 
@@ -227,7 +227,7 @@ def read_episodes(reader: InputReader, limit: int, policy: str | None = None) ->
         limit: maximum number of episodes.
         policy: policy whose agents' episodes are read, if there are several.
     """
-    found: list[Columns] = []
+    episodes: list[Columns] = []
     joining = _EpisodeJoiner()
     read = islice(each_once(reader), MOST_BATCHES)
     for batch in read if policy is None else _select_policy(read, policy):
@@ -237,10 +237,10 @@ def read_episodes(reader: InputReader, limit: int, policy: str | None = None) ->
         if "new_obs" not in batch:
             logger.warning("input_evaluation: there is no column new_obs; %s", REMEDY)
             return None
-        found += joining.add(batch)
-        if len(found) >= limit:
+        episodes += joining.add(batch)
+        if len(episodes) >= limit:
             break
-    return _pad_episodes(found[:limit])
+    return _pad_episodes(episodes[:limit])
 
 
 class _EpisodeJoiner:
@@ -257,16 +257,16 @@ class _EpisodeJoiner:
 
     def add(self, batch: Columns) -> list[Columns]:
         """Return the episodes that are complete with the rows of this batch."""
-        found: list[Columns] = []
+        episodes: list[Columns] = []
         ended = True
         for piece in pieces(batch):
             before: list[Columns] = []
-            whose = None
+            key = None
             if "eps_id" in piece:
-                whose = int(piece["eps_id"][0]), int(piece.get("agent_index", [0])[0])
-                before = self._open.pop(whose, [])
-                ended = whose not in self._known
-                self._known.add(whose)
+                key = int(piece["eps_id"][0]), int(piece.get("agent_index", [0])[0])
+                before = self._open.pop(key, [])
+                ended = key not in self._known
+                self._known.add(key)
             begins = piece["t"][0] == 0 if "t" in piece else ended
             ended = bool(piece["terminateds"][-1] or piece["truncateds"][-1])
             if before and leads_to(before[-1], piece):
@@ -276,10 +276,10 @@ class _EpisodeJoiner:
             else:
                 continue
             if ended:
-                found.append({n: np.concatenate([p[n] for p in whole]) for n in piece})
-            elif whose is not None:
-                self._open[whose] = whole
-        return found
+                episodes.append({n: np.concatenate([p[n] for p in whole]) for n in piece})
+            elif key is not None:
+                self._open[key] = whole
+        return episodes
 
 
 def _select_policy(read: Iterable[Batch], policy: str) -> Iterator[Columns]:

@@ -47,15 +47,15 @@ def find_set(place: str, source: str) -> Path | None:
     """
     if not source.startswith(MINARI):
         path = Path(source).expanduser()
-        found = next((one for one in (path, path / "data") if (one / METADATA).is_file()), None)
+        folder = next((one for one in (path, path / "data") if (one / METADATA).is_file()), None)
     else:
-        found = folder_of(place, source) / "data"
-        if not (found / METADATA).is_file():
+        folder = folder_of(place, source) / "data"
+        if not (folder / METADATA).is_file():
             hint = f"`minari download {source.removeprefix(MINARI)}` downloads published ones"
-            raise ConfigError(place, source, f"a data set in {found.parent}", hint)
-    if found is not None:
+            raise ConfigError(place, source, f"a data set in {folder.parent}", hint)
+    if folder is not None:
         require("minari", place, source)
-    return found
+    return folder
 
 
 def folder_of(place: str, source: str) -> Path:
@@ -108,15 +108,15 @@ class MinariReader(FilesReader):
     def _columns(self, episode: Mapping[str, Any], number: int) -> dict[str, Array]:
         """Return the columns of an episode: name → (steps, …)."""
         spaces, rewards = self._rows.spaces, np.asarray(episode["rewards"])
-        seen = self._observations(episode["observations"], len(rewards) + 1)
+        observations = self._observations(episode["observations"], len(rewards) + 1)
         actions = np.asarray(episode["actions"])
         if isinstance(spaces.action, gym_spaces.Discrete | gym_spaces.MultiDiscrete):
             actions = actions - spaces.action.start
         if not spaces.layout.scalar:
             actions = actions.reshape(len(rewards), -1)
         return {
-            "obs": seen[:-1],
-            "new_obs": seen[1:],
+            "obs": observations[:-1],
+            "new_obs": observations[1:],
             "actions": actions,
             "rewards": rewards,
             "terminateds": np.asarray(episode["terminations"]),
@@ -166,22 +166,26 @@ def described(path: Path) -> dict[str, Any]:
     try:
         if file.stat().st_size > MOST_METADATA:
             raise StoredDataError(file, f"more than {MOST_METADATA} bytes")
-        said = json.loads(file.read_bytes())
+        description = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise StoredDataError(
             file, f"not the description of a data set ({first_line(error)})"
         ) from None
-    if not isinstance(said, dict) or said.get("data_format") not in ("arrow", "parquet", "hdf5"):
+    if not isinstance(description, dict) or description.get("data_format") not in (
+        "arrow",
+        "parquet",
+        "hdf5",
+    ):
         raise StoredDataError(file, "not the description of a data set: its data_format is unknown")
     for key in ("observation_space", "action_space"):
-        if not isinstance(said.get(key), str):
+        if not isinstance(description.get(key), str):
             hint = "without it the environment that the file names would be made, which runs code"
             raise StoredDataError(file, f"no {key}", hint)
-    if type(said.get("total_episodes")) is not int or said["total_episodes"] < 1:
+    if type(description.get("total_episodes")) is not int or description["total_episodes"] < 1:
         raise StoredDataError(file, "total_episodes is missing or less than 1")
-    if said["data_format"] == "hdf5":
+    if description["data_format"] == "hdf5":
         _check_hdf5(path / "main_data.hdf5")
-    return said
+    return description
 
 
 def _check_hdf5(path: Path) -> None:
@@ -245,7 +249,7 @@ def write_set(folder: Path, name: str, batches: Iterable[Columns], spaces: EnvSp
     from minari.data_collector.episode_buffer import EpisodeBuffer
     from minari.dataset.minari_storage import MinariStorage
 
-    seen, taken = _written_space(spaces), spaces.action
+    written_space, taken = _written_space(spaces), spaces.action
     if not isinstance(taken, gym_spaces.Discrete | gym_spaces.MultiDiscrete | gym_spaces.Box):
         raise ConfigError("target", str(folder), f"a *.parquet file with actions {taken}")
     start = getattr(taken, "start", 0)
@@ -254,7 +258,7 @@ def write_set(folder: Path, name: str, batches: Iterable[Columns], spaces: EnvSp
     try:
         (part / "data").mkdir(parents=True)
         storage = MinariStorage.new(
-            part / "data", seen, taken, data_format="parquet", jpeg_encoding=False
+            part / "data", written_space, taken, data_format="parquet", jpeg_encoding=False
         )
         storage.update_metadata({"dataset_id": name, "minari_version": __version__})
         for run in runs(folder, batches):
@@ -262,7 +266,9 @@ def write_set(folder: Path, name: str, batches: Iterable[Columns], spaces: EnvSp
             states = _as_given(spaces, np.concatenate([run["obs"], run["new_obs"][-1:]]))
             ends = np.arange(rows) == rows - 1
             episode = EpisodeBuffer(
-                observations=states.reshape(rows + 1, *seen.shape).astype(seen.dtype),
+                observations=states.reshape(rows + 1, *written_space.shape).astype(
+                    written_space.dtype
+                ),
                 actions=(run["actions"].reshape(rows, *(taken.shape or ())) + start).astype(
                     taken.dtype
                 ),

@@ -305,9 +305,9 @@ def find_files(place: str, paths: str | Sequence[str]) -> list[Path]:
     Raises:
         ConfigError: there are none, or they are of several kinds.
     """
-    found: list[Path] = []
-    for one in [paths] if isinstance(paths, str) else paths:
-        path = Path(one).expanduser()
+    all_files: list[Path] = []
+    for pattern_or_path in [paths] if isinstance(paths, str) else paths:
+        path = Path(pattern_or_path).expanduser()
         inside = (str(path / f"*{ending}") for ending in ENDINGS)
         matches = [match for pattern in inside for match in _glob(pattern)]
         if not path.is_dir():
@@ -319,12 +319,12 @@ def find_files(place: str, paths: str | Sequence[str]) -> list[Path]:
                 f"seen from {Path.cwd()}; a trainer with `output: data` writes some there, as "
                 f"docs/offline.md#behaviour-cloning shows"
             )
-            raise ConfigError(place, one, f"{allowed}matches some", hint)
-        found += files
-    if len({path.suffix == PARQUET for path in found}) > 1:
+            raise ConfigError(place, pattern_or_path, f"{allowed}matches some", hint)
+        all_files += files
+    if len({path.suffix == PARQUET for path in all_files}) > 1:
         allowed = f"files of one kind, all *{PARQUET} or none"
         raise ConfigError(place, paths, allowed, "a mixture may have several kinds")
-    return found
+    return all_files
 
 
 def _glob(pattern: str) -> list[str]:
@@ -385,16 +385,16 @@ class FilesReader(InputReader):
             StoredDataError: there is something else than a batch, or no file has a batch with a
                 row.
         """
-        found = f"no batch in any of {len(self._files)} file(s)"
+        problem = f"no batch in any of {len(self._files)} file(s)"
         for _ in range(len(self._files) + 1):
             while (batch := self._take_from_current()) is not None:
                 if has_rows(batch):
                     return batch
-                found = f"no batch with a row in any of {len(self._files)} file(s): {NO_ROW}"
+                problem = f"no batch with a row in any of {len(self._files)} file(s): {NO_ROW}"
             self._at = (self._at + 1) % len(self._files)
             self._offset = self._line = 0
             self.passes += self._at == 0
-        raise StoredDataError(self._files[0], found)
+        raise StoredDataError(self._files[0], problem)
 
     def _take_from_current(self) -> Batch | None:
         """Return the batch that `take` reads from the current file; errors name file and line."""

@@ -88,13 +88,13 @@ def files_reader(place: str, paths: str | Sequence[str], rows: Rows | RowsByPoli
     Raises:
         ConfigError: there are no such files, or several policies cannot read them.
     """
-    found = find_set(place, paths) if isinstance(paths, str) else None
-    files = [] if found else find_files(place, paths)
-    if isinstance(rows, Rows) and found:
-        return MinariReader([found], rows)
+    minari_set = find_set(place, paths) if isinstance(paths, str) else None
+    files = [] if minari_set else find_files(place, paths)
+    if isinstance(rows, Rows) and minari_set:
+        return MinariReader([minari_set], rows)
     if isinstance(rows, Rows) and files[0].suffix == PARQUET:
         return ParquetReader(files, rows)
-    if found or files[0].suffix == PARQUET:
+    if minari_set or files[0].suffix == PARQUET:
         hint = "in the others a batch has one agent"
         raise ConfigError(place, paths, "files of JSON with several policies", hint)
     return JsonReader(files, rows)

@@ -209,13 +209,13 @@ class ReadingWorkers(WorkerSet):
         fragment = fragment_of(batches, self._whole, source, self._learnt)
         if pid not in self._filters:
             self._filters[pid] = self._make_filter(pid)
-        one, observations = self._filters[pid], fragment.observations[:, 0]
-        if is_filtering(one):
-            one(observations)
+        observation_filter, observations = self._filters[pid], fragment.observations[:, 0]
+        if is_filtering(observation_filter):
+            observation_filter(observations)
         return {
             "fragments": [fragment],
             "episodes": [],
-            "deltas": {"observation": one.get_delta(flush=True)},
+            "deltas": {"observation": observation_filter.get_delta(flush=True)},
             "recent": observations[-RECENT_ROWS:],
         }
 
@@ -236,15 +236,15 @@ class ReadingWorkers(WorkerSet):
 
     def set_state(self, states: Sequence[Any]) -> None:
         """Restore the states that `get_state` returned; raises ConfigError for other sources."""
-        own, *sampling = states
-        if own.get("readers", {}).keys() != self._readers.keys():
-            allowed = f"{', '.join(own.get('readers', (SAMPLER,)))}, as in the checkpoint"
+        reading, *sampling = states
+        if reading.get("readers", {}).keys() != self._readers.keys():
+            allowed = f"{', '.join(reading.get('readers', (SAMPLER,)))}, as in the checkpoint"
             raise ConfigError("input", list(self._shares), allowed)
         for source, reader in self._readers.items():
-            reader.set_state(own["readers"][source])
-        rng.set_generator_state(self._stream, own["stream"])
+            reader.set_state(reading["readers"][source])
+        rng.set_generator_state(self._stream, reading["stream"])
         if self._asked:
-            self._asked.set_state(own["sampler"])
+            self._asked.set_state(reading["sampler"])
         if self._sampling:
             self._sampling.set_state(sampling)
 
@@ -299,18 +299,20 @@ class ReadingAgents(ReadingWorkers):
     def _sample_of(self, batches: Sequence[Batch], source: str) -> Sample:
         """Return batches as one sample, by policy."""
         steps = sum(one["count"] for one in batches)
-        own = {"index": self._index, "was_read": True, "env_steps": steps}
+        common = {"index": self._index, "was_read": True, "env_steps": steps}
         each: dict[str, list[Columns]] = {}
         for batch in batches:
             for pid, columns in batch["policy_batches"].items():
                 each.setdefault(pid, []).append(columns)
         by_policy = {
-            pid: PolicySample(**self._sample_fields(parts, f"{source}, policy {pid}", pid), **own)
+            pid: PolicySample(
+                **self._sample_fields(parts, f"{source}, policy {pid}", pid), **common
+            )
             for pid, parts in each.items()
         }
         none = np.zeros((0, 0), dtype=np.float32)
         ended = self._episodes()
-        return MultiAgentBatch([], ended, {}, none, policy_batches=by_policy, **own)
+        return MultiAgentBatch([], ended, {}, none, policy_batches=by_policy, **common)
 
 
 def fragment_of(

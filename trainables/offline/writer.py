@@ -428,15 +428,15 @@ class Output:
         """
         if self._writer is None:
             return
-        own = state.get("output", {"before": {}, "unrolls": 0, "numbers": {}, "writer": {}})
+        output = state.get("output", {"before": {}, "unrolls": 0, "numbers": {}, "writer": {}})
         self._last_steps = {
-            int(i): (np.array(a), np.array(r)) for i, (a, r) in own["before"].items()
+            int(i): (np.array(a), np.array(r)) for i, (a, r) in output["before"].items()
         }
-        self._unrolls = int(own["unrolls"])
+        self._unrolls = int(output["unrolls"])
         for name, one in self._numbers.items():
-            first, following = own["numbers"].get(name, (0, 0))
+            first, following = output["numbers"].get(name, (0, 0))
             one.span = int(first), int(following)
-        self._writer.set_state(own["writer"], timesteps)
+        self._writer.set_state(output["writer"], timesteps)
 
 
 def _make_writer(context: IOContext, trial: TrialContext) -> OutputWriter:

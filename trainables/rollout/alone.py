@@ -263,13 +263,13 @@ def _policy_spaces(
     """
     if spec.observation_space is not None and spec.action_space is not None:
         return checked_spaces(environment, spec.observation_space, spec.action_space)
-    own = [
+    candidates = [
         of for agent, of in agents.items() if mapping(agent, stream_outside_episodes(agent)) == pid
     ]
-    if not own:
+    if not candidates:
         allowed = "(class, observation space, action space, settings)"
         raise ConfigError(f"policy.{pid}", "a class alone", allowed, "no agent declares its spaces")
-    return own[0]
+    return candidates[0]
 
 
 def _constant(actor: Actor) -> Callable[[], Actor]:

@@ -255,32 +255,32 @@ class EpisodeTracker:
         running = state["episodes"] if state is not None else [{}] * len(self._running_episodes)
         self._begun_counts = [int(count) + 1 for count in episodes.counts]
         for env_index, written in enumerate(running):
-            one = self._running_episodes[env_index] = self._make_episode(
+            episode = self._running_episodes[env_index] = self._make_episode(
                 env_index, int(episodes.counts[env_index])
             )
-            one.length = int(episodes.lengths[env_index])
-            one.total_reward = float(episodes.rewards[env_index])
-            one.set_records(written.get(RECORDS, {}))
+            episode.length = int(episodes.lengths[env_index])
+            episode.total_reward = float(episodes.rewards[env_index])
+            episode.set_records(written.get(RECORDS, {}))
             for name, values in written.items():
                 if name == RECORDS:
                     continue
-                getattr(one, name).update(copy.deepcopy(values))
+                getattr(episode, name).update(copy.deepcopy(values))
 
     def _count(self, step: Step) -> None:
         """Count the step in each episode whose environment made one; calls `on_episode_step`."""
         self._counted = True
         ended = step.terminated | step.truncated
-        for env_index, one in enumerate(self._running_episodes):
+        for env_index, episode in enumerate(self._running_episodes):
             if step.waiting is not None and step.waiting[env_index]:
                 continue
-            one.length += 1
+            episode.length += 1
             if env_index in step.faults:
                 continue
             seen = step.final_observations if ended[env_index] else step.observations
             info = step.infos.get(env_index, {})
-            one.step(seen[env_index], float(step.rewards[env_index]), info)
+            episode.step(seen[env_index], float(step.rewards[env_index]), info)
             if self._wants_steps:
-                self._call("on_episode_step", one)
+                self._call("on_episode_step", episode)
 
     def _end(self, envs: Sequence[int], step: Step) -> None:
         """End the running episodes of these environments, and create the next ones."""

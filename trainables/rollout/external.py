@@ -328,22 +328,22 @@ class ExternalSampler(AgentsSampler):
         action.
         """
         acted = super()._choose_actions(pid, actors, filtered, memory)
-        said = {
+        choices = {
             i: self._own_choices.pop(one)
             for i, one in enumerate(actors)
             if one in self._own_choices
         }
-        if said:
-            rows, actor = list(said), self._actors[pid]
+        if choices:
+            rows, actor = list(choices), self._actors[pid]
             actions = np.array(acted.actions)
-            given = [action for action, _ in said.values()]
+            given = [action for action, _ in choices.values()]
             actions[rows] = rows_of(self._plans[pid].spaces.action, given)
             columns = {name: np.array(column) for name, column in acted.columns.items()}
             if "logp" in columns:
                 likely = actor.likelihood(filtered[rows], memory[rows], actions[rows])
                 columns["logp"][rows] = [
                     own if logp is None else logp
-                    for (_, logp), own in zip(said.values(), likely, strict=True)
+                    for (_, logp), own in zip(choices.values(), likely, strict=True)
                 ]
             acted = Acted(actions, columns, acted.memory)
         return acted
@@ -693,8 +693,10 @@ class _CalledWorker(RolloutWorker):
         Raises:
             ConfigError: an `ExternalEnv` with a horizon or with restarts.
         """
-        of = spec.environment
-        env = make_env(of, EnvContext(of.env_config, spec.index, 0, False, spec.num_workers))
+        environment = spec.environment
+        env = make_env(
+            environment, EnvContext(environment.env_config, spec.index, 0, False, spec.num_workers)
+        )
         assert isinstance(env.unwrapped, Called)  # noqa: S101 the trainer has checked it
         if (horizon := spec.envs.horizon) and isinstance(env.unwrapped.base, ExternalEnv):
             hint = "its episodes end when it calls end_episode(), with truncated=True if cut off"
@@ -703,7 +705,7 @@ class _CalledWorker(RolloutWorker):
         if getattr(spec.envs, restarts) and isinstance(env.unwrapped.base, ExternalEnv):
             hint = "it plays in its own thread, which cannot be started again"
             raise ConfigError(restarts, True, "false with an ExternalEnv", hint)
-        return CalledEnvs(env, of, context)
+        return CalledEnvs(env, environment, context)
 
     def sample(self) -> Any:
         """Return a sample with at least as many steps as the spec says.

@@ -230,14 +230,14 @@ def histories(episodes: Sequence[RolloutMetrics]) -> dict[str, list[float]]:
     Numbers are in the order of the episodes. With several agents ``policy_{name}_reward`` is added,
     agent after agent.
     """
-    found: dict[str, list[float]] = {}
+    by_name: dict[str, list[float]] = {}
     for episode in episodes:
-        found.setdefault("episode_reward", []).append(episode.total_reward)
-        found.setdefault("episode_lengths", []).append(episode.length)
+        by_name.setdefault("episode_reward", []).append(episode.total_reward)
+        by_name.setdefault("episode_lengths", []).append(episode.length)
         for name, values in (episode.hist_data or {}).items():
-            found.setdefault(name, []).extend(values)
+            by_name.setdefault(name, []).extend(values)
     returns = policy_returns(episodes)
-    return {**found, **{f"policy_{pid}_reward": of for pid, of in returns.items()}}
+    return {**by_name, **{f"policy_{pid}_reward": of for pid, of in returns.items()}}
 
 
 def checked_numbers(written: Written) -> None:

@@ -176,13 +176,13 @@ class Progress:
             episodes: episodes that ended.
             perf: mean times, name → milliseconds.
         """
-        own = [one._replace(worker_index=worker) for one in episodes]
-        whole = [one for one in own if not one.faulty]
+        counted = [one._replace(worker_index=worker) for one in episodes]
+        whole = [one for one in counted if not one.faulty]
         self.timesteps += timesteps
         self.episodes += len(whole)
         self._window.extend(one._replace(media=None) for one in whole)
         self._sampled[worker] = self._sampled.get(worker, 0) + timesteps
-        self._ended += own
+        self._ended += counted
         self._perf[worker] = perf
 
     def count_ages(self, ages: Sequence[int]) -> None:

@@ -234,13 +234,17 @@ class ActorCriticTrainer(Trainer):
     @classmethod
     def networks(cls, settings: TrainerConfig, spaces: EnvSpaces) -> Architecture:
         """Return the architecture as `Trainer.networks`, with noise or own distribution if set."""
-        made = super().networks(settings, spaces)
+        architecture = super().networks(settings, spaces)
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
             explored = settings.exploration_config
-            made = replace(made, noise=(explored.log_std_init, explored.sample_freq))
+            architecture = replace(
+                architecture, noise=(explored.log_std_init, explored.sample_freq)
+            )
         if (path := settings.model.custom_action_dist) is not None:
-            made = replace(made, distribution=OwnDistribution.of(path, spaces.action))
-        return made
+            architecture = replace(
+                architecture, distribution=OwnDistribution.of(path, spaces.action)
+            )
+        return architecture
 
     @classmethod
     def _check_own(cls, settings: TrainerConfig, spaces: EnvSpaces) -> None:

@@ -38,21 +38,25 @@ class Agents:
     @classmethod
     def of(cls, settings: TrainerConfig) -> "Agents":
         """Return the agents of the settings; raises ConfigError for an unknown mapping function."""
-        said = canonical(settings.agents.multiagent)
-        policies = said["policies"]
-        classic = {pid: own for pid, own in policies.items() if isinstance(own, list | tuple)}
-        own = {pid: one[3] if pid in classic else one for pid, one in policies.items()}
-        trained = said.get("policies_to_train")
+        multiagent = canonical(settings.agents.multiagent)
+        policies = multiagent["policies"]
+        classic = {
+            pid: own_settings
+            for pid, own_settings in policies.items()
+            if isinstance(own_settings, list | tuple)
+        }
+        own_settings = {pid: one[3] if pid in classic else one for pid, one in policies.items()}
+        trained = multiagent.get("policies_to_train")
         # Policies are built in the order of their names.
-        settled = {pid: dict(own[pid] or {}) for pid in sorted(own)}
+        settled = {pid: dict(own_settings[pid] or {}) for pid in sorted(own_settings)}
         sources = {pid: one.pop("restore", None) for pid, one in settled.items()}
         return cls(
             settled,
             {pid: (one[1], one[2]) for pid, one in classic.items() if one[1] is not None},
             {pid: _source(pid, one) for pid, one in sources.items() if one is not None},
-            make_mapping(said.get("policy_mapping_fn"), list(own)),
-            tuple(sorted(own if trained is None else trained)),
-            said.get("count_steps_by") == "agent_steps",
+            make_mapping(multiagent.get("policy_mapping_fn"), list(own_settings)),
+            tuple(sorted(own_settings if trained is None else trained)),
+            multiagent.get("count_steps_by") == "agent_steps",
         )
 
 
@@ -76,14 +80,14 @@ def spaces_of(
         ConfigError: the mapping returns an unknown policy, assigns agents of different spaces to
             one policy, or assigns no agent to a policy although agents differ.
     """
-    found = {pid: (agent, inspection.agents[agent]) for pid, agent in like.items()}
+    first_agents = {pid: (agent, inspection.agents[agent]) for pid, agent in like.items()}
     place = "multiagent.policy_mapping_fn"
     for agent, spaces in inspection.agents.items():
         pid = agents.mapping(agent, stream_outside_episodes(agent))
         if pid not in agents.policies:
             hint = f"it was returned for agent {agent!r}"
             raise ConfigError(place, pid, f"one of {', '.join(agents.policies)}", hint)
-        other, known = found.setdefault(pid, (agent, spaces))
+        other, known = first_agents.setdefault(pid, (agent, spaces))
         if (known.observation, known.action) != (spaces.observation, spaces.action):
             raise ConfigError(
                 place,
@@ -92,18 +96,18 @@ def spaces_of(
                 f"{other} sees {known.raw} and does {known.action}, {agent} sees {spaces.raw} and "
                 f"does {spaces.action}: give them two policies",
             )
-    made = {pid: spaces for pid, (_, spaces) in found.items()}
+    by_policy = {pid: spaces for pid, (_, spaces) in first_agents.items()}
     alike = {repr((one.raw, one.action)) for one in inspection.agents.values()}
     for pid in agents.policies:
         if pid in agents.given and pid not in like:
-            made[pid] = checked_spaces(environment, *agents.given[pid])
-        elif pid not in made and len(alike) > 1:
+            by_policy[pid] = checked_spaces(environment, *agents.given[pid])
+        elif pid not in by_policy and len(alike) > 1:
             hint = f"no agent of {environment.env} has it, and agents differ: give it its spaces, "
             hint += f"policies: {{{pid}: [null, observation space, action space, {{}}]}}"
             raise ConfigError(f"multiagent.policies.{pid}", None, "a policy with agents", hint)
-        elif pid not in made:
-            made[pid] = inspection.spaces
-    return made
+        elif pid not in by_policy:
+            by_policy[pid] = inspection.spaces
+    return by_policy
 
 
 def inspections_by_policy(

@@ -77,17 +77,17 @@ def result_names(settings: TrainerConfig) -> frozenset[str] | None:
     evaluation = settings.evaluation
     if settings.callbacks.callbacks or evaluation.evaluation_config.get("callbacks"):
         return None
-    found = OF_EVERY_RESULT | _OF_EPISODES | _OF_TRAINING
+    names = OF_EVERY_RESULT | _OF_EPISODES | _OF_TRAINING
     several = has_policies(settings.agents.multiagent)
     if several:
-        found |= _OF_AGENTS
+        names |= _OF_AGENTS
     if evaluation.evaluation_interval is not None:
         of_one = _OF_EVALUATION | (_BY_POLICY if several else frozenset())
-        found |= {
+        names |= {
             f"{part}/{name}" for part in ("evaluation", "evaluation_at_start") for name in of_one
         }
     if settings.offline.reads_experience:
-        found |= {"off_policy/"}
+        names |= {"off_policy/"}
     if settings.metrics.classic_results:
-        found |= {f"{name}/" for name in RESULTS}
-    return found
+        names |= {f"{name}/" for name in RESULTS}
+    return names

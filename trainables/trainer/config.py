@@ -159,23 +159,23 @@ def _validate_policies(policies: Any) -> Mapping[str, Any]:
         policies = dict.fromkeys(policies)
     if not (policies is None or isinstance(policies, Mapping)):
         raise ValueError("policies: a dict, name: {its own settings} or null")
-    for name, own in (policies or {}).items():
+    for name, given in (policies or {}).items():
         if not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise ValueError(
                 f"policies: {name!r} is not a name; expected letters, digits, '_', '-' and '.', of "
                 "which files are named"
             )
-        classic = isinstance(own, list | tuple) and len(own) == 4 and _is_settings(own[3])
-        if not (_is_settings(own) or classic):
+        classic = isinstance(given, list | tuple) and len(given) == 4 and _is_settings(given[3])
+        if not (_is_settings(given) or classic):
             raise ValueError(
                 f"policies: {name}: a dict of its own settings, null, or the classic [null, "
                 "observation space, action space, settings]"
             )
-        if classic and own[0] is not None:
+        if classic and given[0] is not None:
             raise ValueError(
                 f"policies: {name}: null as the first of four: the trainer is the policy's class"
             )
-        _check_source(name, (own[3] if classic else own) or {})
+        _check_source(name, (given[3] if classic else given) or {})
     return policies or {}
 
 
@@ -289,15 +289,15 @@ class TrainerConfig(Settings):
 
         With an LSTM the environment shows single frames of Atari games.
         """
-        made = validate(raw)
-        environment, sight = made.environment, made.model.sight
-        if made.model.use_lstm:
+        config = validate(raw)
+        environment, sight = config.environment, config.model.sight
+        if config.model.use_lstm:
             environment = environment.model_copy(update={"no_framestack": True})
         if environment.sight != sight:
             environment = environment.with_sight(sight)
-        if environment is made.environment:
-            return made
-        return made.model_copy(update={"environment": environment})
+        if environment is config.environment:
+            return config
+        return config.model_copy(update={"environment": environment})
 
     @property
     def fragment_size(self) -> int:

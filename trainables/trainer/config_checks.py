@@ -169,13 +169,13 @@ def check_by_trying(
             ConfigError.
     """
     check_gpus(settings.resources)
-    seen = measuring.inspect(settings.environment)
-    networks(settings, seen.spaces)
+    inspection = measuring.inspect(settings.environment)
+    networks(settings, inspection.spaces)
     if settings.evaluation.evaluation_config:
         plan = evaluation_plan(settings)
         environments = (plan.environment, settings.environment)
-        check_evaluation(environments, plan.envs, settings.evaluation, seen.spaces)
-    check_vector_env(settings.environment, settings.envs, seen.limit)
+        check_evaluation(environments, plan.envs, settings.evaluation, inspection.spaces)
+    check_vector_env(settings.environment, settings.envs, inspection.limit)
     if settings.environment.is_native:
         unasked = measuring.measure_once(
             settings.environment, f"native {settings.envs!r}", lambda: _restarts_unasked(settings)
@@ -309,10 +309,10 @@ def lane_form(cls: type[T], config: Mapping[str, Any], path: str) -> type[T] | N
     if not cls.can_be_lane():
         raise ConfigError("lanes", config["lanes"], allowed)
     try:
-        made: type[T] = import_object(path)  # type: ignore[assignment]
+        lane_class: type[T] = import_object(path)  # type: ignore[assignment]
     except NotImportable as error:
         hint = f"pip install 'sweep-rl[jax]' installs it ({error})"
         raise ConfigError("lanes", config["lanes"], "null without JAX", hint) from error
-    if not issubclass(made, cls):
+    if not issubclass(lane_class, cls):
         raise ConfigError("lanes", config["lanes"], allowed, "define its class method `of` too")
-    return made
+    return lane_class

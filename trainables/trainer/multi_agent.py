@@ -325,14 +325,14 @@ class MultiAgentTrainer(Trainer):
         self, context: IOContext, index: int, sampling: WorkerSet | None, spec: WorkerSpec
     ) -> ReadingWorkers:
         """Return the workers that read experience, by policy."""
-        me, of = weakref.proxy(self), self.settings
+        me, settings = weakref.proxy(self), self.settings
         rows = RowsByPolicy(
             lambda: {pid: one.row_form(of_agents=True) for pid, one in me.members.items()}
         )
         self._estimate_from = context, rows
         asked = spec.columns.union(*(one.worker_spec().columns for one in self.members.values()))
         learnt = Learnt.of(replace(spec, columns=asked))
-        given = context, rows, of.batch_size, index, sampling, learnt
+        given = context, rows, settings.batch_size, index, sampling, learnt
 
         def make(pid: str) -> filters_.Filter:
             member: Trainer = me.members[pid]
@@ -343,15 +343,15 @@ class MultiAgentTrainer(Trainer):
 
     def _make_estimates(self) -> dict[str, Any]:
         """Return policy → off-policy estimates, for the policies that learn."""
-        found = {}
+        estimates = {}
         for pid in self.agents.trained:
             member = self.members[pid]
-            own = self._estimates.get(pid) or Estimates(
+            estimate = self._estimates.get(pid) or Estimates(
                 *self._estimate_from, member.spaces, member.settings.gamma, pid
             )
-            self._estimates[pid] = own
-            found[pid] = own.of(member.judged_likelihoods, self.iteration + 1)
-        return {pid: one for pid, one in found.items() if one}
+            self._estimates[pid] = estimate
+            estimates[pid] = estimate.of(member.judged_likelihoods, self.iteration + 1)
+        return {pid: one for pid, one in estimates.items() if one}
 
     # ---- training --------------------------------------------------------------------------------
 
@@ -529,7 +529,9 @@ class MultiAgentTrainer(Trainer):
             like[policy_id] = agent
         now = canonical(self.settings.agents.multiagent)
         policies = {**now["policies"], policy_id: dict(config or {})}
-        said = with_policies(now, policies, self._seen.agents, policy_mapping_fn, policies_to_train)
+        changed = with_policies(
+            now, policies, self._seen.agents, policy_mapping_fn, policies_to_train
+        )
 
         def begin(agents: Agents, members: Mapping[str, Trainer]) -> None:
             if policy_id in agents.sources:
@@ -537,7 +539,7 @@ class MultiAgentTrainer(Trainer):
             if policy_state is not None:
                 Policy(members[policy_id]).adopt(policy_state)
 
-        self._apply_policies(said, like, begin)
+        self._apply_policies(changed, like, begin)
         return Policy(self.members[policy_id])
 
     def remove_policy(

@@ -70,14 +70,14 @@ class ExportedPolicy(InferencePolicy):
         rows = observations.reshape(len(observations), *self.spaces.row_shape)
         given = {**export.raw_inputs(self, rows), **export.memory_inputs(self, memory)}
         outputs = self._run(given)
-        own, carried = self.split(memory)
-        if own.size:
-            own = np.concatenate([outputs[name] for name in export.STATES_OUT], axis=1)
+        memories, carried = self.split(memory)
+        if memories.size:
+            memories = np.concatenate([outputs[name] for name in export.STATES_OUT], axis=1)
         leaves = [outputs[name] for name in named_leaves(self.spaces.action, "action")]
         flat = np.concatenate([leaf.reshape(len(rows), -1) for leaf in leaves], 1)
         chosen = self.connectors.adapter.inverse(flat)
         _, carried = self.connectors.observe(rows, carried)
-        following = self.next_memories(chosen, own, carried)
+        following = self.next_memories(chosen, memories, carried)
         nested = isinstance(self.spaces.action, Tuple | Dict)
         return flat if nested else leaves[0], following
 
@@ -125,26 +125,26 @@ def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None
     Raises:
         CheckpointError: there is no such policy.
     """
-    found = _find_file(Path(path).expanduser(), name)
-    if found.suffix == SUFFIX:
+    source = _find_file(Path(path).expanduser(), name)
+    if source.suffix == SUFFIX:
         from safetensors.numpy import load_file
 
         try:
-            weights = load_file(found)
+            weights = load_file(source)
         except Exception as error:
-            raise CheckpointError(found, f"it is not a safetensors file: {error}") from error
+            raise CheckpointError(source, f"it is not a safetensors file: {error}") from error
         if FILTERED in weights:
             why = "its filter can play and not learn; name a checkpoint, which holds all of it"
-            raise CheckpointError(found, why)
+            raise CheckpointError(source, why)
         return weights, None
-    state = file.read(found).state.get("trainable", {})
+    state = file.read(source).state.get("trainable", {})
     data = state.get("data") if isinstance(state, Mapping) else None
     members = data.get("members", {name: data}) if isinstance(data, Mapping) else {}
     if name not in members and len(members) == 1:
         name = next(iter(members))
     if name not in members or "policy" not in members[name]:
         there = ", ".join(members) or "none"
-        raise CheckpointError(found, f"it holds no policy {name!r}; its policies are {there}")
+        raise CheckpointError(source, f"it holds no policy {name!r}; its policies are {there}")
     own = members[name]
     return own["policy"]["weights"], own["filters"]["observation"]
 
@@ -176,15 +176,15 @@ def load_trained(
     Raises:
         ConfigError: there is no such policy, or it does not fit; nothing is changed.
     """
-    found, state = read_source(key, path, name)
+    weights, state = read_source(key, path, name)
     expected = policy.weights()
     if state is None:  # an exported graph has constants of its own beside them
-        found = {name: one for name, one in found.items() if name in expected}
-    if problem := misfit(found, expected):
+        weights = {name: one for name, one in weights.items() if name in expected}
+    if problem := misfit(weights, expected):
         raise _source_error(key, path, problem)
     if (state or {}).keys() != observation_filter.get_state().keys():
         raise _source_error(key, path, "its policy used another filter")
-    policy.load_weights(found)
+    policy.load_weights(weights)
     observation_filter.set_state(state or {})
 
 

@@ -35,11 +35,11 @@ def ignore_full_disk() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.flush()
             raw = _Output(number, "wb", closefd=False)
-            made = io.TextIOWrapper(
+            replacement = io.TextIOWrapper(
                 raw if stream.write_through else io.BufferedWriter(raw),  # as Python makes them
                 stream.encoding,
                 stream.errors,
                 line_buffering=stream.line_buffering,
                 write_through=stream.write_through,
             )
-            setattr(sys, name, made)
+            setattr(sys, name, replacement)

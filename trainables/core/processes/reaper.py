@@ -55,17 +55,17 @@ prctl = ctypes.CDLL(None).prctl
 
 def children(pid: int) -> set[int]:
     """Return the pids of a process's children, zombies included; empty if it is gone."""
-    found: set[int] = set()
+    pids: set[int] = set()
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
-                found.update(map(int, file.read().split()))
+                pids.update(map(int, file.read().split()))
     except FileNotFoundError:
         if os.path.exists(f"/proc/{pid}"):  # a kernel without such files
-            found.update(child for child in _all_pids() if _parent(child) == pid)
+            pids.update(child for child in _all_pids() if _parent(child) == pid)
     except (ProcessLookupError, PermissionError):
         pass
-    return found
+    return pids
 
 
 def _all_pids() -> "Iterator[int]":

@@ -73,22 +73,22 @@ def _state_failure(
 ) -> tuple[str, list[str]]:
     """Return the same for two vector environments that were made alike."""
     beat()
-    seen = original.reset(_env_seeds(original, "original"))
+    observations = original.reset(_env_seeds(original, "original"))
     tail = _shortened(original.observation_space, TAIL_STEPS)
     head = _shortened(original.observation_space, HEAD_STEPS)
-    _, seen = _run(original, "head", head, seen)
+    _, observations = _run(original, "head", head, observations)
     if unread := sorted(set(original.left_out())):
         # What is left out may matter only after more steps than are compared.
         return f"its state cannot be read: {', '.join(unread)}", unread
     captured = copy.deepcopy(original.get_state())
     position = rng.capture_global()
     before = _outside(config)
-    expected, _ = _run(original, "tail", tail, seen)
+    expected, _ = _run(original, "tail", tail, observations)
     beat()
     restored.reset(_env_seeds(restored, "copy"))
     restored.set_state(captured)
     rng.restore_global(position)
-    if _run(restored, "tail", tail, seen)[0] != expected:
+    if _run(restored, "tail", tail, observations)[0] != expected:
         return "a restored copy continued differently", []
     return _leak(before, _outside(config)), []
 
@@ -110,21 +110,21 @@ def _run(envs: VectorEnv, name: str, steps: int, current: Any) -> tuple[list[str
         current: their current observations, (N, *O).
     """
     drawing = [for_one_of(envs, _seed(name, "actions", i)) for i in range(envs.count)]
-    seen: list[str] = []
+    fingerprints: list[str] = []
     for t in range(steps):
         beat()
         if t == FORCED_RESET:
             current = envs.reset(None)
-            seen.append(fingerprint(current))
+            fingerprints.append(fingerprint(current))
         drawn = [one.draw(current[i]) for i, one in enumerate(drawing)]
         beat()
         step = envs.step(np.asarray(drawn))
         ended = np.flatnonzero(step.terminated | step.truncated)
         parts = [step.observations, step.rewards, step.terminated, step.truncated]
         parts += [step.final_observations[env_index] for env_index in ended]
-        seen += [fingerprint(part) for part in parts]
+        fingerprints += [fingerprint(part) for part in parts]
         current = step.observations
-    return seen, copy.deepcopy(current)
+    return fingerprints, copy.deepcopy(current)
 
 
 # ---- episodes --------------------------------------------------------------------------------
@@ -155,17 +155,17 @@ class Episodes:
     def replay_failure(self) -> str:
         """Return why a replayed episode continues differently from the original; empty if not."""
         original, replayed = self._make(), self._make()
-        _, seen = self._play(original, self._seeds[0])
+        _, observations = self._play(original, self._seeds[0])
         saved = copy.deepcopy(original.get_state())
         position = rng.capture_global()
-        expected, _ = self._steps_of(original, "tail", seen)
+        expected, _ = self._steps_of(original, "tail", observations)
         self._play(replayed, self._seeds[1])
         rng.seed_global(SEED, "elsewhere")
         replayed.set_state(saved)
         rng.restore_global(position)
         if lost := replayed.get_state()["lost"]:
             return f"of an episode: {lost}"
-        if self._steps_of(replayed, "tail", seen)[0] != expected:
+        if self._steps_of(replayed, "tail", observations)[0] != expected:
             return "a replayed episode continued differently"
         return ""
 
@@ -288,19 +288,19 @@ def _random_steps(
         observe: applied to observations before they are fingerprinted.
     """
     actions = RandomActions(env.observation_space, env.action_space, _seed("actions", name))
-    seen: list[str] = []
+    fingerprints: list[str] = []
     observation = current
     for _ in range(count):
         watch(env)
         drawn = actions.draw(observation)
         beat()
         observation, reward, terminated, truncated, _ = env.step(drawn)
-        seen.append(fingerprint([observe(observation), reward, terminated, truncated]))
+        fingerprints.append(fingerprint([observe(observation), reward, terminated, truncated]))
         if terminated or truncated:
             beat()
             observation, _ = env.reset()
-            seen.append(fingerprint(observe(observation)))
-    return seen, copy.deepcopy(observation)
+            fingerprints.append(fingerprint(observe(observation)))
+    return fingerprints, copy.deepcopy(observation)
 
 
 # ---- both ------------------------------------------------------------------------------------

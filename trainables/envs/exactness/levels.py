@@ -100,7 +100,7 @@ def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
     began = time.perf_counter()
     with rng.preserve_global():
         with _counting() as others:
-            found = [_measure(config, restarts)]
+            measurements = [_measure(config, restarts)]
         beat()
         with closing(make.make_env(config)) as env:
             hints = [*others(), *traces.hints_of_chance(env)]
@@ -108,11 +108,11 @@ def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
         if others() or (hints and brief):
             for again in range(1, TIMES):
                 with heard_by(_with_pauses(again)):
-                    found.append(_measure(config, restarts))
-    weakest = max(found, key=lambda one: one.level)
-    if weakest.level == found[0].level:
-        return found[0]
-    why = f"measured {len(found)} times, as it has {' and '.join(dict.fromkeys(hints))}: "
+                    measurements.append(_measure(config, restarts))
+    weakest = max(measurements, key=lambda one: one.level)
+    if weakest.level == measurements[0].level:
+        return measurements[0]
+    why = f"measured {len(measurements)} times, as it has {' and '.join(dict.fromkeys(hints))}: "
     reasons = (*weakest.reasons[:-1], why + weakest.reasons[-1])
     return Measured(weakest.level, reasons, weakest.left_out)
 

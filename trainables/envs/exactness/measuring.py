@@ -160,16 +160,16 @@ def resolve(
         return config.model_copy(update={"env_level": "C"}), "D"
     if config.env_level == "C":
         return config, "D" if by_clock else "C"
-    found = measured(config)
-    if config.env_level not in ("auto", found.level):
+    measurement = measured(config)
+    if config.env_level not in ("auto", measurement.level):
         raise ConfigError(
-            "env_level", config.env_level, "auto, or C", f"{config.env} is {found.reasons[0]}"
+            "env_level", config.env_level, "auto, or C", f"{config.env} is {measurement.reasons[0]}"
         )
     if by_clock:
-        cheap = found.level in ("A", config.env_level)
-        return config.model_copy(update={"env_level": found.level if cheap else "C"}), "D"
-    made = "C" if found.level == "D" else found.level
-    return config.model_copy(update={"env_level": made}), found.level
+        cheap = measurement.level in ("A", config.env_level)
+        return config.model_copy(update={"env_level": measurement.level if cheap else "C"}), "D"
+    usable = "C" if measurement.level == "D" else measurement.level
+    return config.model_copy(update={"env_level": usable}), measurement.level
 
 
 class Inquiry:
@@ -218,15 +218,15 @@ class Inquiry:
         """
         self._wait_for_others()
         try:
-            seen = self._answer(_Child.seen)
+            inspection = self._answer(_Child.seen)
         except _Died as error:
             allowed = "an environment that can be made"
             raise ConfigError("env", self._config.env, allowed, str(error)) from error
-        if seen is None:  # it may be made in this process
+        if inspection is None:  # it may be made in this process
             self._kill_child()
             return inspect(self._config)
-        _measurements[_local_key(self._config)[0], "look"] = seen, self._held
-        return seen
+        _measurements[_local_key(self._config)[0], "look"] = inspection, self._held
+        return inspection
 
     def measured(self) -> Measured:
         """Return its level, after measuring; raises ConfigError if it cannot be made, or hangs."""
@@ -304,13 +304,13 @@ class Inquiry:
     def _measure(self) -> Measured:
         """Return the measurement, from the child or in this process."""
         try:
-            found = self._answer(_Child.measured)
+            measurement = self._answer(_Child.measured)
         except _Died as error:
             return Measured("C", (f"not A: {error}",))
-        if found is None:
+        if measurement is None:
             with watched(self._config):
                 return _examined(self._config, self._restarts, inspect(self._config))
-        return found
+        return measurement
 
     def _answer(self, ask: Callable[["_Child"], T | None]) -> T | None:
         """Return a child's answer, or a second child's if the first dies; None without child."""
@@ -424,14 +424,14 @@ class _SharedFile:
         if self._descriptor < 0:
             return None
         try:
-            found = json.loads(os.pread(self._descriptor, MOST_BYTES, 0))
+            content = json.loads(os.pread(self._descriptor, MOST_BYTES, 0))
         except (OSError, ValueError, RecursionError):
             return None
-        if isinstance(found, dict) and isinstance(words := found.get("hangs"), str):
+        if isinstance(content, dict) and isinstance(words := content.get("hangs"), str):
             if self._waited:
                 raise hang_from_message(config, words)
             return None
-        return Measured.of_data(found)
+        return Measured.of_data(content)
 
     def write(self, result: Measured | Hangs) -> None:
         """Write the measurement, or that a call hangs, and release the file."""

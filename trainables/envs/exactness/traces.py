@@ -111,14 +111,14 @@ def _modules(sub_env: Any) -> set[str]:
     """Return the modules of the layers' classes, and the ones of the same packages they import."""
     waiting = [type(layer).__module__ for layer in _all_layers(sub_env)]
     packages = {_package(name) for name in waiting} - {LIBRARY, "trainables"}
-    found: set[str] = set()
+    names: set[str] = set()
     while waiting:
         name = waiting.pop()
-        if name in found or _package(name) not in packages or name not in sys.modules:
+        if name in names or _package(name) not in packages or name not in sys.modules:
             continue
-        found.add(name)
+        names.add(name)
         waiting += _named_in(name)
-    return found
+    return names
 
 
 def _named_in(module: str) -> list[str]:

@@ -481,7 +481,7 @@ class ExternalEnv:
         """Remove and return the oldest event of each episode that has one."""
         polled = Polled({}, {}, {}, {}, {}, {}, dict(self._lost), {}, {})
         self._lost.clear()
-        found: dict[str, Any] = {name: getattr(polled, name) for name in polled._fields}
+        fields: dict[str, Any] = {name: getattr(polled, name) for name in polled._fields}
         for episode_id, episode in list(self._waiting.items()):
             event = episode.events.popleft()
             episode.asked = event.asks
@@ -489,12 +489,12 @@ class ExternalEnv:
                 del self._waiting[episode_id]
             episode.changed.notify_all()
             for name in ("observations", "rewards", "infos", "logps", "policies"):
-                found[name][episode_id] = getattr(event, name)
+                fields[name][episode_id] = getattr(event, name)
             died = dict.fromkeys(event.done, True)
-            found["terminateds"][episode_id] = {**died, ALL: event.ended == "terminated"}
-            found["truncateds"][episode_id] = {ALL: event.ended == "truncated"}
+            fields["terminateds"][episode_id] = {**died, ALL: event.ended == "terminated"}
+            fields["truncateds"][episode_id] = {ALL: event.ended == "truncated"}
             if event.actions is not None:
-                found["off_policy_actions"][episode_id] = event.actions
+                fields["off_policy_actions"][episode_id] = event.actions
         return polled
 
     def _give_up_silent(self) -> None:
@@ -573,15 +573,17 @@ class ExternalEnv:
     ) -> tuple[ByAgent, ByAgent, list[str]]:
         """Check and return rewards, infos and the agents that have died."""
         rewards = {}
-        for agent, where, one in self._by_agent(episode_id, "reward", reward):
-            if not _is_number(one):
-                raise EpisodeError(f"{where}: the reward {shorten(one)} is not a number of float32")
-            rewards[agent] = one
+        for agent, where, value in self._by_agent(episode_id, "reward", reward):
+            if not _is_number(value):
+                raise EpisodeError(
+                    f"{where}: the reward {shorten(value)} is not a number of float32"
+                )
+            rewards[agent] = value
         infos = {}
-        for agent, where, one in self._by_agent(episode_id, "info", info) if info else ():
-            if not isinstance(one, Mapping):
-                raise EpisodeError(f"{where}: info {shorten(one)} is not a dict")
-            infos[agent] = one
+        for agent, where, value in self._by_agent(episode_id, "info", info) if info else ():
+            if not isinstance(value, Mapping):
+                raise EpisodeError(f"{where}: info {shorten(value)} is not a dict")
+            infos[agent] = value
         died = {agent: flag for agent, flag in (done or {}).items() if flag}
         if died and (ALL in died or not self.has_agents):
             why = "end_episode() ends an episode for all, multiagent_done_dict for one of several"
@@ -594,7 +596,7 @@ class ExternalEnv:
 
         Raises EpisodeError for values outside their spaces.
         """
-        seen = {
+        observations = {
             agent: checked(self._observations[agent], one, f"{where}: observation")
             for agent, where, one in self._by_agent(episode_id, "observation", observation)
         }
@@ -604,7 +606,7 @@ class ExternalEnv:
                 agent: _checked_action(self._actions[agent], one, f"{where}: action")
                 for agent, where, one in self._by_agent(episode_id, "action", action)
             }
-            if odd := actions.keys() ^ seen.keys():
+            if odd := actions.keys() ^ observations.keys():
                 why = "the actions and observations of one call are of the same agents"
                 raise EpisodeError(f"{_describe_place(episode_id, min(odd))}: {why}")
         if logp is not None:
@@ -612,7 +614,7 @@ class ExternalEnv:
                 agent: _checked_logp(self._actions[agent], one, where)
                 for agent, where, one in self._by_agent(episode_id, "logp", logp)
             }
-        return _Event(seen, actions, logps, end)
+        return _Event(observations, actions, logps, end)
 
     def _require_acted(
         self, episode_id: str, episode: _Episode, brought: tuple[ByAgent, ByAgent, list[str]]
@@ -632,14 +634,14 @@ class ExternalEnv:
 
         Also for agents that are truncated without a last observation.
         """
-        seen, ended = event.observations, event.ended
-        if not (seen or ended):
+        observations, ended = event.observations, event.ended
+        if not (observations or ended):
             raise EpisodeError(f"{_describe_place(episode_id)}: it asks for no agent's action")
         if ended == "truncated":
-            wrong = episode.acting - {*done} - seen.keys()
+            wrong = episode.acting - {*done} - observations.keys()
             why = "it is cut off, so that its future has a value: give its last observation"
         else:
-            wrong = set() if ended else seen.keys() & {*episode.left, *done}
+            wrong = set() if ended else observations.keys() & {*episode.left, *done}
             why = "it has ended, and acts no more in this episode"
         if wrong:
             raise EpisodeError(f"{_describe_place(episode_id, min(wrong))}: {why}")

@@ -397,23 +397,25 @@ class PolicyServer(ExternalEnv):
 
     def _step(self, episode_id: str, request: dict[str, Any]) -> None:
         """Add an episode's observations, actions and rewards from a request."""
-        call, what = request["call"], f"episode {episode_id}"
-        seen = decode(self.observation_space, request.get("observation"), f"{what}: observation")
+        call, place = request["call"], f"episode {episode_id}"
+        observation = decode(
+            self.observation_space, request.get("observation"), f"{place}: observation"
+        )
         reward = self._numbers(request, "reward", {} if self.has_agents else 0.0)
         cut, info = _flag(request, "truncated", default=False), request.get("info") or {}
         done = request.get("done") or {}
         for name, given in (("info", info), ("done", done)):
             if not isinstance(given, dict):
-                raise Refused(400, f"{what}: {name} {shorten(given)} is not an object")
+                raise Refused(400, f"{place}: {name} {shorten(given)} is not an object")
         event: dict[str, Any] = {}
         if call == "log_action":
-            action = decode(self.action_space, request.get("action"), f"{what}: action")
+            action = decode(self.action_space, request.get("action"), f"{place}: action")
             event = {"action": action, "logp": self._numbers(request, "logp", None)}
             self._require_bound(episode_id, request.get("policies") or {})
         elif call == "end":
             event = {"ended": "truncated" if cut else "terminated"}
         try:
-            self.step_episode(episode_id, seen, reward, info, done, **event)
+            self.step_episode(episode_id, observation, reward, info, done, **event)
         except Full as error:
             raise Refused(429, str(error)) from None
 
@@ -462,25 +464,25 @@ class PolicyServer(ExternalEnv):
 
     def _spaces(self) -> tuple[Spaces, Spaces]:
         """Return the action space and the observation space from the settings."""
-        of = self.config
-        if of.spaces_of is not None:
+        config = self.config
+        if config.spaces_of is not None:
             # By its name: what makes environments imports what these are.
             from trainables.envs.make import EnvironmentConfig, make_raw_env
 
-            with_spaces = make_raw_env(parse(EnvironmentConfig, {"env": of.spaces_of}))
+            with_spaces = make_raw_env(parse(EnvironmentConfig, {"env": config.spaces_of}))
             found: tuple[Spaces, Spaces]
             found = with_spaces.action_space, with_spaces.observation_space
             if isinstance(with_spaces, AgentsEnv):
                 found = with_spaces.action_space.of, with_spaces.observation_space.of
-            close(with_spaces, of.spaces_of)
+            close(with_spaces, config.spaces_of)
             return found
-        if of.agents is not None:
+        if config.agents is not None:
             kinds = ("action_space", "observation_space")
-            both = [{one: parse_space(has[k]) for one, has in of.agents.items()} for k in kinds]
+            both = [{one: parse_space(has[k]) for one, has in config.agents.items()} for k in kinds]
             return both[0], both[1]
         plain = [
             None if one is None else parse_space(one)
-            for one in (of.action_space, of.observation_space)
+            for one in (config.action_space, config.observation_space)
         ]
         action, observation = (
             plain[0] or type(self).action_space,
@@ -494,17 +496,17 @@ class PolicyServer(ExternalEnv):
 
     def _open_port(self) -> "_Http":
         """Return an HTTP server on the first free port; raises EnvError if there is none."""
-        of = self.config
-        step = self._workers if of.ports > 1 else 1
-        first = of.port + self._worker if of.port else 0
-        tried = [first + step * i for i in range(of.ports if of.port else 1)]
+        config = self.config
+        step = self._workers if config.ports > 1 else 1
+        first = config.port + self._worker if config.port else 0
+        tried = [first + step * i for i in range(config.ports if config.port else 1)]
         for port in tried:
             try:
-                return _Http((of.host, port), self)
+                return _Http((config.host, port), self)
             except (OSError, OverflowError) as error:
                 latest = error
         hint = "name another port, several with ports, or port: 0 for any that is free"
-        raise EnvError(f"no port of {tried} at {of.host} can be listened at ({latest}); {hint}")
+        raise EnvError(f"no port of {tried} at {config.host} can be listened at ({latest}); {hint}")
 
 
 def _name(request: dict[str, Any], key: str, client: str) -> str:

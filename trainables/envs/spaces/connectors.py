@@ -299,16 +299,16 @@ def make_own(
     Raises:
         ConfigError: one of them cannot be made, or its output does not fit its space.
     """
-    made: list[Connector] = []
+    connectors: list[Connector] = []
     for one in named:
         path, arguments = (one, {}) if isinstance(one, str) else next(iter(one.items()))
         known = KNOWN.get(path)
         if known is None and ":" not in path:
             raise ConfigError(PLACE, path, f"{', '.join(KNOWN)} or package.module:Name")
         source: Any = known or load(PLACE, path, "a class derived from trainables.Connector")
-        made.append(_make_and_try(path, source, arguments, box, action_space))
-        box = made[-1].observation_space
-    return made
+        connectors.append(_make_and_try(path, source, arguments, box, action_space))
+        box = connectors[-1].observation_space
+    return connectors
 
 
 def _make_and_try(
@@ -323,22 +323,23 @@ def _make_and_try(
     allowed = "a class derived from trainables.Connector that can be made of these spaces"
     try:
         made: object = source(box, action_space, **arguments)
-        own = made if isinstance(made, Connector) else Connector(box, action_space)
-        memory = np.zeros((1, own.memory_size), dtype=np.float32)
-        seen, following = own.observe(row, memory)
+        connector = made if isinstance(made, Connector) else Connector(box, action_space)
+        memory = np.zeros((1, connector.memory_size), dtype=np.float32)
+        observed, following = connector.observe(row, memory)
     except Exception as error:
         hint = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ConfigError(PLACE, path, allowed, hint) from error
-    if made is not own:
+    if made is not connector:
         raise ConfigError(PLACE, path, allowed, f"it made a {type(made).__name__}")
-    shown = row_shape(own.observation_space)
-    if seen.shape != (1, *shown) or following.shape != memory.shape:
+    shown = row_shape(connector.observation_space)
+    if observed.shape != (1, *shown) or following.shape != memory.shape:
         hint = (
-            f"of one row observe made {seen.shape} to be seen and {following.shape} to be carried, "
-            f"where its observation_space says {shown} and its memory_size {own.memory_size}"
+            f"of one row observe made {observed.shape} to be seen and {following.shape} to be "
+            f"carried, where its observation_space says {shown} and its memory_size "
+            f"{connector.memory_size}"
         )
         raise ConfigError(PLACE, path, allowed, hint)
-    return own
+    return connector
 
 
 def row_shape(box: spaces.Box) -> tuple[int, ...]:

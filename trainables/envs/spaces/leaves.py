@@ -21,15 +21,15 @@ def named_leaves(space: spaces.Space[Any], name: str) -> dict[str, spaces.Space[
     """
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return {name: space}
-    found: dict[str, spaces.Space[Any]] = {}
+    leaves: dict[str, spaces.Space[Any]] = {}
     for key, part in inner(space):
-        own = named_leaves(part, f"{name}.{key}")
-        if twice := sorted(found.keys() & own.keys()):
+        inner_leaves = named_leaves(part, f"{name}.{key}")
+        if twice := sorted(leaves.keys() & inner_leaves.keys()):
             allowed = "a space whose parts have different names"
             hint = f"two of them are {twice[0]}: use no dots in the keys of a Dict"
             raise ConfigError(name, str(space), allowed, hint)
-        found |= own
-    return found
+        leaves |= inner_leaves
+    return leaves
 
 
 def leaf_paths(space: spaces.Space[Any]) -> list[list[Any]]:

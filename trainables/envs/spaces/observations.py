@@ -87,13 +87,13 @@ class FlatteningPreprocessor:
 
     def __call__(self, observation: Any) -> NDArray[np.floating[Any]]:
         """Return a new vector (D,); raises EnvError if the observation does not fit."""
-        out: NDArray[np.floating[Any]] = np.zeros(self._size, self._dtype)
+        row: NDArray[np.floating[Any]] = np.zeros(self._size, self._dtype)
         try:
-            self._write(observation, out)
+            self._write(observation, row)
         except (IndexError, KeyError, TypeError, ValueError) as error:
             reason = f"{observation!r} ({type(error).__name__}: {error})"
             raise EnvError(f"an observation that is not in {self.space}: {reason}") from error
-        return out
+        return row
 
     def invert(self, row: Array) -> Any:
         """Return the observation that the vector `row` (D,) was made from."""
@@ -120,9 +120,9 @@ def load_preprocessor(path: str, space: spaces.Space[Any]) -> OwnPreprocessor:
     sampled = copy.deepcopy(space)  # the space's own stream stays where it is
     sampled.seed(0)
     try:
-        made = make(space)
-        shown = made.observation_space
-        given = np.asarray(made(sampled.sample()))
+        preprocessor = make(space)
+        shown = preprocessor.observation_space
+        given = np.asarray(preprocessor(sampled.sample()))
     except Exception as error:
         hint = f"{name}({space}) raised {type(error).__name__}: {error}".splitlines()[0]
         allowed = (
@@ -136,7 +136,7 @@ def load_preprocessor(path: str, space: spaces.Space[Any]) -> OwnPreprocessor:
     if given.shape != shown.shape or not np.isfinite(given).all():
         hint = f"{name} made {given.dtype} {given.shape} of a sample of {space}"
         raise ConfigError(place, path, f"finite observations of shape {shown.shape}", hint)
-    return cast("OwnPreprocessor", made)
+    return cast("OwnPreprocessor", preprocessor)
 
 
 def make_preprocessor(

@@ -257,8 +257,8 @@ def _compare(
     """
     from trainables.policies.onnx.graph import heads
 
-    seen, own, _ = inference.prepare(batch, memory)
-    head, value, following = inference.actor.advance(seen, own)
+    filtered, memories, _ = inference.prepare(batch, memory)
+    head, value, following = inference.actor.advance(filtered, memories)
     valued = {"value": value} if inference.actor.judged else {}
     layout = inference.spaces.layout
     expected = {name: head[:, columns] for name, columns in heads(layout).items()}
@@ -266,9 +266,9 @@ def _compare(
         expected.update(zip(STATES_OUT, np.split(following, 2, axis=1), strict=True))
     allowed = {name: _tolerance(numbers) for name, numbers in {**expected, **valued}.items()}
     for name, numbers in {**expected, **valued}.items():
-        seen = outputs[name]
-        difference = float(np.abs(seen - numbers).max())
-        if seen.shape != numbers.shape or not difference <= allowed[name]:
+        output = outputs[name]
+        difference = float(np.abs(output - numbers).max())
+        if output.shape != numbers.shape or not difference <= allowed[name]:
             raise ExportError(
                 f"{name} of the exported policy differs from the trained one by {difference}; "
                 f"at most {allowed[name]} is allowed for a batch of {len(batch)}"
@@ -279,9 +279,9 @@ def _compare(
     _compare_actions(
         inference.spaces.action, actions, outputs, _unambiguous_rows(layout, head), off
     )
-    own, carried = inference.split(acted.memory)
+    memories, carried = inference.split(acted.memory)
     rewards = np.ones(len(batch))  # the value does not matter, since both get the same
-    return np.concatenate([own, inference.connectors.after_rewards(carried, rewards)], axis=1)
+    return np.concatenate([memories, inference.connectors.after_rewards(carried, rewards)], axis=1)
 
 
 def _tolerance(numbers: Array) -> float:

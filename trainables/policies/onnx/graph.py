@@ -304,14 +304,14 @@ def _serialise(graph: GraphBuilder, spaces_: EnvSpaces, outputs: list[Any]) -> b
         for name, leaf in named_leaves(spaces_.raw, "observation").items()
     ]
     ends = [*inputs, *graph.inputs], [*outputs, *graph.outputs]
-    made = helper.make_model(
+    model_proto = helper.make_model(
         helper.make_graph(graph.nodes, "policy", *ends, graph.constants),
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
         producer_name="trainables",
     )
-    onnx.checker.check_model(made, full_check=True)
-    serialised: bytes = made.SerializeToString(deterministic=True)
+    onnx.checker.check_model(model_proto, full_check=True)
+    serialised: bytes = model_proto.SerializeToString(deterministic=True)
     return serialised
 
 

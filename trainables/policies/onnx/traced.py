@@ -63,17 +63,17 @@ def inline(
     except Exception as error:
         why = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ExportError(f"torch writes no ONNX graph of {named}: {why}") from error
-    made = onnx.load_from_string(file.getvalue()).graph
+    traced = onnx.load_from_string(file.getvalue()).graph
     names = {"rows": rows, "": "", **{one: one for one in outputs}}
 
     def unique_name(name: str) -> str:
         return names.setdefault(name, f"{named}:{name}")
 
-    for one in made.initializer:
+    for one in traced.initializer:
         graph.constants.append(
             numpy_helper.from_array(numpy_helper.to_array(one), unique_name(one.name))
         )
-    for node in made.node:
+    for node in traced.node:
         attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         if any(isinstance(value, onnx.GraphProto) for value in attributes.values()):
             raise ExportError(f"{named} branches ({node.op_type}), which no exported policy does")

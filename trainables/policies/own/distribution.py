@@ -108,13 +108,13 @@ class OwnSampling(StochasticSampling):
         import torch
 
         with torch.inference_mode():
-            made = self._make(torch.from_numpy(np.require(head, requirements="W")))
+            distribution = self._make(torch.from_numpy(np.require(head, requirements="W")))
             if stream is None:
-                drawn = made.greedy()
+                drawn = distribution.greedy()
             else:
                 with rng.seed_torch_from(stream):
-                    drawn = made.sample()
-            logp = made.logp(drawn)
+                    drawn = distribution.sample()
+            logp = distribution.logp(drawn)
         return drawn.numpy().astype(self._layout.dtype), logp.numpy().astype(np.float32)
 
 

@@ -198,31 +198,31 @@ def make_module(architecture: Architecture, outputs: int, seed: int) -> nn.Modul
         ConfigError: the module cannot be made, is not a torch module, has nothing to train, or has
             other parameters than float32.
     """
-    own = _require_own_module(architecture)
-    make = load(PLACE, own.path, "a torch module")
-    name = own.path.partition(":")[2]
+    settings = _require_own_module(architecture)
+    make = load(PLACE, settings.path, "a torch module")
+    name = settings.path.partition(":")[2]
     with rng.preserve_global():
         rng.seed_global(seed, "init")
         try:
-            module = make(architecture.shape, outputs, **own.arguments)
+            module = make(architecture.shape, outputs, **settings.arguments)
         except Exception as error:
-            call = ", ".join([f"{architecture.shape}, {outputs}", *own.arguments])
+            call = ", ".join([f"{architecture.shape}, {outputs}", *settings.arguments])
             hint = f"{name}({call}) raised {type(error).__name__}: {error}".splitlines()[0]
             place, allowed = f"{PLACE}_config", f"what {name} can be made from"
-            raise ConfigError(place, dict(own.arguments), allowed, hint) from error
+            raise ConfigError(place, dict(settings.arguments), allowed, hint) from error
     if not isinstance(module, nn.Module):
-        raise _refusal(own, "a torch.nn.Module", f"{name} made a {type(module).__name__}")
+        raise _refusal(settings, "a torch.nn.Module", f"{name} made a {type(module).__name__}")
     parameters = dict(module.named_parameters())
     if not any(one.requires_grad for one in parameters.values()):
-        raise _refusal(own, "a module with parameters that learn", f"{name} has none")
+        raise _refusal(settings, "a module with parameters that learn", f"{name} has none")
     for key, one in parameters.items():
         if one.dtype != torch.float32 or one.is_meta or isinstance(one, nn.UninitializedParameter):
             hint = f"{key} of {name} is {'lazy' if one.is_meta else one.dtype}"
-            raise _refusal(own, "a module whose parameters are float32", hint)
+            raise _refusal(settings, "a module whose parameters are float32", hint)
     for key, entry in module.state_dict().items():
         if not isinstance(entry, Tensor):
             hint = f"{key} is a {type(entry).__name__}: register_buffer() keeps tensors"
-            raise _refusal(own, "a module whose state is made of tensors", hint)
+            raise _refusal(settings, "a module whose state is made of tensors", hint)
     return module
 
 
@@ -237,19 +237,19 @@ def check(architecture: Architecture, outputs: int, *columns: str) -> nn.Module:
     Returns:
         The module, in evaluation mode.
     """
-    module, own = make_module(architecture, outputs, 0), _require_own_module(architecture)
+    module, settings = make_module(architecture, outputs, 0), _require_own_module(architecture)
     rows = torch.rand((ROWS, *architecture.shape), generator=rng.torch_generator(0, "tried"))
     expected = {"head": (ROWS, outputs), **dict.fromkeys(columns, (ROWS,))}
-    learning = _try_module(own, module, rows, expected)
+    learning = _try_module(settings, module, rows, expected)
     if bare := [name for name, one in learning.items() if not one.requires_grad]:
         hint = f"its {bare[0]} has no gradient: is it detached, or made under no_grad()?"
-        raise _refusal(own, "a module that can learn", hint)
-    acting = _try_module(own, module.eval(), rows, expected)
-    alone = [_call_module(own, module, row[None]) for row in rows]
+        raise _refusal(settings, "a module that can learn", hint)
+    acting = _try_module(settings, module.eval(), rows, expected)
+    alone = [_call_module(settings, module, row[None]) for row in rows]
     for together, *parts in zip(acting.values(), *alone, strict=True):
         if not torch.allclose(together, torch.cat(parts), CLOSE, CLOSE):
             hint = "the result for a row changes with the other rows, or from call to call"
-            raise _refusal(own, "a module whose outputs depend on their row alone", hint)
+            raise _refusal(settings, "a module whose outputs depend on their row alone", hint)
     return module
 
 

@@ -380,15 +380,15 @@ class AgentsSampler:
         """
         running, transitions, actor = self._running, self._transitions[pid], self._actors[pid]
         began = time.perf_counter()
-        seen = [running[env].waiting.pop(agent) for env, agent in actors]
-        self._recent[pid].extend(seen[-RECENT_ROWS:])
+        observations = [running[env].waiting.pop(agent) for env, agent in actors]
+        self._recent[pid].extend(observations[-RECENT_ROWS:])
         connectors, size = self._connectors[pid], actor.memory_size
         memory = np.hstack([actor.initial_memory(len(actors)), connectors.initial(len(actors))])
         if memory.size:
             for i, (env, agent) in enumerate(actors):
                 memory[i] = running[env].memory.get(agent, memory[i])
         memory, carried = memory[:, :size], memory[:, size:]
-        plan, raw = self._plans[pid], np.stack(seen)
+        plan, raw = self._plans[pid], np.stack(observations)
         if plan.unfiltered:
             filtered, stored, carried = connectors.observe_both(raw, carried, plan.learns)
         else:
@@ -639,14 +639,14 @@ class AgentsSampler:
                 f"one of {', '.join(self._plans)}",
                 f"it was returned for agent {agent!r} of environment {env_index}",
             )
-        own, policy = self._agents[agent], self._plans[pid].spaces
-        if (own.observation, own.action) != (policy.observation, policy.action):
+        agent_spaces, policy = self._agents[agent], self._plans[pid].spaces
+        if (agent_spaces.observation, agent_spaces.action) != (policy.observation, policy.action):
             raise ConfigError(
                 "multiagent.policy_mapping_fn",
                 pid,
                 f"a policy with the spaces of agent {agent!r}",
-                f"the agent sees {own.raw} and does {own.action}; the policy sees {policy.raw} "
-                f"and does {policy.action}",
+                f"the agent sees {agent_spaces.raw} and does {agent_spaces.action}; "
+                f"the policy sees {policy.raw} and does {policy.action}",
             )
         return pid
 

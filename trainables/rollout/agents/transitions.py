@@ -275,7 +275,7 @@ class Transitions:
         `cells` are the ticks and lanes of the rows.
         """
         size, begins = self._actor.memory_size, _begin_flags(fragment, cells, rows)
-        made: dict[str, Callable[[], Any]] = {
+        makers: dict[str, Callable[[], Any]] = {
             "new_obs": lambda: self._stored_after(rows),
             "t": lambda: [row.t for row in rows],
             "eps_id": lambda: [row.episode for row in rows],
@@ -288,7 +288,7 @@ class Transitions:
         }
         columns = fragment.columns
         for name in self._requested:
-            columns[name][cells] = made[name]()
+            columns[name][cells] = makers[name]()
 
     def _previous_rows(self, name: str, fragment: Fragment, begins: NDArray[np.bool_]) -> Array:
         """Return each row's predecessor in a column, (T, lanes, …); 0 where a trajectory begins.
@@ -299,13 +299,13 @@ class Transitions:
         latest = np.zeros_like(column[0])
         known = self._latest.get(name, latest[:0])
         latest[: len(known)] = known
-        found = np.concatenate([latest[None], column[:-1]])
+        previous = np.concatenate([latest[None], column[:-1]])
         lanes = np.flatnonzero(there.any(axis=0))
-        found[there.argmax(axis=0)[lanes], lanes] = latest[lanes]
-        found[begins] = 0
+        previous[there.argmax(axis=0)[lanes], lanes] = latest[lanes]
+        previous[begins] = 0
         latest[lanes] = column[-1, lanes]
         self._latest[name] = latest
-        return found
+        return previous
 
     def _unroll_ids(self, fragment: Fragment, begins: NDArray[np.bool_]) -> Array:
         """Return (T, lanes) numbers of unrolls.

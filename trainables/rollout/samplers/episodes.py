@@ -158,7 +158,7 @@ class EpisodeSampler(Sampler):
             return found
 
         memory = "memory" if self.actor.memory_size else "state_out"
-        made: dict[str, Callable[[], Any]] = {
+        makers: dict[str, Callable[[], Any]] = {
             "new_obs": lambda: following("observations", self._as_stored(self.observations)),
             "t": lambda: t,
             "eps_id": lambda: (self.episodes.counts * all_ + own)[envs],
@@ -169,7 +169,7 @@ class EpisodeSampler(Sampler):
             **{f"prev_{name}": partial(previous, name) for name in BEFORE},
         }
         for name in self._missing_columns:
-            columns[name][times, envs] = made[name]()
+            columns[name][times, envs] = makers[name]()
         if self._next_row and not self._previous_row:
             latest = {f"prev_{name}": columns[name][self._next_row - 1] for name in BEFORE}
             self._previous_row = {name: one.copy() for name, one in latest.items()}

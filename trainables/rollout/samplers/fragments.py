@@ -244,7 +244,7 @@ class Sampler:
         """
         envs, clock, count = self.envs, time.perf_counter, self.perf.add
         assert isinstance(envs, InProcessVectorEnv)  # noqa: S101 asked by the caller
-        seen, first, steps = rows.observations, self._row, len(rows.valid)
+        stored, first, steps = rows.observations, self._row, len(rows.valid)
         actions: list[Any] = []
         rewards: list[float] = []
         current, following = self.observations[0], envs.only_row
@@ -252,7 +252,7 @@ class Sampler:
         t, began = first, clock()
         try:
             for t in range(first, steps):
-                row = seen[t]
+                row = stored[t]
                 row[0] = current
                 processed = clock()
                 action = deciding.choose(t, row)
@@ -281,7 +281,7 @@ class Sampler:
             decided_on = slice(first, first + len(actions))
             for name, column in deciding.columns(decided_on, actions).items():
                 self._arrays_of(rows)[name][decided_on, 0] = column
-            self.recent.extend(seen[max(first, t + 1 - RECENT_ROWS) : t + 1])
+            self.recent.extend(stored[max(first, t + 1 - RECENT_ROWS) : t + 1])
 
     def _write_decided(self, fragment: Fragment, deciding: SideBySide, rows: slice) -> None:
         """Write the columns that `deciding` computes for all its rows at once.
@@ -355,16 +355,16 @@ class Sampler:
         It is called once for many steps, since in every step it would cost as much as a small
         environment.
         """
-        found: list[tuple[int, int, Array, str]] = []
+        problems: list[tuple[int, int, Array, str]] = []
         checked = {"observation": fragment.observations, "reward": fragment.rewards}
-        for order, (what, column) in enumerate(checked.items()):
+        for order, (name, column) in enumerate(checked.items()):
             finite = np.isfinite(column[rows])
             if np.count_nonzero(finite) != finite.size:
                 t = int(np.argwhere(~finite)[0][0]) + (rows.start or 0)
-                found.append((t, order, column[t], what))
-        if found:
-            _, _, values, what = min(found, key=lambda one: one[:2])
-            require_finite(values, f"{self.name}, environment", what)
+                problems.append((t, order, column[t], name))
+        if problems:
+            _, _, values, name = min(problems, key=lambda one: one[:2])
+            require_finite(values, f"{self.name}, environment", name)
 
     def get_state(self) -> dict[str, Any]:
         """Return ``observations``, ``memory``, ``ghosts``, ``episodes``, ``discounted_returns``.

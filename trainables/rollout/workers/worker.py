@@ -266,7 +266,7 @@ class RolloutWorker:
         entries are ``filters`` if each worker keeps its own, ``first``, the sample of a fake
         sampler, ``callbacks``, and ``exploration`` if it has a state.
         """
-        own = not self.spec.filters.synchronize_filters
+        keeps_filters = not self.spec.filters.synchronize_filters
         with self._paused():
             watch, exploration = self._sampler.watch, self._actor.exploration.get_state()
             followed = watch.get_state() if watch else None
@@ -278,7 +278,7 @@ class RolloutWorker:
                 "level": self.spec.environment.env_level,
                 "environments": self.envs.get_state() if self.spec.keeps_environments else None,
                 "lanes": self.envs.get_counters(),
-                **({"filters": filters_.get_state(self._filters)} if own else {}),
+                **({"filters": filters_.get_state(self._filters)} if keeps_filters else {}),
                 **(
                     {"first": as_data(self._fake_sample)} if self.spec.sampling.fake_sampler else {}
                 ),

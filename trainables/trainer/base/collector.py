@@ -108,15 +108,15 @@ class Collector(Algorithm):
         whole = settings.sampling.batch_mode == "complete_episodes"
         output = Output(self._io_context(self.seed), self.context, whole)
         self.reporter = Reporter(settings.callbacks, settings.logs, record, output)
-        seen = inquiry.inspect()
-        self._settle(self._checked_choice(settings, seen))
+        inspection = inquiry.inspect()
+        self._settle(self._checked_choice(settings, inspection))
         settings = self.settings
-        check_vector_env(settings.environment, settings.envs, seen.limit)
-        self.calls_us = output.in_lanes = seen.calls_us
+        check_vector_env(settings.environment, settings.envs, inspection.limit)
+        self.calls_us = output.in_lanes = inspection.calls_us
         """True if the environment calls the trainer."""
         output.spread_of = lambda pid: me.spread_of(pid)  # noqa: PLW0108 a method holds it
         self.progress = Progress(settings.metrics)
-        self._build_policy(settings, seen)
+        self._build_policy(settings, inspection)
         self.environment, self.level = resolve(
             settings.stepped, bool(settings.by_clock), lambda _: inquiry.measured()
         )
@@ -261,15 +261,17 @@ class Collector(Algorithm):
 
     def _make_workers(self, seed: int) -> WorkerSet:
         """Return the workers that sample, or read experience, or do both."""
-        of, offline = self.settings, self.settings.offline
+        settings, offline = self.settings, self.settings.offline
         spec = replace(self.worker_spec(), seed=seed)
-        at_once = of.batch_size if self.samples_on else None
+        at_once = settings.batch_size if self.samples_on else None
         sampling = None
         if not offline.only_reads:
-            sampling = make_workers(spec, of.workers, of.recovery, of.metrics, at_once)
+            sampling = make_workers(
+                spec, settings.workers, settings.recovery, settings.metrics, at_once
+            )
         if sampling is not None and not offline.reads_experience:
             return sampling
-        made = [sampling] if sampling else []
+        groups = [sampling] if sampling else []
         asked: list[SamplerInput] = []
 
         may_ask = sampling is None
@@ -277,21 +279,23 @@ class Collector(Algorithm):
         def find_sampler() -> SamplerInput | None:
             if may_ask and not asked:
                 columns = WRITTEN_IN_LANES if self.calls_us else self.written
-                more = replace(spec, columns=spec.columns | columns - {"infos"})
-                made.append(make_workers(more, of.workers, of.recovery, of.metrics))
-                asked.append(SamplerInput(made[0], self.calls_us))
+                wider = replace(spec, columns=spec.columns | columns - {"infos"})
+                groups.append(
+                    make_workers(wider, settings.workers, settings.recovery, settings.metrics)
+                )
+                asked.append(SamplerInput(groups[0], self.calls_us))
             return asked[0] if asked else None
 
         context = replace(
             self._io_context(seed),
-            find_worker=lambda: made[0].local_worker() if made else None,
+            find_worker=lambda: groups[0].local_worker() if groups else None,
             find_sampler=find_sampler,
         )
-        index = max(1, of.workers.num_workers) if sampling else 0
+        index = max(1, settings.workers.num_workers) if sampling else 0
         try:
             reading = self._make_reading(context, index, sampling, spec)
         except BaseException:
-            for one in made:
+            for one in groups:
                 one.close()
             raise
         may_ask = False
@@ -343,20 +347,20 @@ class Collector(Algorithm):
 
     def _adopt_level(self) -> None:
         """Make workers for the exactness of the checkpoint's trainer, if it is another one."""
-        of, context = self.settings, self.context
+        settings, context = self.settings, self.context
         mine = self._remembered
         alike = bool(mine) and mine.items() <= dict(context.remembered).items()
-        if of.offline.only_reads or (alike and of.environment == self._measured):
+        if settings.offline.only_reads or (alike and settings.environment == self._measured):
             return
-        self._measured = of.environment
-        restarts = of.envs.restart_failed_sub_environments
-        known = known_by(of.environment, restarts, context.remembered)
-        if known is None and of.environment.is_native == self.environment.is_native:
+        self._measured = settings.environment
+        restarts = settings.envs.restart_failed_sub_environments
+        known = known_by(settings.environment, restarts, context.remembered)
+        if known is None and settings.environment.is_native == self.environment.is_native:
             return
-        inquired = Inquiry(of.environment, restarts, context.remembered, context.shared)
+        inquired = Inquiry(settings.environment, restarts, context.remembered, context.shared)
         with closing(inquired) as inquiry:
-            by_clock = bool(of.by_clock)
-            made, level = resolve(of.environment, by_clock, lambda _: inquiry.measured())
+            by_clock = bool(settings.by_clock)
+            made, level = resolve(settings.environment, by_clock, lambda _: inquiry.measured())
             self._remembered = inquiry.as_data()
         if made == self.environment and level == self.level:
             return
@@ -407,15 +411,15 @@ class Collector(Algorithm):
             weight: sum of the weights of the rewards that a value of ``rewards`` adds up; the
                 clipping to ±10 grows with it.
         """
-        found = dict(rows)
+        filtered = dict(rows)
         if filters_.is_filtering(self.filters["observation"]):
             for name in ("observations", "new_obs"):
-                if name in found:
-                    found[name] = self.inference.connectors.filtered_rows(found[name])
+                if name in filtered:
+                    filtered[name] = self.inference.connectors.filtered_rows(filtered[name])
         stat = self.filters.get("reward")
-        if isinstance(stat, filters_.MeanStdFilter) and "rewards" in found:
-            found["rewards"] = stat.scale(found["rewards"] / weight) * np.float32(weight)
-        return found
+        if isinstance(stat, filters_.MeanStdFilter) and "rewards" in filtered:
+            filtered["rewards"] = stat.scale(filtered["rewards"] / weight) * np.float32(weight)
+        return filtered
 
     def filter_states(self) -> dict[str, Any]:
         """Return the filters' states by their names in a worker."""

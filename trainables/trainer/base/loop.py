@@ -153,14 +153,14 @@ class TrainingLoop(Collector):
 
     def _off_policy_results(self) -> dict[str, Any]:
         """Return ``off_policy`` → the results of `input_evaluation`; empty if there are none."""
-        found: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         if "simulation" in self.settings.offline.input_evaluation:
-            found["simulation"] = self._run_evaluation(self.iteration + 1)["evaluation"]
-            found["simulation"] = found["simulation"]["episode_reward_mean"]
+            results["simulation"] = self._run_evaluation(self.iteration + 1)["evaluation"]
+            results["simulation"] = results["simulation"]["episode_reward_mean"]
         samples = isinstance(self.workers, ReadingWorkers) and self.workers.samples_for_reader
         if type(self).log_likelihoods is not Algorithm.log_likelihoods and not samples:
-            found |= self._make_estimates()
-        return {"off_policy": found} if found else {}
+            results |= self._make_estimates()
+        return {"off_policy": results} if results else {}
 
     def _make_estimates(self) -> dict[str, Any]:
         """Return off-policy estimates from the episodes that are read."""
