@@ -276,7 +276,7 @@ def load(
 
 
 def _run_driver(launch: Launch, timeout: float | None, progress: bool) -> "Sweep":
-    """Run the driver, then raise the signal that ended it, if any."""
+    """Run the driver for at most `timeout` seconds; then raise the signal that ended it, if any."""
     with contextlib.ExitStack() as until:
         if progress:
             console = Terminal(sys.stdout)
@@ -294,7 +294,7 @@ def _run_driver(launch: Launch, timeout: float | None, progress: bool) -> "Sweep
 
 
 def _check_numbers(jobs: int | None, timeout: float | None, trials: int | None = None) -> None:
-    """Raise BadConfig if a number is out of range."""
+    """Raise BadConfig if a number is out of range; None stands for a number that is not given."""
     for place, number in (("jobs", jobs), ("trials", trials)):
         if number is not None and not (type(number) is int and number >= 1):
             raise BadConfig(place, number, "a whole number from 1 on")
@@ -645,7 +645,10 @@ class Trial:
 
     @property
     def expected(self) -> float | None:
-        """Expected score of the settings under a new seed at the end of training, or None."""
+        """Expected score of the settings under a new seed at the end of training.
+
+        None if unknown.
+        """
         found = self._sweep.history.expected(self._trial)
         return None if found is None else found.value
 
@@ -753,7 +756,7 @@ class Checkpoint:
 
     @property
     def value(self) -> float | None:
-        """Metric at that iteration, or None."""
+        """Metric at that iteration; None if it was not reported there."""
         return self.saved.value
 
     def load(self, folder: str | Path | None = None) -> Any:

@@ -73,7 +73,7 @@ class NotImportable(TrainableError):
 
     Args:
         problem: description of what is wrong.
-        known: public names of the module if the module exists but lacks the name, else None.
+        known_names: public names of the module if the module exists but lacks the name, else None.
         absent: True if the module itself does not exist.
     """
 
@@ -90,7 +90,7 @@ class StateError(TrainableError):
 
     Args:
         path: dotted path of the value in the state.
-        found: description of the value.
+        problem: description of the value.
         remedy: advice on what to do next.
     """
 
@@ -153,7 +153,7 @@ class SigningError(TrainableError):
 
     Args:
         path: the key's file.
-        found: what is wrong with it.
+        problem: what is wrong with it.
         remedy: advice on what to do next.
     """
 
@@ -198,7 +198,7 @@ class StoredDataError(TrainableError):
 
     Args:
         path: the file or folder.
-        found: description of what is wrong.
+        problem: description of what is wrong.
         remedy: advice on what to do next; may be empty.
         line: line number in the file, counted from 1; 0 if the error concerns no single line.
     """

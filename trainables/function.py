@@ -165,7 +165,7 @@ class FunctionThread:
             self._paused.put(None)
 
     def _end(self, returned: Mapping[str, Any] | float | None) -> None:
-        """Set the final metrics: those that the function returned, or its last report's.
+        """Set the final metrics: those that the function returned, or its last report's for None.
 
         Raises:
             TrainableError: it neither reported nor returned anything.
@@ -201,7 +201,9 @@ class FunctionThread:
             raise _StopFunction
 
     def get_checkpoint(self) -> Any:
-        """Return a copy of the last checkpoint: its data, a folder with its files, or None.
+        """Return a copy of the last checkpoint: its data, or a folder with its files.
+
+        None before one.
 
         The first call after a restore also restores the global streams.
         """

@@ -48,7 +48,7 @@ def preview(data: Data) -> RenderableType:
 
 
 def _costs(costs: Data | None) -> list[RenderableType]:
-    """Render the expected costs; nothing if there are none."""
+    """Render the expected costs; nothing for None."""
     if costs is None:
         return []
     per_trial = costs["iterations_per_trial"]
@@ -93,7 +93,10 @@ def _sample_cell(name: str, sample: Data) -> str:
 
 
 def _restore(differences: Sequence[str] | None) -> list[RenderableType]:
-    """Render the comparison of the iterations after saving and restoring."""
+    """Render the comparison of the iterations after saving and restoring.
+
+    None if it was not made.
+    """
     if differences is None:
         return []
     if not differences:
@@ -102,7 +105,7 @@ def _restore(differences: Sequence[str] | None) -> list[RenderableType]:
 
 
 def _cut_short(stop: Data | None) -> list[RenderableType]:
-    """Render the steps that were left out because the time was up."""
+    """Render the steps that were left out because the time was up; nothing for None."""
     if stop is None:
         return []
     after = f"{stop['after_s']:g}"

@@ -153,7 +153,7 @@ def _with_help(error: click.ClickException) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Returns the exit code."""
+    """Run the command in `arguments`, by default those of the process; return the exit code."""
     with _open_streams():
         if why := unsupported():
             return _print_error(why, MISTAKE)

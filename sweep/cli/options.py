@@ -31,7 +31,7 @@ Answer = Callable[[Any, Callable[[Any], Any]], None]
 def check_waitable(
     _context: click.Context, _option: click.Parameter, value: float | None
 ) -> float | None:
-    """Return a number of seconds; BadParameter if timers do not accept it."""
+    """Return a number of seconds, or None unchanged; BadParameter if timers do not accept it."""
     if value is not None and not value <= threading.TIMEOUT_MAX:  # FloatRange accepts NaN
         longest = f"at most {threading.TIMEOUT_MAX:.0f}"
         raise click.BadParameter(f"cannot wait {value:g} seconds; allowed is {longest}.")
@@ -39,7 +39,10 @@ def check_waitable(
 
 
 def check_parent(_context: click.Context, _option: object, value: Path | None) -> Path | None:
-    """Return the path of a file to write; BadParameter if its folder does not exist."""
+    """Return the path of a file to write, or None unchanged.
+
+    BadParameter if its folder does not exist.
+    """
     if value is not None and not value.parent.is_dir():
         raise click.BadParameter(f"there is no folder {str(value.parent)!r}; create it first.")
     return value

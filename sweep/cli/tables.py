@@ -298,7 +298,7 @@ def results(data: Data) -> RenderableType:
 
 
 def front_line(front: Sequence[int] | None) -> list[Text]:
-    """Return the trials of the front, on one line; nothing if there is one objective."""
+    """Return the trials of the front, on one line; nothing for None: there is one objective."""
     if front is None:
         return []
     numbers = ", ".join(str(number) for number in front) or "none yet"

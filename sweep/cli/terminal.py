@@ -66,7 +66,7 @@ class Terminal(Console):
 
     @property
     def failure(self) -> OSError | None:
-        """Error of the first failed output, or None."""
+        """Error of the first failed output; None while all outputs worked."""
         return self._lasting.failure
 
     @property

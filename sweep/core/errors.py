@@ -137,7 +137,7 @@ class UnknownName(UsageError):
     Args:
         kind: kind of the missing object, for example ``searcher``.
         name: the unknown name.
-        known: known names.
+        known_names: known names.
         hint: advice on what to do next.
     """
 

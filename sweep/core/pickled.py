@@ -101,7 +101,7 @@ def _qualname(value: object) -> str:
 
 
 def newest(folder: Path, sweep_id: str) -> PickledTrainable | None:
-    """Return the newest trainable in `folder`, or None."""
+    """Return the newest trainable in `folder`; None if there is none."""
     files = [path for path in folder.glob("ckpt-*") if file.parse_name(path.name)]
     return PickledTrainable(str(max(files, key=_step)), sweep_id) if files else None
 
@@ -148,7 +148,10 @@ def source_of(stored: PickledTrainable) -> str:
 
 
 def is_usable(stored: PickledTrainable | None, source: str) -> bool:
-    """Return whether the file has this digest, the present libraries and this user's signature."""
+    """Return whether the file has this digest, the present libraries and this user's signature.
+
+    None is not usable.
+    """
     if stored is None:
         return False
     try:

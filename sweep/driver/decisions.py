@@ -383,6 +383,8 @@ def without_metric(
 def _missing_place(trial: Trial, replica: Replica, rungs: Sequence[float] | None) -> str:
     """Return where a replica should have the metric, as a text.
 
+    `rungs` is None if trials have none.
+
     Empty if it need not have it yet.
     """
     if not replica.curve:

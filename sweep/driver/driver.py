@@ -317,7 +317,7 @@ class Driver:
         return self._failing_at[1]
 
     def _missing_metric(self, at_end: bool = False) -> SweepError | None:
-        """Return the error if no trial has the metric although one should, or None."""
+        """Return the error if no trial has the metric although one should; otherwise None."""
         scheduler, name = self.context.scheduler, self.context.folder.name
         # pruners may look before the metric is due
         compares = bool(scheduler.levels) or scheduler.pauses
@@ -393,7 +393,10 @@ class Driver:
     # ---- the ledger -------------------------------------------------------------------------
 
     def _record(self, events: Sequence[Event], in_transaction: InTransaction | None = None) -> None:
-        """Write events to ledger and history in one transaction, and pass them to `watch`."""
+        """Write events to ledger and history in one transaction, and pass them to `watch`.
+
+        `in_transaction` makes further changes in that transaction; None for none.
+        """
         if not events and in_transaction is None:
             return
         summed = self.history.with_sums(events)

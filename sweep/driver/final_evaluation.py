@@ -34,7 +34,10 @@ class FinalEvaluation:
     def begin(
         self, history: History, jobs: int, pool: str, unrecorded_s: float = 0.0
     ) -> FinalEvaluationBegan:
-        """Return the event that begins the final evaluation, with `jobs` slots of `pool`."""
+        """Return the event that begins the final evaluation, with `jobs` slots of `pool`.
+
+        `unrecorded_s` is the time in seconds that the previous driver ran after its last event.
+        """
         best = tuple(trial.number for trial in history.ranked()[: self.top])
         return FinalEvaluationBegan(
             socket.gethostname(), os.getpid(), best, self.seeds, jobs, pool, unrecorded_s

@@ -373,7 +373,7 @@ def _spec_changes(history: History, before: SweepSpec, spec: SweepSpec) -> list[
 def _read_earlier_changes(
     ledger: Ledger, history: History
 ) -> tuple[list[Changed], dict[int, Answer]]:
-    """Return the changes and answers of pending `sweep set` requests."""
+    """Return the changes of pending `sweep set` requests, and number of a request → its answer."""
     with contextlib.closing(Requests(ledger.path)) as requests:
         return control.changed_before(history, requests.pending())
 

@@ -406,7 +406,10 @@ class Guard:
     def _check_silence(
         self, observation: _Observation, now: float, pid: int | None, silent_s: float
     ) -> WorkerLost | None:
-        """Return the error for a slice without progress whose worker does not answer, or None."""
+        """Return the error for a slice without progress whose worker does not answer.
+
+        Otherwise None.
+        """
         most = self._limits.no_answer_s
         if most is None or min(silent_s, now - observation.moved) < most:
             return None
@@ -431,7 +434,10 @@ class Guard:
     def _check_limits(
         self, observation: _Observation, replica: Replica, now: float, pid: int | None, used: int
     ) -> Iterator[SweepError]:
-        """Yield the error for each limit that the slice exceeds."""
+        """Yield the error for each limit that the slice exceeds.
+
+        `pid` is None before its process started.
+        """
         limits = self._limits
         if limits.trial_s is not None and observation.trained_s is not None:
             left = limits.trial_s - _kept_seconds(replica) - observation.trained_s

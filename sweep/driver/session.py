@@ -230,7 +230,7 @@ class _Signals:
 
     @property
     def first(self) -> int | None:
-        """Number of the first signal received, or None."""
+        """Number of the first signal received; None before one."""
         return self.received[0] if self.received else None
 
     def __enter__(self) -> "_Signals":

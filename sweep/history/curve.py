@@ -123,7 +123,10 @@ def readings(
 
 
 def _interpolate(before: Point | None, after: Point, level: float) -> Reading:
-    """Return the value at `level`, interpolated between two results, or that of the later one."""
+    """Return the value at `level`, interpolated between two results.
+
+    Without `before`, that of `after`.
+    """
     late = after.value or 0.0
     if before is None or after.time == level:
         return Reading(late, after.time)
@@ -170,6 +173,6 @@ class Followed:
 
 
 def _finite_or_zero(value: Scalar | None) -> float:
-    """Return a value as a float, or 0 if it is not a finite number."""
+    """Return a value as a float; 0 for None and for anything but a finite number."""
     found = number(value)
     return found if found is not None and math.isfinite(found) else 0.0

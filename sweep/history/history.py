@@ -238,7 +238,7 @@ class History:
         return self.expectations.of(trial)
 
     def ranked(self, trials: Iterable[Trial] | None = None) -> list[Trial]:
-        """Return the trials that have a score, best first."""
+        """Return the trials that have a score, best first; by default of all trials."""
         if trials is None:
             trials = (self.trials[entry[-1]] for entry in self.order(order.score_key))
         scored = [trial for trial in trials if trial.score is not None]

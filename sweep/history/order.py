@@ -136,7 +136,10 @@ class Order(Summary):
             self.changed_from = 0
 
     def _put(self, number: int, entry: Entry | None, sort: bool) -> None:
-        """Replace the entry of a trial; with `sort`, the caller sorts the list afterwards."""
+        """Replace the entry of a trial, or remove it for None.
+
+        With `sort`, the caller sorts the list afterwards.
+        """
         old = self._of.pop(number, None)
         if entry is not None:
             self._of[number] = entry

@@ -347,7 +347,7 @@ class Replica:
 
     @property
     def newest(self) -> Saved | None:
-        """The newest kept checkpoint, or None."""
+        """Newest kept checkpoint; None if there is none."""
         return max(self.checkpoints.values(), key=lambda saved: saved.iteration, default=None)
 
     @property

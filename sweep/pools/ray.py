@@ -232,7 +232,7 @@ def _check_address(address: str) -> str:
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
-    """Split ``host:port``; brackets around an IPv6 address are removed."""
+    """Split ``host:port`` into both; brackets around an IPv6 address are removed."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 

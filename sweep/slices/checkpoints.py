@@ -267,7 +267,9 @@ class Saving:
         return len(self._held) * self._size > HELD_BYTES
 
     def offer(self, trainable: Trainable, header: Mapping[str, Any], value: float | None) -> None:
-        """Save the current state now if due, or later unless a newer state is offered before.
+        """Save the current state now if due, or later unless a newer one is offered before.
+
+        `value` is the metric, None if missing.
 
         The trainable must hand its states over (`Trainable.hands_over`): they may not change later.
 

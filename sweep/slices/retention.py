@@ -55,7 +55,7 @@ class Valued(Protocol):
 
     @property
     def value(self) -> float | None:
-        """Metric at that iteration, or None."""
+        """Metric at that iteration; None if it was not reported there."""
 
 
 _Checkpoint = TypeVar("_Checkpoint", bound=Valued)

@@ -308,6 +308,8 @@ class RealSlice(Stretch):
     ) -> None:
         """Save a checkpoint at the slice's end, at a new best, and when one is due.
 
+        `reached` is the metric, None if missing; `end` is None if the slice continues.
+
         A trainable that hands its states over is offered for saving at all other iterations.
         """
         value, iteration = self._signed(reached), trainable.iteration
@@ -327,7 +329,10 @@ class RealSlice(Stretch):
     def _record_result(
         self, trainable: Trainable, result: Mapping[str, Any], metrics: Metrics
     ) -> float | None:
-        """Append a result to the rows, journal and progress file; return its metric, or None."""
+        """Append a result to the rows, journal and progress file.
+
+        Returns the metric; None if the result has none.
+        """
         reached = number(metrics.get(self.spec.metric))
         found = reached is not None
         self.instead = "" if found else instead_of_number(result, self.spec.metric)

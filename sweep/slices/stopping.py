@@ -134,7 +134,7 @@ class Bounds:
         return self._check_plateau(metrics, iteration) or self._check_goal(metrics, is_known(value))
 
     def _check_goal(self, metrics: Metrics, is_known: bool) -> End | None:
-        """Return the end at a criterion or at the goal, or None.
+        """Return the end at a criterion or at the goal; None if the slice continues.
 
         `is_known` is False without a usable metric.
         """
@@ -158,7 +158,7 @@ class Bounds:
         return End.UNMEASURED if asks and not self.has_metric else None
 
     def _check_plateau(self, metrics: Metrics, iteration: int) -> End | None:
-        """Return the end by the plateau criterion, or None."""
+        """Return the end by the plateau criterion; None if the slice continues."""
         flatness = self.flatness
         if flatness is None:
             return None

@@ -101,7 +101,7 @@ class Store:
         return f"{self.remote.url}/{saved.file}" if self.url else str(self.path(saved))
 
     def read(self, saved: Saved, trust: Trust | None = None) -> Loaded:
-        """Read and verify a checkpoint.
+        """Read and verify a checkpoint; `trust` is needed for one that may run code, else None.
 
         Raises:
             RemoteError: the object storage failed.

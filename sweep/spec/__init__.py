@@ -125,7 +125,10 @@ def _check_callbacks(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _text(pattern: str, longest: int | None = None) -> WithJsonSchema:
-    """Return the JSON Schema of a text that matches `pattern` as a whole."""
+    """Return the JSON Schema of a text that matches `pattern` as a whole.
+
+    `longest` is the maximum number of characters, None for no limit.
+    """
     length = {} if longest is None else {"maxLength": longest}
     return WithJsonSchema({"type": "string", "pattern": f"^({pattern})$", **length})
 

@@ -114,7 +114,10 @@ def _refusal(mistake: Mistake, source: Source) -> BadConfig:
 
 
 def _meant_path(mistake: Mistake) -> KeyPath | None:
-    """Return the path of the known key that an unknown one is similar to, or None."""
+    """Return the path of the known key that an unknown one is similar to.
+
+    None if none is similar.
+    """
     if mistake.kind != "unknown key":
         return None
     key, known = str(mistake.path[-1]), mistake.known
@@ -133,7 +136,7 @@ def _unknown_key(path: KeyPath, known_keys: Sequence[str], source: Source) -> Ba
 
 
 def _meaning(around: type[BaseModel] | None, path: KeyPath) -> str:
-    """Return the description of a missing key, from its model."""
+    """Return the description of a missing key from its model `around`; else ``a value``."""
     field = around.model_fields.get(str(path[-1])) if around is not None and path else None
     if field is None or not field.description:
         return "a value"

@@ -200,7 +200,10 @@ class Simulation:
     def _term(
         self, kills: set[int], trials: int | None, on_turn: Callable[[int], None]
     ) -> SimulationResult:
-        """Run one driver until it ends, and return the result; raise _Killed if it is killed."""
+        """Run one driver until it ends, and return the result; raise _Killed if it is killed.
+
+        `trials` is the new total number of trials, None to keep it.
+        """
         request = Launch(self.folder, self.slots, trials=trials)
         with launch.open_context(request, lambda slots: Pool(slots, self.clock)) as (
             context,

@@ -19,7 +19,7 @@ ABSENT = "-"
 
 
 def number(value: float | None) -> str:
-    """Return a result with six significant digits, integers in full."""
+    """Return a result with six significant digits, integers in full; `ABSENT` for None."""
     if value is None:
         return ABSENT
     whole = float(value).is_integer() and abs(value) < 1e15
@@ -50,12 +50,12 @@ def give_or_take(value: float | None, error: float | None) -> str:
 
 
 def count(value: float | None) -> str:
-    """Return a count of steps with thousands separators."""
+    """Return a count of steps with thousands separators; `ABSENT` for None."""
     return ABSENT if value is None else f"{value:,.0f}"
 
 
 def duration(seconds: float | None) -> str:
-    """Return seconds as ``8 s``, ``4:07`` or ``1:02:33``."""
+    """Return seconds as ``8 s``, ``4:07`` or ``1:02:33``; `ABSENT` for None."""
     if seconds is None:
         return ABSENT
     whole = round(seconds)

@@ -74,11 +74,13 @@ class Sweep:
 
     @property
     def term_began(self) -> Recorded | None:
-        """Event with which the newest driver began, or None."""
+        """Event with which the newest driver began; None before the first driver."""
         return next((r for r in reversed(self.records) if isinstance(r.event, _BEGINNINGS)), None)
 
     def trained_to(self, replica: Replica) -> float | None:
-        """Return when the replica's newest slice was opened or last reported, or None.
+        """Return when the replica's newest slice was opened or last reported.
+
+        None if it has no slice.
 
         The time is in seconds since 1970.
         """

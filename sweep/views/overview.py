@@ -92,7 +92,10 @@ def _suggested(event: Created, sweep: Sweep, searcher: str) -> str:
 
 
 def decision(record: Recorded, sweep: Sweep, number: int) -> Data | None:
-    """Return the decision about trial `number` in an event, with its reason, or None."""
+    """Return the decision about trial `number` in an event, with its reason.
+
+    None if there is none.
+    """
     event = record.event
     if not isinstance(event, Created | Opened | Closed | Moved) or event.trial != number:
         return None
@@ -285,7 +288,10 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
 def running_replica(
     history: History, replica: Replica, notes: Notes, trained_to: float | None, now: float
 ) -> Data:
-    """Return the data of a running replica, from the ledger and its progress note if newer."""
+    """Return the data of a running replica, from the ledger and its progress note if newer.
+
+    `trained_to` is the time of its last sign of life, in seconds since 1970; None if unknown.
+    """
     note = notes.get((replica.trial, replica.index))
     value = replica.value
     before = number(replica.last.get("time_total_s")) or 0.0

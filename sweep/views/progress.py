@@ -170,6 +170,8 @@ def raw_note(folder: Folder, trial: int, replica: int) -> Any:
 def fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
     """Return the completed share of the expected work, 0 to 1; a trial's is the mean of its seeds'.
 
+    `notes` are the progress notes of running trials, None to use the ledger alone.
+
     While a trial runs or is still to come, it is at most `_MOST`.
     """
     if history.ended == "finished":

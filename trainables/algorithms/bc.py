@@ -113,5 +113,8 @@ class BC(Trainer):
         return self.policy.log_likelihoods(observations, actions)
 
     def gradient_step(self) -> tuple[float, float | None]:
-        """Return the current learning rate, and the bound on the whole gradient's norm or None."""
+        """Return the current learning rate, and the bound on the gradient's norm.
+
+        None for no bound.
+        """
         return self.learning_rate, self.settings.grad_clip

@@ -359,7 +359,10 @@ class DQN(Trainer):
         return losses.mean(), {"mean_q": td.values.mean().item()}
 
     def gradient_step(self) -> tuple[float, float | None]:
-        """Return the current learning rate, and the bound on the gradient's norm or None."""
+        """Return the current learning rate, and the bound on the gradient's norm.
+
+        None for no bound.
+        """
         return self.learning_rate, self.settings.grad_clip
 
     def load_trained(self, key: str, path: str, name: str) -> None:

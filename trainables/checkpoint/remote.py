@@ -44,7 +44,7 @@ class RemoteError(OSError):
 
     Args:
         url: the folder.
-        why: reason in one line.
+        reason: reason in one line.
     """
 
     def __init__(self, url: str, reason: str) -> None:

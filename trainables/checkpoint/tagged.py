@@ -52,7 +52,7 @@ class NotData(ValueError):
     """A value that cannot be encoded.
 
     Args:
-        found: description of the value.
+        description: description of the value.
         remedy: advice on what to do.
     """
 

@@ -74,8 +74,8 @@ class OneTimeLog:
     """A log that writes each subject once.
 
     Args:
-        who: name of the process, for example ``worker 0``.
-        on: False to log nothing.
+        subject: name of the process, for example ``worker 0``.
+        is_on: False to log nothing.
     """
 
     def __init__(self, subject: str, is_on: bool = True) -> None:

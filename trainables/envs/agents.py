@@ -49,7 +49,7 @@ class AgentsSpace(spaces.Space[Any]):
     """A space for each agent that may ever take part.
 
     Args:
-        of: agent → its space.
+        by_agent: agent → its space.
     """
 
     def __init__(self, by_agent: Mapping[str, spaces.Space[Any]]) -> None:
@@ -86,7 +86,7 @@ class AgentsConnector(EnvConnector):
 
     Args:
         own_spaces: observation and action space of the environment.
-        of: agent → its connector.
+        by_agent: agent → its connector.
     """
 
     def __init__(self, own_spaces: OwnSpaces, by_agent: Mapping[str, EnvConnector]) -> None:
@@ -184,7 +184,9 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Seen, dict[str, Any]]:
-        """Begin an episode.
+        """Begin an episode; return observations and infos, each agent → value.
+
+        Arguments as in gymnasium.
 
         Returns the observations of the agents that are present, and no info.
         """

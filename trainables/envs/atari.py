@@ -95,7 +95,7 @@ class FireAtEachLife(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode and press FIRE."""
+        """Start an episode and press FIRE; arguments and results as in gymnasium."""
         _, _ = self.env.reset(seed=seed, options=options)
         observation, _, terminated, truncated, info = self.env.step(FIRE)
         if terminated or truncated:

@@ -343,7 +343,10 @@ def _image_settings(config: EnvironmentConfig) -> ImageSettings:
 def make_raw_env(
     config: EnvironmentConfig, context: EnvContext | None = None, learning: bool = True
 ) -> Env:
-    """Return a new environment with its own spaces, even if no policy can use them."""
+    """Return a new environment with its own spaces, even if no policy can use them.
+
+    `context` is passed to its creator, None for none.
+    """
     spec = gymnasium.registry.get(config.env)
     only_vector = config.is_native and (spec is None or spec.entry_point is None)
     if only_vector or config.env_engine == ENVPOOL:
@@ -543,7 +546,10 @@ def has_deepmind_wrappers(config: EnvironmentConfig) -> bool:
 def _creator(
     config: EnvironmentConfig, context: EnvContext, num_envs: int | None, learning: bool
 ) -> Callable[[], Any]:
-    """Return a function without arguments that makes the environment; raises ConfigError."""
+    """Return a function that makes the environment, with `num_envs` copies if given.
+
+    Raises ConfigError.
+    """
     env = config.env
     creator = registry.find(env)
     if creator is None and ":" not in env and env not in gymnasium.registry:
@@ -587,12 +593,12 @@ class Single(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode."""
+        """Start an episode; arguments and results as in gymnasium."""
         super().reset(seed=seed)
         return self._only(self.vector.reset(seed=seed, options=options)[0]), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Make one step.
+        """Make one step; arguments and results as in gymnasium.
 
         Returns the true last observation if the vector has already reset itself.
         """

@@ -77,7 +77,7 @@ def register_env(name: str, creator: Creator) -> None:
 
 
 def find(name: str) -> Creator | None:
-    """Return the creator registered under `name`, or None."""
+    """Return the creator registered under `name`; None if there is none."""
     return _creators.get(name)
 
 

@@ -283,7 +283,7 @@ class ReadingAgents(ReadingWorkers):
 
     Args:
         agent_steps: True if agent steps are counted, False for environment steps.
-        given: arguments of `ReadingWorkers`.
+        arguments: arguments of `ReadingWorkers`.
     """
 
     def __init__(self, agent_steps: bool, *arguments: Any) -> None:

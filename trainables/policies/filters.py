@@ -322,7 +322,7 @@ class RewardScaler:
     def __call__(
         self, rewards: Array, has_ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None = None
     ) -> Array:
-        """Count rewards (N,) as `count` does, and return them scaled."""
+        """Count rewards (N,) as `count` does, but for `skipped` (N,), and return them scaled."""
         self.count(rewards, has_ended, skipped)
         return self.stat.scale(rewards)
 

@@ -135,6 +135,8 @@ class InferencePolicy:
     ) -> tuple[Any, Array, dict[str, float]]:
         """Choose an action for one raw observation seen with the memory (M,).
 
+        The best one without a stream.
+
         Returns:
             The action for the environment, the next memory, and the outputs by name (see
             `answer_all`).
@@ -146,6 +148,8 @@ class InferencePolicy:
         self, observations: Sequence[Any], memory: Array, stream: np.random.Generator | None
     ) -> tuple[list[Any], Array, dict[str, Array]]:
         """Choose actions for N raw observations seen with the memories (N, M).
+
+        The best ones without a stream.
 
         Returns:
             The actions for the environment, the memories for the next observations, and the outputs

@@ -272,7 +272,10 @@ class ActorCritic(Stochastic):
         return Evaluated(logp, entropies, self._run(self.critic, features).squeeze(-1))
 
     def _features(self, observations: Tensor, replay: Replay | None) -> Tensor:
-        """Return the features (B, F) for actor and critic; runs trunk and LSTM, if any."""
+        """Return the features (B, F) for actor and critic; runs trunk and LSTM, if any.
+
+        `replay` assigns rows to sequences for the LSTM; None without one.
+        """
         if self.trunk is not None:
             features: Tensor = self.trunk(observations)
             return features if self.lstm is None else _run_lstm(self.lstm, features, replay)

@@ -34,7 +34,10 @@ class TorchPolicyProtocol(Protocol):
         """Return the device of the networks."""
 
     def minimise(self, loss: "Tensor", learning_rate: float, grad_clip: float | None) -> float:
-        """Make one gradient step on `loss`; return the norm of the gradient before clipping."""
+        """Make one gradient step on `loss`; return the norm of the gradient before clipping.
+
+        `grad_clip` is the largest norm, None for no clipping.
+        """
 
     def compute_gradients(self, loss: "Tensor") -> dict[str, Array]:
         """Return parameter → gradient of `loss`, as a copy; change no weight."""
@@ -42,7 +45,10 @@ class TorchPolicyProtocol(Protocol):
     def apply_gradients(
         self, gradients: Mapping[str, Array], learning_rate: float, grad_clip: float | None
     ) -> float:
-        """Make one step with these gradients; return their norm before clipping."""
+        """Make one step with these gradients; return their norm before clipping.
+
+        `grad_clip` is the largest norm, None for no clipping.
+        """
 
 
 class Policy(ABC):

@@ -150,7 +150,10 @@ class TorchPolicy(Policy):
         return self._moments.get(name, {})
 
     def descend(self, learning_rate: float, grad_clip: float | None, part: str = "") -> float:
-        """Make one step of one optimiser; return the norm of the stored gradients before clipping.
+        """Make one step of one optimiser.
+
+        Return the norm of the stored gradients before clipping to `grad_clip`, None for no
+        clipping.
 
         Raises:
             NotFiniteError: a gradient is NaN or infinite; the weights are unchanged.

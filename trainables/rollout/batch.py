@@ -465,7 +465,10 @@ def as_plain(column: Array) -> Any:
 
 
 def from_data(data: Mapping[str, Any] | None, index: int) -> Sample | None:
-    """Return the sample that `as_data` turned into plain data, as one of worker `index`."""
+    """Return the sample that `as_data` turned into plain data, as one of worker `index`.
+
+    None for None.
+    """
     if data is None:
         return None
     fragments = [

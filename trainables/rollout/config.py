@@ -74,7 +74,7 @@ class SamplingConfig(Section):
 
 
 def clipped(rewards: NDArray[Any], clip: bool | float | None) -> NDArray[Any]:
-    """Return rewards (…) clipped as the setting `clip_rewards` says, in their own kind of type."""
+    """Return rewards (…) clipped to `clip`: True for their signs, None for no clipping."""
     if clip is True:
         return np.asarray(np.sign(rewards))
     return np.asarray(np.clip(rewards, -clip, clip)) if clip else rewards

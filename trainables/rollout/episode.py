@@ -412,7 +412,7 @@ class EpisodeWatch:
         self._call("on_episode_step")
 
     def end(self, error: Exception | None) -> None:
-        """End the episode; `error` is the exception of its environment, or None."""
+        """End the episode; `error` is the exception of its environment, None if it did not fail."""
         self._call("on_episode_end", error=error)
         self.episode.drop_policies()
         checked_numbers(self.episode)

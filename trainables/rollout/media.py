@@ -142,7 +142,10 @@ def _write(path: Path, item: dict[str, list[Any]] | NDArray[np.uint8]) -> str:
 
 
 def latest(episodes: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
-    """Return name → item of the last of these episodes that has one of that name."""
+    """Return name → item of the last of these episodes that has one of that name.
+
+    None is skipped.
+    """
     return {name: one for media in episodes for name, one in (media or {}).items()}
 
 

@@ -424,7 +424,10 @@ class ActorCriticTrainer(Trainer):
         return loss, dict(zip(self.stats, parts.tolist(), strict=True))
 
     def gradient_step(self) -> tuple[float, float | None]:
-        """Return the current learning rate, and the bound on the whole gradient's norm or None."""
+        """Return the current learning rate, and the bound on the gradient's norm.
+
+        None for no bound.
+        """
         return self.learning_rate, self.settings.grad_clip
 
     @property

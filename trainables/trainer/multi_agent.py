@@ -324,7 +324,10 @@ class MultiAgentTrainer(Trainer):
     def _make_reading(
         self, context: IOContext, index: int, sampling: WorkerSet | None, spec: WorkerSpec
     ) -> ReadingWorkers:
-        """Return the workers that read experience, by policy."""
+        """Return the workers that read experience, by policy.
+
+        `sampling` collects beside them, None for reading alone.
+        """
         me, settings = weakref.proxy(self), self.settings
         rows = RowsByPolicy(
             lambda: {pid: one.row_form(of_agents=True) for pid, one in me.members.items()}

@@ -113,7 +113,9 @@ def read_weights(path: str | Path, expected: Weights) -> Weights:
 
 
 def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None]:
-    """Return the weights of a trained policy, and the state of its filter or None.
+    """Return the weights of a trained policy, and the state of its filter.
+
+    None for an exported file.
 
     No code in a file is run.
 

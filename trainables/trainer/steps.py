@@ -132,7 +132,10 @@ def learn_on_rows(
 def _store(
     trainer: Trainer, samples: list[Sample], replay: ReplayBuffer, n_step: NStep | None
 ) -> None:
-    """Add the valid rows of all fragments to the replay, with the changes that callbacks made."""
+    """Add the valid rows of all fragments to the replay, with the changes that callbacks made.
+
+    `n_step` joins rows to n-step transitions first; None to store them as they are.
+    """
     sources = [(sample.index, fragment) for sample in samples for fragment in sample.fragments]
     fragments = [fragment for _, fragment in sources]
     batches = [{name: rows(getattr(one, name)) for name in TRANSITION} for one in fragments]

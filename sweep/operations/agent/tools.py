@@ -321,7 +321,7 @@ def _short(step: Mapping[str, Any]) -> Data:
 
 
 def _answer(answer: Answer | None, driven: bool) -> Data:
-    """Return a driver's answer to a request, or the reason why there is none yet."""
+    """Return a driver's answer to a request; for None the reason why there is no answer yet."""
     if answer is not None:
         return {"state": "done", "answer": answer.text}
     waits = "the driver has not answered yet" if driven else "no driver runs; it waits for one"

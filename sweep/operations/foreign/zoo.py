@@ -398,7 +398,10 @@ def _number(value: Any) -> int | float | None:
 
 
 def _literal(text: str) -> Any:
-    """Return the value of a text such as ``dict(net_arch=[64], activation_fn=nn.ReLU)`` or None."""
+    """Return the value of a text such as ``dict(net_arch=[64], activation_fn=nn.ReLU)``.
+
+    None if the text is anything else.
+    """
     try:
         return _evaluate(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError):

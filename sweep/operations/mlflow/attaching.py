@@ -95,7 +95,10 @@ def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[
 
 
 def send_for_page(root: Path, name: str | None, say: Callable[[str], None]) -> None:
-    """Send what MLflow's page of `root`, or of one sweep there, still lacks; report failures."""
+    """Send what MLflow's page of `root` still lacks, of all sweeps or of `name`.
+
+    Report failures.
+    """
     due = []
     for folder in [Folder(root, one) for one in folders.list_sweeps(root) if name in (None, one)]:
         try:

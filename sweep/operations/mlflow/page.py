@@ -105,7 +105,7 @@ class Page:
         return False
 
     def _experiment(self, database: sqlite3.Connection) -> int | None:
-        """Return the id of the sweep's experiment, or None."""
+        """Return the id of the sweep's experiment; None if MLflow has none of it."""
         query = "SELECT experiment_id FROM experiments WHERE name = ?"
         found = database.execute(query, (self._name,)).fetchone()
         return int(found[0]) if found else None

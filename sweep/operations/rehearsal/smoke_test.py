@@ -422,7 +422,7 @@ class _Tryout:
 def _lack(
     before: Lack | None, result: Mapping[str, Any], metric: str, time_attr: str
 ) -> Lack | None:
-    """Return the results without the metric, updated by one more result."""
+    """Return `before`, updated by one more result; None while each result had the metric."""
     at = number(result.get(time_attr))
     if at is None or (before and before.came_at is not None):
         return before

@@ -171,7 +171,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _ends(domain: Domain, values: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of an axis."""
+    """Return the least and the greatest value of an axis."""
     low, high = min(values, default=0.0), max(values, default=1.0)
     if isinstance(domain, Float | Int):
         low, high = min(low, domain.low), max(high, domain.high)

@@ -243,7 +243,7 @@ def _results(compared: Mapping[str, Any]) -> Section:
 
 
 def _bests(data: Data) -> Section | None:
-    """Return the section with the learning curves of the best trials, or None."""
+    """Return the section with the learning curves of the best trials; None without curves."""
     its = data["bests"]
     if its is None:
         return None
@@ -267,7 +267,7 @@ def _best_by_training(data: Data) -> Section | None:
 
 
 def _settings(compared: Mapping[str, Any]) -> Section | None:
-    """Return the section with the settings of the best trials side by side, or None."""
+    """Return the section with the settings of the best trials side by side; None without any."""
     if not compared["settings"]:
         return None
     shared = len(compared["shared"])

@@ -106,7 +106,7 @@ def _values(replica: Replica) -> list[Point]:
 
 
 def is_finite(value: float | None) -> bool:
-    """Return whether a value is a number that can be drawn."""
+    """Return whether a value is a number that can be drawn; None is not."""
     return value is not None and math.isfinite(value)
 
 

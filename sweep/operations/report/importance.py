@@ -154,7 +154,10 @@ class Model:
     def fit(
         cls, space: Space, compared: list[Compared], seed: int, gained: bool = False
     ) -> "Model | None":
-        """Return a model with a forest for each level that has enough trials, or None."""
+        """Return a model with a forest for each level that has enough trials.
+
+        None without such a level.
+        """
         used = [one for one in compared if len(one.trials) >= LEAST and np.ptp(one.scores) > 0]
         columns = [name for name in space.searched if _differs(name, used)]
         if not used or not columns:

@@ -119,7 +119,7 @@ def chart(kind: str, **more: object) -> Markup:
 
 
 def _learning(data: Data) -> Section | None:
-    """Return the section with the learning curves, or None."""
+    """Return the section with the learning curves; None without curves."""
     learning = data["learning"]
     if learning is None:
         return None
@@ -148,7 +148,7 @@ _GROWTH = (
 
 
 def _front(data: Data) -> Section | None:
-    """Return the section with the front, or None."""
+    """Return the section with the front; None without a front."""
     if not data["front"]:
         return None
     note = "A line joins the trials that no other trial beats in every objective."
@@ -162,7 +162,7 @@ def _front(data: Data) -> Section | None:
 
 
 def _importance(data: Data) -> Section | None:
-    """Return the section with the importance of settings, or None."""
+    """Return the section with the importance of settings; None without a model of them."""
     shares = data["importance"]
     if shares is None:
         return None
@@ -203,7 +203,7 @@ def _unexplained(importance: Data) -> str:
 
 
 def _contour(data: Data) -> Section | None:
-    """Return the section with the joint effect of two settings, or None."""
+    """Return the section with the joint effect of two settings; None without a model of them."""
     if data["contour"] is None:
         return None
     one, other = (axis["name"] for axis in data["contour"]["axes"])
@@ -215,7 +215,7 @@ def _contour(data: Data) -> Section | None:
 
 
 def _parallel(data: Data) -> Section | None:
-    """Return the section with parallel coordinates, or None."""
+    """Return the section with parallel coordinates; None without scores."""
     points = data["points"]
     if points is None:
         return None
@@ -234,7 +234,7 @@ def _parallel(data: Data) -> Section | None:
 
 
 def _slices(data: Data) -> Section | None:
-    """Return the section with a picture for each setting, or None."""
+    """Return the section with a picture for each setting; None without scores."""
     points = data["points"]
     if points is None:
         return None
@@ -253,7 +253,7 @@ def _drawn_note(points: Data, choice: str = "the best and evenly chosen others")
 
 
 def _search(data: Data) -> Section | None:
-    """Return the section with scores over time, or None."""
+    """Return the section with scores over time; None without scores."""
     if data["search"] is None:
         return None
     note = "The score of each trial when it last reported, and the best so far."
@@ -262,7 +262,7 @@ def _search(data: Data) -> Section | None:
 
 
 def _lineage(data: Data) -> Section | None:
-    """Return the section with the families of offspring, or None."""
+    """Return the section with the families of offspring; None without offspring."""
     if data["lineage"] is None:
         return None
     note = "Each line is a trial, beginning where it was bred; in colour the ancestors of the best."
@@ -270,7 +270,7 @@ def _lineage(data: Data) -> Section | None:
 
 
 def _timeline(data: Data) -> Section | None:
-    """Return the section with slices over time, or None."""
+    """Return the section with slices over time; None without slices."""
     timing = data["timing"]
     if timing is None:
         return None
@@ -284,7 +284,7 @@ def _timeline(data: Data) -> Section | None:
 
 
 def _rungs(data: Data) -> Section | None:
-    """Return the section with rungs and promotions, or None."""
+    """Return the section with rungs and promotions; None without rungs."""
     if data["timing"] is None or not data["timing"]["rungs"]:
         return None
     note = "How many trials came to each rung, and what became of them there."

@@ -104,7 +104,7 @@ def _text(words: str) -> str:
 
 
 def _curves(data: Data) -> "Figure | None":
-    """Return the picture of the learning curves, or None."""
+    """Return the picture of the learning curves; None without curves."""
     learning = data["learning"]
     if learning is None:
         return None
@@ -148,7 +148,7 @@ def _numbers(values: Sequence[float | None]) -> list[float]:
 
 
 def _importance(data: Data) -> "Figure | None":
-    """Return the picture of the importance of settings, or None."""
+    """Return the picture of the importance of settings; None without a model of them."""
     its = data["importance"]
     if its is None:
         return None
@@ -168,7 +168,7 @@ def _importance(data: Data) -> "Figure | None":
 
 
 def _search(data: Data) -> "Figure | None":
-    """Return the picture of scores over time, or None."""
+    """Return the picture of scores over time; None without scores."""
     search = data["search"]
     if search is None:
         return None
@@ -189,7 +189,7 @@ def _search(data: Data) -> "Figure | None":
 
 
 def _slices(data: Data) -> "Figure | None":
-    """Return the picture with a plot for each setting, or None."""
+    """Return the picture with a plot for each setting; None without scores."""
     points = data["points"]
     if points is None:
         return None
@@ -211,7 +211,7 @@ def _slices(data: Data) -> "Figure | None":
 
 
 def _parallel(data: Data) -> "Figure | None":
-    """Return the picture with parallel coordinates, or None."""
+    """Return the picture with parallel coordinates; None without scores."""
     points = data["points"]
     if points is None:
         return None

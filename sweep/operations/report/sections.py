@@ -103,7 +103,7 @@ def _in_words(counts: Mapping[str, int]) -> str:
 
 
 def best(sweep: Sweep) -> Section | None:
-    """Return the section with the table of the best trials, or None."""
+    """Return the section with the table of the best trials; None if no trial has a score."""
     ranked = sweep.history.ranked()[:TOP]
     if not ranked:
         return None
@@ -206,7 +206,7 @@ def _is_of_the_mean(aggregate: Aggregate) -> bool:
 
 
 def tested(sweep: Sweep) -> Section | None:
-    """Return the section with the best trials under test seeds, or None."""
+    """Return the section with the best trials under test seeds; None if none was tested."""
     data = overview.final_evaluation_report(sweep)
     if data is None:
         return None
@@ -272,7 +272,7 @@ _ENDS = {
 
 
 def spent(data: Mapping[str, Any] | None) -> Section | None:
-    """Return the section with the use of the slots' time as bars, or None."""
+    """Return the section with the use of the slots' time as bars; None if no time was used."""
     if data is None or not data["parts"]:
         return None
     bars = (("By what was done", data["parts"]), ("Training, by what became of it", data["fates"]))
@@ -306,7 +306,10 @@ def _bar(parts: Mapping[str, float]) -> tuple[Markup, Markup]:
 
 
 def failures(sweep: Sweep) -> Section | None:
-    """Return the section with failed trials, their tracebacks and bad ends of slices, or None."""
+    """Return the section with failed trials, their tracebacks and bad ends of slices.
+
+    None without any.
+    """
     failed = sweep.history.of(Status.FAILED)
     ends: dict[tuple[End, str], list[str]] = defaultdict(list)
     for record in sweep.records:
@@ -339,7 +342,10 @@ def _shown(count: int, limit: int) -> str:
 
 
 def decisions(sweep: Sweep) -> Section | None:
-    """Return the section that explains the states of the best and the failed trials, or None."""
+    """Return the section that explains the states of the best and the failed trials.
+
+    None without trials.
+    """
     history = sweep.history
     if not history.trials:
         return None

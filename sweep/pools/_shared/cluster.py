@@ -374,7 +374,10 @@ class ClusterPool(pools.Pool):
         self.slots = max(1, min(self._most, len(self._workers)))
 
     def _choose(self, running: _Running) -> Worker | None:
-        """Return the replica's last worker if free, else the longest free one, or None."""
+        """Return the replica's last worker if free, else the longest free one.
+
+        None if none is free.
+        """
         free = [worker for worker in self._workers.values() if not worker.busy]
         at_home = [worker for worker in free if worker.last == running.replica]
         return next(iter(at_home or sorted(free, key=lambda worker: worker.free_since)), None)
@@ -410,7 +413,7 @@ class ClusterPool(pools.Pool):
             heard.cancel()
 
     def _free_worker(self, running: _Running, worker: Worker | None) -> None:
-        """Free the slice's worker; called before the slice's future is done."""
+        """Free the slice's worker, if it had one; called before the slice's future is done."""
         del self._running[running.outcome]
         if worker is not None:
             worker.busy, worker.free_since = False, time.monotonic()

@@ -211,6 +211,9 @@ class Population(schedulers.Scheduler):
     ) -> Plan:
         """Return the remaining decisions for a generation.
 
+        `following` is the level at which offspring pause next; None to derive it from the living
+        members.
+
         A replaced trial ends in the transaction that creates its offspring, so it is replaced only
         once.
         """

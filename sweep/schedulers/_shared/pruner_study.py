@@ -81,7 +81,7 @@ class Study:
         return self._study_trials.trials[number].intermediate_values[level]
 
     def newest_look(self, number: int) -> int | None:
-        """Return the newest look at which a trial has a value, or None."""
+        """Return the newest look at which a trial has a value; None if there is none."""
         return max(self._study_trials.trials[number].intermediate_values, default=None)
 
     def level_of(self, number: int, step: int) -> float:

@@ -130,7 +130,7 @@ def values_at_step(step: Step) -> CompareKey:
 
 
 def front_rung(history: History, step: Step | None, level: float) -> FrontRung:
-    """Return the trials at a level by fronts; at a step only its seeds count."""
+    """Return the trials at a level by fronts; at a `step` only its seeds count."""
     if step is None:
         return FrontRung.of_key(history, values_at_level(level), level, lambda trial: trial)
     seeds = step.seeds

@@ -90,7 +90,7 @@ View = WithRungs | AsComplete
 
 
 def _complete(values: Sequence[float | None], violations: Sequence[float]) -> SamplerView:
-    """Return a complete trial, or a failed one if a score is missing."""
+    """Return a complete trial with scores `values`; a failed one if a score is None."""
     known = tuple(value for value in values if value is not None and not math.isnan(value))
     if len(known) < len(values):
         return SamplerView(TrialState.FAIL, violations=finite(violations))

@@ -167,7 +167,10 @@ def check_against(
 
 
 def _find_clash(config: Mapping[str, Any], names: list[str]) -> tuple[tuple[str, ...], Any] | None:
-    """Return path and value in `config` at the place of `names`, or above it, or None."""
+    """Return path and value in `config` at the place of `names`, or above it.
+
+    None if there is none.
+    """
     inner: Any = config
     for end, part in enumerate(names, start=1):
         if part not in inner:

@@ -198,7 +198,10 @@ def read_normal(reading: Reading) -> Normal:
 
 
 def _bounds(reading: Reading, wrong: _Wrong) -> tuple[Any, Any]:
-    """Return the two bounds of a range; `wrong` says what is expected of an invalid bound."""
+    """Return lowest and highest value of a range.
+
+    `wrong` says what is expected of an invalid bound.
+    """
     low, high = _pair(reading, "[low, high], two numbers, both included")
     for index, bound in enumerate((low, high)):
         if instead := wrong(bound):

@@ -258,7 +258,7 @@ class Content:
     def _of_event(
         self, name: str, value: float, record: Recorded, run: RunKey | None = None, step: int = 0
     ) -> Value:
-        """Return a row about an event, by default of the sweep's own run."""
+        """Return a row about an event, of `run`; by default of the sweep's own run."""
         time = self._events[run].add(record.k, milliseconds(record.at))
         step = step if run else self._steps or self._iterations
         return Value(name, record.k, finite(value), step, time)

@@ -188,7 +188,10 @@ def _last(curve: Mapping[int, float]) -> list[float]:
 
 
 def _when(seconds: float | None) -> datetime:
-    """Return a time for Optuna: local, without time zone."""
+    """Return a time in seconds since 1970 for Optuna: local, without time zone.
+
+    None counts as 0.
+    """
     return datetime.fromtimestamp(seconds or 0.0)
 
 

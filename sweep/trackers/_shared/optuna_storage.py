@@ -148,7 +148,7 @@ class Storage:
         self._rdb.set_study_system_attr(study, METRIC_NAMES, names)
 
     def attribute(self, study: int, key: str) -> object:
-        """Return an attribute that `create` was given, or None."""
+        """Return an attribute that `create` was given; None if it was not given."""
         return self._rdb.get_study_user_attrs(study).get(key)
 
     def replace(self, old: int, new: int, name: str) -> None:

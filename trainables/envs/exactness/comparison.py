@@ -71,7 +71,7 @@ def state_failure(config: EnvironmentConfig, restarts: bool) -> tuple[str, list[
 def _state_failure(
     config: EnvironmentConfig, original: VectorEnv, restored: VectorEnv
 ) -> tuple[str, list[str]]:
-    """Return the same for two vector environments that were made alike."""
+    """Return why two vector environments made alike differ, empty if not, and unread parts."""
     beat()
     observations = original.reset(_env_seeds(original, "original"))
     tail = _shortened(original.observation_space, TAIL_STEPS)

@@ -297,6 +297,8 @@ class ExternalEnv:
     ) -> None:
         """Do `log_returns`, and then report an `action` with its `logp`, or how it `ended`.
 
+        `info` and `done` are agent → value, or of the one agent; None for none.
+
         Raises Full if too much waits; then nothing was done.
         """
         brought = self._check_effects(episode_id, reward, info, done)
@@ -667,7 +669,10 @@ def _checked_action(space: spaces.Space[Any], action: Any, subject: str) -> Any:
 
 
 def _checked_logp(space: spaces.Space[Any], logp: Any, place: str) -> Any:
-    """Return a log-probability or None; raises EpisodeError if it is impossible."""
+    """Return a log-probability, or None for an unknown one.
+
+    Raises EpisodeError if it is impossible.
+    """
     layout = layout_of(space)
     most = MOST_LOGP * len(layout.sizes)
     highest = most if layout.real_columns else 0.0

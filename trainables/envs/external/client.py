@@ -66,7 +66,7 @@ class LocalPolicy:
     """A policy that this client runs itself.
 
     Args:
-        said: the server's description of it.
+        description: the server's description of it.
         space: action space, a Discrete or a Box.
     """
 

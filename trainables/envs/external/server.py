@@ -154,7 +154,7 @@ class Refused(Exception):
 
     Args:
         status: HTTP status of the answer.
-        why: reason, one line.
+        reason: reason, one line.
     """
 
     def __init__(self, status: int, reason: str) -> None:

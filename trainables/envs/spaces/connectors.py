@@ -54,8 +54,8 @@ class EnvConnector:
     Args:
         observation_space: that of the environment itself.
         action_space: that of the environment itself.
-        own: path of a user's preprocessor, or None.
-        asked: settings that decide how images are read.
+        preprocessor: path of a user's preprocessor, or None.
+        settings: settings that decide how images are read.
     """
 
     def __init__(
@@ -379,7 +379,7 @@ class Connectors:
     """The list of one policy.
 
     Args:
-        of: the spaces at its ends.
+        spaces_: the spaces at its ends.
         name: how errors call where observations come from.
         observation_filter: shared with its owner, who synchronises it.
         clip: whether actions are clipped to the action space's bounds.

@@ -142,7 +142,7 @@ class ImagePreprocessor:
 
     Args:
         box: space of the environment.
-        seen: how a policy sees it.
+        view: how a policy sees it.
     """
 
     def __init__(self, box: spaces.Box, view: View) -> None:

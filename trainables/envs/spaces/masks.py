@@ -69,7 +69,7 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode."""
+        """Start an episode; arguments and results as in gymnasium."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._length = 0
         return self.masked(observation, info, is_over=False), info

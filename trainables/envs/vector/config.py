@@ -67,7 +67,10 @@ class VectorConfig(Section):
 
     @property
     def hard_horizon(self) -> int | None:
-        """Number of steps after which an episode is truncated and reset, or None."""
+        """Number of steps after which an episode is truncated and reset.
+
+        None without such a limit.
+        """
         return None if self.soft_horizon else self.horizon
 
 
@@ -151,7 +154,10 @@ def _check_native(config: VectorConfig) -> None:
 
 
 def check_horizon(environment: EnvironmentConfig, config: VectorConfig, limit: int | None) -> None:
-    """Raise ConfigError for a horizon beyond the environment's limit, or a soft one without any."""
+    """Raise ConfigError for a horizon beyond `limit`, or a soft one without a limit.
+
+    `limit` is the environment's, None without one.
+    """
     if config.horizon is None:
         if limit is None:
             raise ConfigError(
@@ -171,7 +177,10 @@ def check_horizon(environment: EnvironmentConfig, config: VectorConfig, limit: i
 
 
 def _note_limit(environment: EnvironmentConfig, limit: int | None) -> None:
-    """Log which limit ends the episodes if no horizon is set."""
+    """Log which limit ends the episodes if no horizon is set.
+
+    `limit` is the environment's, or None.
+    """
     if limit is None:
         logger.debug(
             "no horizon is set and %s has no limit of its own: an episode may continue forever",

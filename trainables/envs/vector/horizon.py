@@ -48,7 +48,10 @@ class TimeLimit:
             self.lengths[envs] += 1
 
     def reached_horizon(self) -> NDArray[np.bool_] | None:
-        """Return flags (N,) of episodes that have reached the hard horizon, or None."""
+        """Return flags (N,) of episodes that have reached the hard horizon.
+
+        None without such a limit.
+        """
         return None if self._hard is None else self.lengths >= self._hard
 
     def settle(self, step: Step) -> Step:

@@ -126,7 +126,7 @@ class NativeVectorEnv:
         self.set_counters(state["counters"])
 
     def get_counters(self) -> dict[str, Any]:
-        """Return the entry ``ends``."""
+        """Return the counters of episodes: ``ends`` → state of the time limit."""
         return {"ends": self._ends.get_state()}
 
     def set_counters(self, counters: Mapping[str, Any]) -> None:

@@ -234,7 +234,10 @@ class RemoteEnvSlot:
         return self._observation(observation), reward, bool(terminated), bool(truncated), info
 
     def reset(self, seed: int | None) -> Any:
-        """Return the first observation of the next episode."""
+        """Return the first observation (*O) of the next episode.
+
+        `seed` None continues its streams.
+        """
         return self._observation(self._ask("reset", seed))
 
     def remake(self, seed: int) -> None:

@@ -47,7 +47,10 @@ class AnySlot(Protocol):
         """Return the results of a step; the next request may overwrite the observation."""
 
     def reset(self, seed: int | None) -> Any:
-        """Return the first observation of the next episode."""
+        """Return the first observation (*O) of the next episode.
+
+        `seed` None continues its streams.
+        """
 
     def render(self) -> Any:
         """Return a picture of the environment."""

@@ -52,7 +52,10 @@ class EnvSlot:
         return self.step(self._action)
 
     def reset(self, seed: int | None) -> Any:
-        """Return the first observation of the next episode."""
+        """Return the first observation (*O) of the next episode.
+
+        `seed` None continues its streams.
+        """
         try:
             given: Any = self.env.reset(seed=seed)
         except TypeError as error:

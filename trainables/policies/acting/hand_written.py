@@ -79,7 +79,7 @@ class HandWritten(Actor):
 
     Args:
         policy: the policy object.
-        of: spaces of the environment, or of one agent in it.
+        env_spaces: spaces of the environment, or of one agent in it.
         columns: name → shape and dtype of each output that it returns in addition to its actions.
     """
 

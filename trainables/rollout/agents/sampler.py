@@ -539,7 +539,10 @@ class AgentsSampler:
         return self._transitions[episode.policies[agent]].rows[episode.open[agent]]
 
     def _complete_row(self, episode: RunningEpisode, agent: str, observation: Array | None) -> Row:
-        """Complete an agent's open row with the observation that followed, and return it."""
+        """Complete an agent's open row with the observation that followed, and return the row.
+
+        The observation is None if there is none.
+        """
         row = self._row(episode, agent)
         del episode.open[agent]
         row.known, row.after = True, observation

@@ -327,7 +327,7 @@ class AgentsWorker(RolloutWorker):
     def set_weights(
         self, weights: Mapping[str, Weights], global_vars: Mapping[str, Any] | None = None
     ) -> None:
-        """Load policy → weights, and set the global variables if given."""
+        """Load policy → weights, and set the global variables unless they are None."""
         for pid, one in weights.items():
             self._actors[name_of_policy(self._actors, pid)].load(one)
         known: dict[str, Any] = {**self._weights, **weights}

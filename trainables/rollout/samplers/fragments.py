@@ -771,6 +771,8 @@ class Sampler:
     ) -> Array:
         """Return the rewards (N,) for the learner, clipped and scaled as set.
 
+        Those `skipped` (N,) are not counted.
+
         Raises:
             NotFiniteError: a reward is not finite.
         """

@@ -380,7 +380,7 @@ class RolloutWorker:
     def set_weights(
         self, weights: Mapping[str, Weights], global_vars: Mapping[str, Any] | None = None
     ) -> None:
-        """Load policy → weights, and set the global variables if given."""
+        """Load policy → weights, and set the global variables unless they are None."""
         for pid, one in weights.items():
             name_of_policy(self.policies, pid)  # raises ConfigError for an unknown one
             self._weights = one

@@ -69,7 +69,7 @@ class Algorithm(Trainable):
     """Names of the settings that may be ``auto``."""
 
     def __new__(cls, config: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> Self:
-        """Make a trainer of several policies if ``multiagent`` names them."""
+        """Make a trainer of several policies if ``multiagent`` names them; else of this class."""
         return super().__new__(cls.of(config or {}))
 
     @classmethod
@@ -112,7 +112,10 @@ class Algorithm(Trainable):
         raise NotImplementedError(f"{type(self).__name__} defines no log_likelihoods()")
 
     def gradient_step(self) -> tuple[float, float | None]:
-        """Return the current learning rate, and the bound on the whole gradient's norm or None."""
+        """Return the current learning rate, and the bound on the gradient's norm.
+
+        None for no bound.
+        """
         raise NotImplementedError(f"{type(self).__name__} defines no gradient_step()")
 
     @property

@@ -209,7 +209,7 @@ class Collector(Algorithm):
 
     @staticmethod
     def _log_batch_size(settings: TrainerConfig) -> None:
-        """Log that the batch size was rounded up."""
+        """Log that the batch size was rounded up, if it was."""
         if settings.rounded:
             logger.info(
                 "train_batch_size: %s is rounded up to %s: whole rounds of %s steps, a fragment of "
@@ -323,7 +323,10 @@ class Collector(Algorithm):
     def _make_reading(
         self, context: IOContext, index: int, sampling: WorkerSet | None, spec: WorkerSpec
     ) -> ReadingWorkers:
-        """Return workers that read experience, and prepare the off-policy estimates."""
+        """Return workers that read experience, and prepare the off-policy estimates.
+
+        `sampling` collects beside them, None for reading alone.
+        """
         rows = self.row_form()
         self.estimates = Estimates(context, rows, self.spaces, self.settings.gamma)
         given = context, rows, self.settings.batch_size, index, sampling, Learnt.of(spec)

@@ -217,7 +217,10 @@ class RankGroup(WorkerSet):
 
 
 def _first_ready(waiting: Mapping[int, ChildProcess], timeout_s: float | None) -> int:
-    """Return the lowest rank that has an answer; the first one if none answers in time."""
+    """Return the lowest rank that has an answer.
+
+    The first one if none answers within `timeout_s`.
+    """
     owner = {end: index for index, rank in waiting.items() for end in rank.ends}
     rank = next(iter(waiting.values()))
     ready = connection.wait(list(owner), rank.seconds_left(timeout_s))

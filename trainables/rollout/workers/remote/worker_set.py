@@ -147,7 +147,10 @@ class ChildWorkers(WorkerSet):
         self._children.remove(child)
 
     def _no_worker_error(self, first: Exception | None) -> WorkerError:
-        """Return the error for no child being left."""
+        """Return the error for no child being left.
+
+        `first` is the first failure, None if unknown.
+        """
         advice = "set recreate_failed_workers: true, which replaces them"
         if self._recovery.recreate_failed_workers:
             advice = f"raise max_worker_restarts: {self._recovery.max_worker_restarts}"
