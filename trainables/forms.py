@@ -171,6 +171,11 @@ class _RayFunction:
     """A replacement of one of Ray's reporting functions.
 
     Outside our trials it calls the original.
+
+    Args:
+        before: the original function.
+        verb: its name, such as ``report``.
+        ours: calls that replace it.
     """
 
     def __init__(self, before: Callable[..., Any], verb: str, ours: ReportingCalls) -> None:

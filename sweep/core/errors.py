@@ -303,7 +303,13 @@ class TrialError(SweepError):
 
 
 class WorkerLost(TrialError):
-    """The trial's process died; a negative `worker_exit` is the negative number of a signal."""
+    """The trial's process died.
+
+    Args:
+        worker_exit: exit code, negative if a signal ended the process; None if unknown.
+        pid: process id; None if unknown.
+        reason: cause in words; empty to name pid and exit code.
+    """
 
     def __init__(self, worker_exit: int | None, pid: int | None, reason: str = "") -> None:
         self.worker_exit = worker_exit

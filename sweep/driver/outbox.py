@@ -78,7 +78,15 @@ class Outbox:
 
 
 class _Sender(threading.Thread):
-    """Thread that sends the events to one tracker."""
+    """Thread that sends the events to one tracker.
+
+    Args:
+        path: path of the ledger.
+        name: name of the tracker.
+        tracker: the tracker.
+        say: function that shows a message to the user.
+        term: term of the driver; None outside a driver.
+    """
 
     def __init__(
         self,

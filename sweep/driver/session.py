@@ -109,7 +109,14 @@ def _slices(history: History) -> int:
 
 
 class _Session:
-    """A driver with its signals, timer, trackers, callbacks and display."""
+    """A driver with its signals, timer, trackers, callbacks and display.
+
+    Args:
+        driver: class of the driver.
+        context: parts of the driver.
+        view: display of the events.
+        timeout_s: seconds after which the driver is asked to stop; None for no limit.
+    """
 
     def __init__(
         self,
@@ -220,6 +227,10 @@ class _Signals:
     """Signal handlers while a driver runs: the first signal stops it, the second ends it at once.
 
     Ctrl-Z suspends the workers too, which are not part of the terminal's job.
+
+    Args:
+        ask: function that asks the driver to stop.
+        end: function that ends the driver at once.
     """
 
     def __init__(self, ask: Callable[[], None], end: Callable[[], None]) -> None:

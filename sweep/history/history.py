@@ -61,7 +61,13 @@ K = TypeVar("K", bound=Summary)
 
 
 class History:
-    """All trials of a sweep up to event ``k``."""
+    """All trials of a sweep up to event ``k``.
+
+    Args:
+        objective: compared results of the sweep.
+        summed: True to read it without results, with `Replica.sums` in place of curves.
+        shows_unsaved: True to count results that may have to be computed again.
+    """
 
     failing_until = 0
     """Number of the last event by which `limits.fail_fast` ended the sweep."""

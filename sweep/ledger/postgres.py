@@ -251,6 +251,11 @@ class Database:
 
     If this process has ever reached the server, beginning a transaction is retried for
     `PATIENCE_S`. Threads may use the object in turn.
+
+    Args:
+        path: file that names the schema.
+        pointer: URL and schema, as read from the file.
+        patient: False to retry nothing.
     """
 
     dialect = "postgresql+psycopg"

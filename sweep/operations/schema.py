@@ -97,7 +97,11 @@ class _Generator(GenerateJsonSchema):
 
 
 class _Builder:
-    """Builds the schema from models, plugins and trainables."""
+    """Builds the schema from models, plugins and trainables.
+
+    Args:
+        installed: True to include the plugins of installed packages.
+    """
 
     def __init__(self, installed: bool) -> None:
         self._installed = installed

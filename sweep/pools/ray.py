@@ -331,7 +331,11 @@ class _Slot:
 
 
 class _Gateway:
-    """Manages actors on the nodes of a cluster; an address is the node's name and a number."""
+    """Manages actors on the nodes of a cluster; an address is the node's name and a number.
+
+    Args:
+        answers: file descriptor to which frames are written.
+    """
 
     def __init__(self, answers: int) -> None:
         self._answers = answers

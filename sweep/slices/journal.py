@@ -79,7 +79,12 @@ _CODES = {bool: "?", int: "q", float: "d", str: ""}
 
 
 class Journal:
-    """Writer of the journal of one slice; does nothing if the file cannot be written."""
+    """Writer of the journal of one slice; does nothing if the file cannot be written.
+
+    Args:
+        folder: folder of the trial.
+        number: number of the slice.
+    """
 
     def __init__(self, folder: Path, number: int) -> None:
         self._path = folder / journal(number)

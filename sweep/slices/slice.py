@@ -119,7 +119,12 @@ def _refused_outcome(spec: SliceSpec, error: OSError) -> SliceOutcome:
 
 
 class Stretch:
-    """The results and checkpoints of a slice so far; base of real and simulated slices."""
+    """The results and checkpoints of a slice so far; base of real and simulated slices.
+
+    Args:
+        spec: specification of the slice.
+        source: iteration from which the slice starts.
+    """
 
     bounds: Bounds
     exactness = ""

@@ -159,7 +159,14 @@ def serve(
 
 
 class _Server:
-    """The lanes of one process, and its connections to the pool."""
+    """The lanes of one process, and its connections to the pool.
+
+    Args:
+        requests: connection from which pairs of number and slice are read.
+        replies: connection to which outcomes and paces are sent.
+        entered: contexts that end with the process.
+        limit: maximum number of lanes of a stack; None for no limit.
+    """
 
     def __init__(
         self,

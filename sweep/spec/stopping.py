@@ -52,7 +52,14 @@ class Plateau(Settings):
 
 
 class Stop(dict[str, int | float]):
-    """Result → value at which a trial ends, reached or passed; attributes have further criteria."""
+    """Result → value at which a trial ends, reached or passed; attributes have further criteria.
+
+    Args:
+        reached: result → least value that ends the trial.
+        fallen: result → greatest value that ends the trial.
+        plateau: plateau that ends the trial, or None for none.
+        minimized: results for which a bare number means an upper bound.
+    """
 
     def __init__(
         self,

@@ -92,7 +92,13 @@ def read_value(text: str, option: str, above: KeyPath) -> Any:
 
 
 class _Builder:
-    """Builds plain data from the parser's events, refusing mistakes as early as possible."""
+    """Builds plain data from the parser's events, refusing mistakes as early as possible.
+
+    Args:
+        text: the text of the file.
+        start: place of the text, for messages.
+        above: path of the data in a larger one, for messages.
+    """
 
     def __init__(self, text: str, start: Place, above: KeyPath = ()) -> None:
         self._text = text

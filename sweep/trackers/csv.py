@@ -53,9 +53,9 @@ class Tracker(FileTracker):
         empty = b"," * (len(columns) - before) + b"\n"
         return b"".join([_line(columns), *(row + empty for row in rows)])
 
-    def same(self, due: bytes, stored: bytes) -> bool:
+    def same(self, expected: bytes, stored: bytes) -> bool:
         """Return whether the cells are equal, ignoring empty ones at the end."""
-        return due.rstrip(b",\n") == stored.rstrip(b",\n")
+        return expected.rstrip(b",\n") == stored.rstrip(b",\n")
 
 
 def _line(cells: Iterable[object]) -> bytes:

@@ -270,8 +270,12 @@ class _Work:
 class _Lengths:
     """The distribution of trials' lengths, as shares of a whole trial.
 
-    Kaplan and Meier, Nonparametric Estimation from Incomplete Observations, 1958, with a `prior`:
-    the expected share of a trial's remainder, and its weight in trials.
+    Kaplan and Meier, Nonparametric Estimation from Incomplete Observations, 1958.
+
+    Args:
+        finished: lengths of ended trials.
+        running: lengths so far of trials that have not ended.
+        prior: the expected share of a trial's remainder, and its weight in trials.
     """
 
     def __init__(

@@ -93,7 +93,12 @@ def _kind(value: int) -> str:
 
 
 class _Machine:
-    """The stack machine of pickle, run on kinds and depths in place of values."""
+    """The stack machine of pickle, run on kinds and depths in place of values.
+
+    Args:
+        pickled: the pickle.
+        limit: maximum memory in bytes that loading it may take.
+    """
 
     def __init__(self, pickled: bytes, limit: int) -> None:
         self.pickled = pickled

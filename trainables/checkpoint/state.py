@@ -178,7 +178,13 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Puts the arrays or copies of them back in, and refuses to find any class."""
+    """Puts the arrays or copies of them back in, and refuses to find any class.
+
+    Args:
+        pickled: the pickle.
+        arrays: arrays that it refers to by number.
+        uses_arrays: True to put the arrays themselves in, False for copies.
+    """
 
     def __init__(self, pickled: bytes, arrays: Sequence[NDArray[Any]], uses_arrays: bool) -> None:
         super().__init__(io.BytesIO(pickled))

@@ -30,7 +30,14 @@ SERVER_ENVIRONMENT = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARN
 
 
 class Page:
-    """The page of all sweeps in `root`, or of `name`; UsageError if nothing is recorded there."""
+    """The page of all sweeps in `root`, or of `name`; UsageError if nothing is recorded there.
+
+    Args:
+        root: folder of all sweeps.
+        name: name of one sweep; None for all.
+        port: port to listen at.
+        host: address to listen at.
+    """
 
     def __init__(self, root: Path, name: str | None, port: int, host: str = HOST) -> None:
         self._folder = Folder(root, name or "")

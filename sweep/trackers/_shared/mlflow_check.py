@@ -101,12 +101,15 @@ class Check:
         for extra in active[1:]:
             yield f"has a second run {extra.id}", extra
         for run in active[:1]:
-            due, standing = self._due[name], self._standing(run)
-            for problem in (*self._wrong_rows(name, due, standing), *self._settings(name, run)):
+            expected, standing = self._due[name], self._standing(run)
+            for problem in (
+                *self._wrong_rows(name, expected, standing),
+                *self._settings(name, run),
+            ):
                 yield problem, run
             if lacking := len(self._parameters(name).keys() - run.parameters.keys()):
                 yield f"{lacking} settings are missing", None
-            if missing := len(due.keys() - standing.keys()):
+            if missing := len(expected.keys() - standing.keys()):
                 yield f"{missing} rows are missing", None
             if run.status not in (statuses := self._statuses(name)):
                 yield f"is {run.status}, should be {statuses[0]}", None
@@ -123,9 +126,9 @@ class Check:
 
     def _settings(self, name: str, run: StoredRun) -> Iterator[str]:
         """Yield the differences of a run's parameters."""
-        due = self._parameters(name)
+        expected = self._parameters(name)
         for setting, seen in sorted(run.parameters.items()):
-            if due.get(setting) != seen:
+            if expected.get(setting) != seen:
                 yield f"the setting {setting} is {seen}"
 
     def _parameters(self, name: str) -> dict[str, str]:
@@ -134,19 +137,19 @@ class Check:
         return parameters(self._content.history.trials[trial]) if replica == WHOLE else {}
 
     def _wrong_rows(
-        self, name: str, due: Mapping[Place, Value], standing: Mapping[Place, Sequence[float]]
+        self, name: str, expected: Mapping[Place, Value], standing: Mapping[Place, Sequence[float]]
     ) -> Iterator[str]:
         """Yield texts about rows that are duplicate, have other times, or other values."""
         if twice := sum(len(values) > 1 for values in standing.values()):
             yield f"{twice} rows occur more than once"
-        ours = {key for key, _ in due}
-        if strange := [place for place in standing if place[0] in ours and place not in due]:
+        ours = {key for key, _ in expected}
+        if strange := [place for place in standing if place[0] in ours and place not in expected]:
             first = "{} at {}".format(*min(strange))
             yield f"{len(strange)} rows have other times, the first is {first} ms"
         sure = self._sure.get(name, math.inf)
         wrong = [
             row
-            for place, row in due.items()
+            for place, row in expected.items()
             if row.number <= sure
             and place in standing
             and not any(_same(row.value, value) for value in standing[place])
@@ -169,6 +172,6 @@ def _active(runs: Sequence[StoredRun]) -> list[StoredRun]:
     return [run for run in runs if not run.deleted]
 
 
-def _same(due: float, stored: float) -> bool:
+def _same(expected: float, stored: float) -> bool:
     """Return whether two values are equal, or both NaN."""
-    return due == stored or (math.isnan(due) and math.isnan(stored))
+    return expected == stored or (math.isnan(expected) and math.isnan(stored))

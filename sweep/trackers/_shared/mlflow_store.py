@@ -528,7 +528,12 @@ def _locked(path: Path) -> Iterator[int]:
 
 
 class ServerStore:
-    """A sweep's runs behind MLflow's client, without an active run or global tracking URI."""
+    """A sweep's runs behind MLflow's client, without an active run or global tracking URI.
+
+    Args:
+        context: the sweep and the server.
+        experiment: id of the sweep's experiment.
+    """
 
     def __init__(self, context: TrackerContext, experiment: str) -> None:
         self._context = context

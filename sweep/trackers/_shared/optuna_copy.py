@@ -72,28 +72,30 @@ class Copy:
         self._storage.name_metrics(study, metrics(self._context))
         return study
 
-    def _can_become(self, due: Iterable[FrozenTrial]) -> bool:
-        """Return whether the study's trials can become `due` by additions alone."""
+    def _can_become(self, expected: Iterable[FrozenTrial]) -> bool:
+        """Return whether the study's trials can become `expected` by additions alone."""
         known = self._trials
         if not self._compared and not self._has_the_metric():
             return False
         return len(known) <= len(self.history.trials) and all(
-            _may_become(known[trial.number], trial) for trial in due if trial.number < len(known)
+            _may_become(known[trial.number], trial)
+            for trial in expected
+            if trial.number < len(known)
         )
 
     def _has_the_metric(self) -> bool:
         """Return whether the study has the sweep's metric."""
         return self._storage.attribute(self._study, "metric") == self._context.spec.metric
 
-    def _grow(self, due: Sequence[FrozenTrial]) -> None:
+    def _grow(self, expected: Sequence[FrozenTrial]) -> None:
         """Add trials that the study lacks, and what its other trials lack."""
         known = self._trials
-        older = [trial for trial in due if trial.number < len(known)]
+        older = [trial for trial in expected if trial.number < len(known)]
         for trial in older:
             trial._trial_id = known[trial.number]._trial_id
         rest = [missing(known[trial.number], trial) for trial in older]
         moved = [trial for trial in older if trial.state is not known[trial.number].state]
-        new = due[len(older) :]
+        new = expected[len(older) :]
         self._storage.write(self._study, new, rest, moved)
         for trial in older:
             known[trial.number] = trial
@@ -239,8 +241,8 @@ def differences(context: TrackerContext) -> Iterator[str]:
         yield f"has no study {context.name}"
         return
     named, metric, trials = found
-    if named != (due := metrics(context)):
-        yield f"its metrics are called {named}, should be {due}"
+    if named != (expected := metrics(context)):
+        yield f"its metrics are called {named}, should be {expected}"
     if metric != context.spec.metric:
         yield f"is of the metric {metric}, the sweep is compared by {context.spec.metric}"
     if len(trials) != len(history.trials):

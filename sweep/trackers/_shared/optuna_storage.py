@@ -62,39 +62,41 @@ def _beside(folder: Folder) -> "postgres.Database | None":
     return storage.companion_schema(folder.ledger, "optuna")
 
 
-def exists(at: "Place") -> bool:
+def exists(place: "Place") -> bool:
     """Return whether Optuna's tables exist."""
-    return tables.has(at, "studies") if isinstance(at, Path) else at.has("studies")
+    return tables.has(place, "studies") if isinstance(place, Path) else place.has("studies")
 
 
-def unreadable(at: "Place") -> str:
+def unreadable(place: "Place") -> str:
     """Return why an existing copy cannot be read; empty if it can."""
-    if isinstance(at, Path):
-        return tables.find_damage(at)
-    return "" if exists(at) else f"{at.shown} is gone"
+    if isinstance(place, Path):
+        return tables.find_damage(place)
+    return "" if exists(place) else f"{place.shown} is gone"
 
 
-def remove(at: "Place") -> None:
+def remove(place: "Place") -> None:
     """Delete Optuna's tables with all their contents."""
-    if not isinstance(at, Path):
-        at.drop_schema()
+    if not isinstance(place, Path):
+        place.drop_schema()
         return
     for suffix in ("", "-wal", "-shm"):
-        at.with_name(f"{at.name}{suffix}").unlink(missing_ok=True)
+        place.with_name(f"{place.name}{suffix}").unlink(missing_ok=True)
 
 
 class Storage:
     """Optuna's tables in a file or on a server; created unless opened with `only_read`."""
 
-    def __init__(self, at: "Place", only_read: bool = False) -> None:
-        url, engine = _in_file(at, only_read) if isinstance(at, Path) else _on_server(at, only_read)
+    def __init__(self, place: "Place", only_read: bool = False) -> None:
+        url, engine = (
+            _in_file(place, only_read) if isinstance(place, Path) else _on_server(place, only_read)
+        )
         self._rdb = RDBStorage(
             url,
             engine_kwargs=engine,
             skip_compatibility_check=only_read,
             skip_table_creation=only_read,
         )
-        if not (isinstance(at, Path) or only_read):
+        if not (isinstance(place, Path) or only_read):
             self._widen()
 
     def close(self) -> None:
@@ -215,13 +217,13 @@ def _in_file(path: Path, only_read: bool) -> tuple[str, dict[str, Any]]:
     return url, {"creator": lambda: connect(path)}
 
 
-def _on_server(at: "postgres.Database", only_read: bool) -> tuple[str, dict[str, Any]]:
+def _on_server(place: "postgres.Database", only_read: bool) -> tuple[str, dict[str, Any]]:
     """Return URL and engine options of SQLAlchemy for a server: one connection that is kept."""
     if not only_read:
-        at.make_schema()
-        at.close()
-    engine = {"creator": lambda: at.connected(only_read), "pool_size": 1, "pool_pre_ping": True}
-    return f"{at.dialect}://", engine
+        place.make_schema()
+        place.close()
+    engine = {"creator": lambda: place.connected(only_read), "pool_size": 1, "pool_pre_ping": True}
+    return f"{place.dialect}://", engine
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -119,9 +119,9 @@ class FileTracker(trackers.Tracker):
         """Return `content`, which had the first `before` columns, with all columns."""
         return content
 
-    def same(self, due: bytes, stored: bytes) -> bool:
+    def same(self, expected: bytes, stored: bytes) -> bool:
         """Return whether a row in a file equals the one that should be there."""
-        return due == stored
+        return expected == stored
 
     # ---- writing --------------------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class FileTracker(trackers.Tracker):
 
     def differences(self) -> list[str]:
         """Return the differences between the files and the whole ledger, one text each."""
-        due: dict[Seed, dict[int, tuple[Row, float]]] = {}
+        expected: dict[Seed, dict[int, tuple[Row, float]]] = {}
         last: dict[Seed, Reported | Closed] = {}
         for records in self._context.earlier_events(math.inf):
             for record in records:
@@ -235,17 +235,17 @@ class FileTracker(trackers.Tracker):
                     case Created() as event:
                         self._created[event.trial] = event, record.at
                     case Opened() as event:
-                        due.setdefault((event.trial, event.replica), {})
+                        expected.setdefault((event.trial, event.replica), {})
                     case Reported() | Closed() as event:
                         seed = (event.trial, event.replica)
-                        kept = {i: row for i, row in due[seed].items() if i <= event.source}
+                        kept = {i: row for i, row in expected[seed].items() if i <= event.source}
                         new = {row.iteration: (row, record.at) for row in event.rows}
-                        due[seed], last[seed] = {**kept, **new}, event
-        known = {self._folder(seed): seed for seed in due}
+                        expected[seed], last[seed] = {**kept, **new}, event
+        known = {self._folder(seed): seed for seed in expected}
         problems = [
             f"logs/{folder.name}: {problem}"
             for folder, seed in known.items()
-            for problem in self._compare(folder, seed, due[seed], last.get(seed))
+            for problem in self._compare(folder, seed, expected[seed], last.get(seed))
         ]
         files = sorted(self._context.folder.logs.glob(f"trial-*/{self.file}"))
         strangers = [file for file in files if file.parent not in known]
@@ -255,7 +255,7 @@ class FileTracker(trackers.Tracker):
         self,
         folder: Path,
         seed: Seed,
-        due: Mapping[int, tuple[Row, float]],
+        expected: Mapping[int, tuple[Row, float]],
         newest: Reported | Closed | None,
     ) -> Iterator[str]:
         """Yield the differences of one seed's folder."""
@@ -266,16 +266,16 @@ class FileTracker(trackers.Tracker):
             if _content(parent, PARAMETERS) != parameters(self._created[seed[0]][0]):
                 yield f"{PARAMETERS} differs"
             content = _content(parent, self.file)
-        for problem in self._compare_rows(content, due, newest):
+        for problem in self._compare_rows(content, expected, newest):
             yield f"{self.file} {problem}"
 
     def _compare_rows(
         self,
         content: bytes,
-        due: Mapping[int, tuple[Row, float]],
+        expected: Mapping[int, tuple[Row, float]],
         newest: Reported | Closed | None,
     ) -> Iterator[str]:
-        """Yield the differences between a file's content and the rows `due` in it, as phrases."""
+        """Yield the differences between a file and the rows `expected` in it, as phrases."""
         standing = self.read(content)
         starts = dict(zip(standing.iterations, [standing.start, *standing.ends], strict=False))
         ends = dict(zip(standing.iterations, standing.ends, strict=True))
@@ -285,16 +285,18 @@ class FileTracker(trackers.Tracker):
         tail = self.tail(newest, standing.end) if content and newest else b""
         if content[standing.end :] != tail:
             yield f"has {len(content) - standing.end} other bytes at its end than it should"
-        if missing := due.keys() - present.keys():
+        if missing := expected.keys() - present.keys():
             yield f"lacks {len(missing)} rows, the first is of iteration {min(missing)}"
-        if extra := present.keys() - due.keys():
+        if extra := present.keys() - expected.keys():
             yield f"has {len(extra)} rows too many, the first is of iteration {min(extra)}"
         columns = list(standing.columns)
         wrong = [
             iteration
-            for iteration in due.keys() & present.keys()
+            for iteration in expected.keys() & present.keys()
             if not self.same(
-                self.encode(due[iteration][0], columns, due[iteration][1], starts[iteration]),
+                self.encode(
+                    expected[iteration][0], columns, expected[iteration][1], starts[iteration]
+                ),
                 present[iteration],
             )
         ]

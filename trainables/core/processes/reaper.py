@@ -130,7 +130,12 @@ def _reap(pid: int) -> bool:
 
 
 class _Reaper:
-    """The process that starts workers and kills what they leave behind."""
+    """The process that starts workers and kills what they leave behind.
+
+    Args:
+        parent: pidfd of the parent.
+        requests: socket from which commands are read.
+    """
 
     def __init__(self, parent: int, requests: "_socket.socket") -> None:
         self._parent = parent

@@ -485,7 +485,12 @@ def _unpack(packed: bytes) -> tuple[EnvironmentConfig, bool]:
 
 
 class _Child:
-    """The parent's end of a child that looks at an environment, and then measures it."""
+    """The parent's end of a child that looks at an environment, and then measures it.
+
+    Args:
+        config: settings of the environment.
+        packed: the same with further settings, pickled for the child.
+    """
 
     def __init__(self, config: EnvironmentConfig, packed: bytes) -> None:
         self._config = config
@@ -538,7 +543,12 @@ class _Child:
 
 
 class _Server:
-    """The child's side: reports the environment's declaration, then measures it."""
+    """The child's side: reports the environment's declaration, then measures it.
+
+    Args:
+        packed: pickled settings of the environment.
+        beat_s: least time between two signs of life, seconds.
+    """
 
     def __init__(self, packed: bytes, beat_s: float) -> None:
         self._pack = packed

@@ -29,6 +29,9 @@ class Shared:
     """Memory of a step that two processes share; can be sent to a child.
 
     It is anonymous memory, which is freed with the last process that holds it, however that ends.
+
+    Args:
+        descriptor: file descriptor of the memory; None for new memory.
     """
 
     numbers: Any
