@@ -13,6 +13,7 @@ from torch.nn.functional import one_hot, smooth_l1_loss
 
 from trainables.learners.replay import ReplayBuffer, ReplayConfig
 from trainables.policies.exploration.actions import EpsilonGreedyConfig
+from trainables.policies.policy import Scalar
 from trainables.policies.q.actor import QArchitecture
 from trainables.policies.q.networks import QPolicy, Target, build_q_policy
 from trainables.rollout.config import SamplingConfig
@@ -62,7 +63,7 @@ class ExpectedSarsa(Trainer):
         how, follow = self.settings.replay, lambda: self.target.update_targets(1.0)
         return off_policy_step(self, self.replay, how, self.update, follow)
 
-    def update(self, rows: Rows) -> dict[str, float]:
+    def update(self, rows: Rows) -> dict[str, Scalar]:
         """One gradient step on (B, …) transitions."""
         batch = {name: torch.from_numpy(column) for name, column in rows.items()}
         explored = self.inference.actor.exploration.epsilon  # type: ignore[attr-defined]  # ε-greedy

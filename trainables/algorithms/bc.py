@@ -13,6 +13,8 @@ from pydantic import Field
 
 from trainables.errors import ConfigError
 from trainables.learners.schedules import ScheduleConfig
+from trainables.learners.statistics import on_host
+from trainables.policies.policy import Scalar
 from trainables.rollout.batch import Fragment, rows
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.steps import on_policy_step
@@ -89,7 +91,7 @@ class BC(Trainer):
         observations = self.filter_rows({"observations": unfiltered})["observations"]
         actions = np.concatenate([rows(one.actions) for one in fragments])
         parts = -(-len(actions) // self.settings.sgd_minibatch_size)
-        all_stats: list[dict[str, float]] = []
+        all_stats: list[dict[str, Scalar]] = []
         for _ in range(self.settings.num_sgd_iter):
             order = self.streams["minibatch"].permutation(len(actions))
             for chosen in np.array_split(order, parts):
@@ -97,15 +99,19 @@ class BC(Trainer):
                 device = self.policy.device
                 batch = {name: torch.from_numpy(one).to(device) for name, one in columns.items()}
                 loss, stats = self.loss(batch)
-                stats["grad_norm"] = self.policy.minimise(loss, *self.gradient_step())
-                all_stats.append(stats)
-        return {name: float(np.mean([one[name] for one in all_stats])) for name in all_stats[0]}
+                norm = self.policy.minimise(loss, *self.gradient_step())
+                all_stats.append({**stats, "grad_norm": norm})
+        fetched = on_host(all_stats)
+        return {name: float(np.mean([one[name] for one in fetched])) for name in fetched[0]}
 
-    def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, dict[str, float]]":
+    def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Mapping[str, Scalar]]":
         """Return the loss () of observations and actions (B, …), and its parts by name."""
         evaluated: Any = self.policy.model.evaluate(batch["observations"], batch["actions"], None)
         imitation, entropy = -evaluated.logp.mean(), evaluated.entropies.mean()
-        stats = {"policy_loss": imitation.item(), "entropy": entropy.item()}
+        stats: dict[str, Scalar] = {
+            "policy_loss": imitation.detach(),
+            "entropy": entropy.detach(),
+        }
         return imitation - self.settings.entropy_coeff * entropy, stats
 
     def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:

@@ -30,8 +30,10 @@ from trainables.learners.replay import (
     check_replay,
 )
 from trainables.learners.schedules import ScheduleConfig
+from trainables.learners.statistics import fetch
 from trainables.policies.architecture import Activation, Architecture
 from trainables.policies.exploration.actions import EpsilonGreedyConfig
+from trainables.policies.policy import Scalar
 from trainables.policies.q.actor import QArchitecture
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
@@ -352,11 +354,11 @@ class DQN(Trainer):
         with learning():
             return learn_on_rows(self, self.columns_learnt(batch), self.update)
 
-    def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, dict[str, float]]":
+    def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Mapping[str, Scalar]]":
         """Return the loss () of filtered rows (B, …), and the mean value of the choices taken."""
         td = self.differences(batch)
         losses = td.losses * batch["weights"] if "weights" in batch else td.losses
-        return losses.mean(), {"mean_q": td.values.mean().item()}
+        return losses.mean(), {"mean_q": td.values.mean()}
 
     def gradient_step(self) -> tuple[float, float | None]:
         """Return the current learning rate, and the bound on the gradient's norm.
@@ -375,7 +377,7 @@ class DQN(Trainer):
         if self.settings.tau is None:
             self.target.update_targets(1.0)
 
-    def update(self, rows: Rows) -> dict[str, float]:
+    def update(self, rows: Rows) -> dict[str, Scalar]:
         """Make one gradient step on rows (B, …) of the replay.
 
         Set their priorities; return statistics.
@@ -383,7 +385,7 @@ class DQN(Trainer):
         fused = self._fused
         learnt = fused.update(rows, self.learning_rate) if fused else self._learn(rows)
         if isinstance(self.replay, PrioritizedReplay) and "indices" in rows:
-            self.replay.prioritize(rows["indices"], learnt.errors)
+            self.replay.prioritize(rows["indices"], fetch([learnt.errors])[0])
         if self.settings.tau is not None:
             self.target.update_targets(self.settings.tau)
         return {"loss": learnt.loss, "mean_q": learnt.mean_q, "grad_norm": learnt.norm}
@@ -420,7 +422,7 @@ class DQN(Trainer):
         td = self.differences(batch)
         loss = (td.losses * batch["weights"]).mean() if "weights" in batch else td.losses.mean()
         norm = self.policy.minimise(loss, self.learning_rate, self.settings.grad_clip)
-        return Learnt(loss.item(), td.values.mean().item(), norm, td.errors.cpu().numpy())
+        return Learnt(loss.detach(), td.values.mean(), norm, td.errors)
 
     def differences(self, batch: "Mapping[str, Tensor]") -> "Differences":
         """Return losses, absolute differences and values, each (B,), of filtered rows (B, …)."""

@@ -20,6 +20,7 @@ from trainables.learners.compiling import compiled
 from trainables.learners.replay import ReplayConfig
 from trainables.learners.schedules import ScheduleConfig
 from trainables.policies.bounded.acting import Bounds
+from trainables.policies.policy import Scalar
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.off_policy import OffPolicyConfig, OffPolicyTrainer
 
@@ -92,7 +93,7 @@ class IQL(OffPolicyTrainer):
         moved = dict.fromkeys(parts, self.settings.optimizer)
         return JudgedPolicy(model, partial(make_actor, layout, shape), moved, device)
 
-    def update(self, rows: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+    def update(self, rows: Mapping[str, NDArray[Any]]) -> dict[str, Scalar]:
         """Make one step of all networks on rows (B, …) of the replay.
 
         Move the targets; return statistics.
@@ -111,13 +112,13 @@ class IQL(OffPolicyTrainer):
         model.update_targets(settings.tau)
         return {**stats, "critic_grad_norm": norm}
 
-    def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, dict[str, float]]":
+    def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Mapping[str, Scalar]]":
         """Return the sum () of all networks' losses, and its parts by name.
 
         The loss of one network has no gradient for another.
         """
         found, parts = self._losses(self.policy.model, batch, self.settings)
-        return found, dict(zip(STATS, parts.tolist(), strict=True))
+        return found, dict(zip(STATS, parts.unbind(), strict=True))
 
     @cached_property
     def _losses(self) -> "Callable[[Judged, Mapping[str, Tensor], Config], tuple[Tensor, Tensor]]":

@@ -26,6 +26,7 @@ from trainables.policies.bounded.acting import (
     make_bounded_actor,
     make_choosing_actor,
 )
+from trainables.policies.policy import Scalar
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.off_policy import OffPolicyConfig, OffPolicyTrainer
 
@@ -163,7 +164,7 @@ class SAC(OffPolicyTrainer):
             return SHARE_OF_ENTROPY * math.log(layout.logits)
         return -float(len(layout.sizes))
 
-    def update(self, rows: Rows) -> dict[str, float]:
+    def update(self, rows: Rows) -> dict[str, Scalar]:
         """Make one step of critics, actor and temperature; move the targets; return statistics."""
         settings, losses, policy = self.settings, self.losses, self.policy
         losses.begin(rows, self.streams["update"])
@@ -191,22 +192,25 @@ class Losses(Protocol):
     Gradients are left in the parameters, for the policy's optimisers.
     """
 
-    alpha: float
-    """Temperature."""
-    entropy: float
-    """Mean entropy of the actor over this step's observations, nats; known after `actor`."""
+    @property
+    def alpha(self) -> Scalar:
+        """Return the temperature."""
+
+    @property
+    def entropy(self) -> Scalar:
+        """Return the actor's mean entropy over this step's observations, nats, after `actor`."""
 
     def begin(self, rows: Rows, stream: np.random.Generator) -> None:
         """Start with a batch (B, …), and draw the actor's actions."""
 
-    def critics(self, rows: Rows) -> tuple[float, float]:
+    def critics(self, rows: Rows) -> tuple[Scalar, Scalar]:
         """Compute the gradient of the critics.
 
         Returns:
             Half the squared errors of both critics, averaged over rows; and their mean value.
         """
 
-    def actor(self) -> float:
+    def actor(self) -> Scalar:
         """Compute the gradient of the actor.
 
         Returns the mean of alpha log p - min Q of its actions.
@@ -227,7 +231,11 @@ class TorchLosses:
 
     def __init__(self, policy: "TwinsPolicy", settings: Config, target_entropy: float) -> None:
         self.policy, self.gamma, self.target_entropy = policy, settings.gamma, target_entropy
-        self.alpha = self.entropy = 0.0
+        import torch
+
+        none = torch.zeros(())
+        self.alpha: Scalar = none
+        self.entropy: Scalar = none
         self._batch: dict[str, Tensor] = {}
         self._critic_loss, self._actor_loss = critic_loss, actor_loss
         if settings.learner_compile:
@@ -243,14 +251,14 @@ class TorchLosses:
         model = self.policy.model
         self._batch = self.policy.tensors(rows)
         self._batch["alpha"] = model.log_alpha.detach().exp()
-        self.alpha = self._batch["alpha"].item()
+        self.alpha = self._batch["alpha"].reshape(())
         if model.limits is not None:
             shape = model.noise_shape(2 * len(rows["rewards"]))
             noise = self.policy.tensors({"noise": stream.standard_normal(shape, np.float32)})
             both = [noise["noise"]] * 2 if model.follows_state else noise["noise"].chunk(2)
             self._batch |= dict(zip(("noise", "next_noise"), both, strict=True))
 
-    def critics(self, rows: Rows) -> tuple[float, float]:
+    def critics(self, rows: Rows) -> tuple[Scalar, Scalar]:
         """Compute the gradient of the critics for the batch of `begin`; `rows` are ignored.
 
         Returns:
@@ -258,22 +266,25 @@ class TorchLosses:
         """
         loss, q = self._critic_loss(self.policy.model, self._batch, self.gamma)
         self.policy.differentiate(loss, "critics")
-        return loss.item(), q.item()
+        return loss.detach(), q
 
-    def actor(self) -> float:
+    def actor(self) -> Scalar:
         """Compute the gradient of the actor.
 
         Returns the mean of alpha log p - min Q of its actions.
         """
         loss, entropy = self._actor_loss(self.policy.model, self._batch)
         self.policy.differentiate(loss, "actor")
-        self.entropy = entropy.item()
-        return loss.item()
+        self.entropy = entropy
+        return loss.detach()
 
     def temperature(self) -> None:
         """Compute the gradient of the temperature's loss, log(alpha) · (entropy - target)."""
+        import torch
+
         by = self.policy.model.log_alpha
-        self.policy.differentiate((by * (self.entropy - self.target_entropy)).sum(), "log_alpha")
+        above = torch.as_tensor(self.entropy).double() - self.target_entropy
+        self.policy.differentiate((by * above.to(by.dtype)).sum(), "log_alpha")
 
 
 def critic_loss(

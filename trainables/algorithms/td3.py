@@ -24,6 +24,7 @@ from trainables.policies.bounded.acting import (
     Perturbed,
     make_bounded_actor,
 )
+from trainables.policies.policy import Scalar
 from trainables.trainer.base.algorithm import Stateful
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.off_policy import OffPolicyConfig, OffPolicyTrainer
@@ -111,7 +112,7 @@ class TD3(OffPolicyTrainer):
         """Losses in torch, made at the first access."""
         return TorchLosses(self.policy, self.settings)
 
-    def update(self, rows: Rows) -> dict[str, float]:
+    def update(self, rows: Rows) -> dict[str, Scalar]:
         """Make one step of the critics; every `policy_delay`-th time also of actor and targets.
 
         Returns statistics of the critics.
@@ -145,7 +146,7 @@ class Updates:
 class Losses(Protocol):
     """Protocol of TD3's losses; gradients are left in the parameters for the optimisers."""
 
-    def critics(self, rows: Rows, stream: np.random.Generator) -> tuple[float, float]:
+    def critics(self, rows: Rows, stream: np.random.Generator) -> tuple[Scalar, Scalar]:
         """Compute the gradient of the critics.
 
         Args:
@@ -156,7 +157,7 @@ class Losses(Protocol):
             The squared errors of both critics, averaged over rows; and their mean value.
         """
 
-    def actor(self, rows: Rows) -> float:
+    def actor(self, rows: Rows) -> Scalar:
         """Compute the gradient of the actor.
 
         Returns the mean of -Q of its actions, by the first critic.
@@ -177,7 +178,7 @@ class TorchLosses:
         if settings.learner_compile:
             self._critic_loss, self._actor_loss = compiled(critic_loss), compiled(actor_loss)
 
-    def critics(self, rows: Rows, stream: np.random.Generator) -> tuple[float, float]:
+    def critics(self, rows: Rows, stream: np.random.Generator) -> tuple[Scalar, Scalar]:
         """Compute the gradient of the critics.
 
         Args:
@@ -193,9 +194,9 @@ class TorchLosses:
         smoothing = settings.target_noise, settings.target_noise_clip
         loss, q = self._critic_loss(model, batch, settings.gamma, smoothing)
         self.policy.differentiate(loss, "critics")
-        return loss.item(), q.item()
+        return loss.detach(), q
 
-    def actor(self, rows: Rows) -> float:
+    def actor(self, rows: Rows) -> Scalar:
         """Compute the gradient of the actor.
 
         Returns the mean of -Q of its actions, by the first critic.
@@ -203,7 +204,7 @@ class TorchLosses:
         seen = self.policy.tensors({"observations": rows["observations"]})["observations"]
         loss = self._actor_loss(self.policy.model, seen)
         self.policy.differentiate(loss, "actor")
-        return loss.item()
+        return loss.detach()
 
 
 def critic_loss(

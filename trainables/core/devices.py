@@ -1,8 +1,8 @@
-"""The device on which JAX computes for many: its name, and its errors.
+"""The devices on which a trial computes: the GPU of torch, and the device of JAX with its errors.
 
 What JAX raises names a status, such as ``RESOURCE_EXHAUSTED: Out of memory``. Most errors are those
 of one computation. That the device is lost, or its memory does not suffice, concerns all that it
-computes. JAX is not imported here: nobody who has no device needs it.
+computes. Neither library is imported here before it is needed.
 """
 
 import os
@@ -21,6 +21,16 @@ _NO_DEVICE = "Unable to initialize backend"
 _OF_MEMORY = ("RESOURCE_EXHAUSTED", "CUDA_ERROR_OUT_OF_MEMORY", "STATUS_ALLOC_FAILED")
 #: The part of an error that a function in Python raised, which the program has called.
 _OF_A_CALLBACK = "allback"
+
+
+def accelerator() -> str:
+    """Return torch's name of the GPU on which trials learn; empty if torch sees no GPU.
+
+    Tests replace this function: with ``cpu`` all that is special on a GPU runs on the CPU.
+    """
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else ""
 
 
 def device_error(error: BaseException) -> DeviceError | None:

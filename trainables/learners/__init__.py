@@ -7,6 +7,7 @@ replay         replay buffers of transitions, for off-policy algorithms
 standardizing  advantages with mean 0 and deviation 1
 sgd            the learning loop: epochs of shuffled minibatches
 torch_learner  gradient steps in torch
+statistics     numbers of gradient steps, fetched from their device at once
 compiling      losses compiled by torch
 fused          gradient steps in numpy, for small networks
 """

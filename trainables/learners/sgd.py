@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.learners.standardizing import Moments, Reduce, means, moments
-from trainables.policies.policy import Policy
+from trainables.learners.statistics import fetch
+from trainables.policies.policy import Policy, Scalar
 from trainables.rollout.batch import TrainBatch
 
 
@@ -48,7 +49,7 @@ class Learner(Protocol):
     def evaluate(self, batch: TrainBatch) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return current log-probabilities (B,) of a batch's actions, and current values (B,)."""
 
-    def step(self, minibatch: Any, rate: float, share: float = 1.0) -> tuple[Any, float]:
+    def step(self, minibatch: Any, rate: float, share: float = 1.0) -> tuple[Any, Scalar]:
         """Make one gradient step.
 
         Args:
@@ -61,7 +62,8 @@ class Learner(Protocol):
             the norm of the union's gradient before clipping.
 
         Raises:
-            NotFiniteError: loss or gradient is NaN or infinite; the weights are unchanged.
+            NotFiniteError: loss or gradient is NaN or infinite; the weights are unchanged. A policy
+                that checks its steps later raises it in `Policy.require_finite`.
         """
 
 
@@ -80,6 +82,9 @@ def learn(
 ) -> dict[str, float]:
     """Learn from one batch; return the means of the statistics over all minibatches, by name.
 
+    Statistics stay on the policy's device until the end, or with `target_kl` until the end of an
+    epoch.
+
     Args:
         learner: makes the gradient steps.
         batch: batch of this process.
@@ -96,8 +101,8 @@ def learn(
             not; small unions by the moments of the whole batch.
     """
     reduce = learner.policy.reduce
-    stats: list[NDArray[Any]] = []
-    norms: list[float] = []
+    stats: list[Any] = []
+    norms: list[Scalar] = []
     alone = batch_size is None and not standardize
     named = ("advantages",) if normalize_advantages else tuple(standardize)
     of_batch = {name: moments(getattr(batch, name), reduce) for name in named}
@@ -122,17 +127,19 @@ def learn(
             epoch = [measured for measured, _ in steps]
             if reduce is not None:
                 reduce(epoch)
-            found = [np.asarray(measured) for measured in epoch]
-            stats += found
             norms += [norm for _, norm in steps]
-            if target_kl and np.mean([one[learner.stats.index("kl")] for one in found]) > target_kl:
+            if target_kl:
+                epoch = list(fetch(epoch))
+            stats += epoch
+            if target_kl and np.mean([one[learner.stats.index("kl")] for one in epoch]) > target_kl:
                 break
-    averages = np.mean(stats, axis=0).tolist()
+    learner.policy.require_finite()
+    averages = np.mean(fetch(stats), axis=0).tolist()
     return {
         **dict(zip(learner.stats, averages, strict=True)),
         **explained_variance(batch, reduce),
         "lr": rate,
-        "grad_norm": float(np.mean(norms)),
+        "grad_norm": float(np.mean(fetch(norms), dtype=np.float64)),
     }
 
 

@@ -4,8 +4,8 @@ B rows of a minibatch, S statistics.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,6 +17,7 @@ from trainables.learners.sequences import SequenceBatch
 from trainables.learners.standardizing import LEAST_ROWS, SMALL, Moments, Reduce
 from trainables.policies.networks import replay_of
 from trainables.policies.own.module import in_acting_mode
+from trainables.policies.policy import Scalar
 from trainables.policies.torch_policy import ActorCriticPolicy
 from trainables.rollout.batch import TrainBatch
 
@@ -42,16 +43,25 @@ class TorchLearner:
         self.loss = loss
         self.stats = stats
         self._grad_clip = grad_clip
+        self._sent: dict[str, Tensor] = {}
+        """Columns of the batch that is learnt from, on the policy's device."""
 
-    def learning(self) -> AbstractContextManager[None]:
-        """Return a context manager that does nothing."""
-        return nullcontext()
+    @contextmanager
+    def learning(self) -> Iterator[None]:
+        """Keep the batch on the policy's device inside the block, so that it is sent once."""
+        try:
+            yield
+        finally:
+            self._sent = {}
 
     def minibatches(
         self, batch: TrainBatch, size: int, stream: np.random.Generator, count: int
     ) -> list[Minibatch]:
         """Return the minibatches of one epoch on the policy's device, as `shuffled` draws them."""
-        return shuffled(batch, size, stream, self.policy.device, count)
+        if not isinstance(batch, SequenceBatch) and not self._sent:
+            given = batch.columns().items()
+            self._sent = {n: torch.from_numpy(one).to(self.policy.device) for n, one in given}
+        return shuffled(batch, size, stream, self.policy.device, count, self._sent)
 
     def standardize_few(self, minibatches: list[Minibatch], moments: Moments) -> None:
         """Standardise the advantages of small minibatches, in place.
@@ -72,7 +82,7 @@ class TorchLearner:
             found = model.evaluate(*observed, replay_of(columns))
         return found.logp.cpu().numpy(), found.values.cpu().numpy()
 
-    def step(self, minibatch: Minibatch, rate: float, share: float = 1.0) -> tuple[Tensor, float]:
+    def step(self, minibatch: Minibatch, rate: float, share: float = 1.0) -> tuple[Tensor, Scalar]:
         """Make one gradient step; see `Learner.step`."""
         if len(minibatch["actions"]):
             loss, measured = self.loss(self.policy.model, minibatch)
@@ -81,7 +91,7 @@ class TorchLearner:
             measured = torch.zeros(len(self.stats))
         if share != 1.0:
             loss, measured = loss * share, measured * share
-        return measured.cpu(), self.policy.minimise(loss, rate, self._grad_clip)
+        return measured, self.policy.minimise(loss, rate, self._grad_clip)
 
 
 def shuffled(
@@ -90,6 +100,7 @@ def shuffled(
     stream: np.random.Generator,
     device: torch.device | None = None,
     count: int | None = None,
+    sent: Mapping[str, Tensor] | None = None,
 ) -> list[Minibatch]:
     """Return the batch in a random order as minibatches of equal size, ±1 row.
 
@@ -102,6 +113,7 @@ def shuffled(
         device: device of the tensors; by default the CPU.
         count: number of rows that decides the number of minibatches, by default that of the batch.
             If it is larger than the batch, some minibatches may be empty.
+        sent: columns of the batch on that device; None to send them. Sequences are sent anew.
     """
     on = device or torch.device("cpu")
     if isinstance(batch, SequenceBatch):
@@ -109,10 +121,10 @@ def shuffled(
             {name: torch.from_numpy(column).to(on) for name, column in one.items()}
             for one in batch.minibatches(size, stream)
         ]
-    order = torch.from_numpy(stream.permutation(len(batch)))
+    order = torch.from_numpy(stream.permutation(len(batch))).to(on)
     # `index_select` copies whole rows, where indexing copies an image byte by byte.
-    given = {name: torch.from_numpy(column) for name, column in vars(batch).items()}
-    columns = {name: torch.index_select(one, 0, order).to(on) for name, one in given.items()}
+    given = sent or {name: torch.from_numpy(one).to(on) for name, one in vars(batch).items()}
+    columns = {name: torch.index_select(one, 0, order) for name, one in given.items()}
     parts = -(-(len(batch) if count is None else count) // size)
     split = {name: torch.tensor_split(column, parts) for name, column in columns.items()}
     return [{name: pieces[i] for name, pieces in split.items()} for i in range(parts)]

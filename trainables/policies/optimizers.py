@@ -25,6 +25,7 @@ def move(
     moments: Sequence[Mapping[str, Tensor]],
     rate: float,
     config: OptimizerConfig,
+    failed: Tensor | None = None,
 ) -> None:
     """Make one step of all weights against their gradients, in place; gradients do not change.
 
@@ -34,11 +35,38 @@ def move(
         moments: moments of each weight by name, updated in place.
         rate: learning rate.
         config: settings of the optimiser.
+        failed: tensor () on the weights' device; if it is 1, nothing changes. None for 0.
     """
     kept = {name: [one[name] for one in moments] for name in MOMENTS[config.name]}
     if config.name in ("adam", "adamw"):
-        _adam(weights, gradients, kept, rate, config)
+        _adam(weights, gradients, kept, rate, config, failed)
         return
+    if failed is None:
+        _move_without_adam(weights, gradients, kept, rate, config)
+        return
+    changed = [*weights, *(one for each in kept.values() for one in each)]
+    before = [one.clone() for one in changed]
+    _move_without_adam(weights, gradients, kept, rate, config)
+    for one, former in zip(changed, before, strict=True):
+        one.copy_(torch.where(failed > 0, former, one))
+
+
+def _move_without_adam(
+    weights: list[Tensor],
+    gradients: list[Tensor],
+    kept: Mapping[str, list[Tensor]],
+    rate: float,
+    config: OptimizerConfig,
+) -> None:
+    """Make one step of RMSprop, or of descent with momentum, in place.
+
+    Args:
+        weights: tensors to update.
+        gradients: one gradient per weight.
+        kept: name → moments, one per weight, updated in place.
+        rate: learning rate.
+        config: settings of the optimiser.
+    """
     if config.weight_decay:
         gradients = list(torch._foreach_add(gradients, weights, alpha=config.weight_decay))
     if config.name == "rmsprop":
@@ -61,6 +89,7 @@ def _adam(
     moments: Mapping[str, list[Tensor]],
     rate: float,
     config: OptimizerConfig,
+    failed: Tensor | None,
 ) -> None:
     """Make one step of Adam or AdamW, in place.
 
@@ -70,8 +99,12 @@ def _adam(
         moments: name → moments, one per weight, updated in place.
         rate: learning rate.
         config: settings of the optimiser.
+        failed: tensor (); if it is 1, nothing changes.
     """
-    torch._foreach_add_(moments["step"], 1)
+    if failed is None:
+        torch._foreach_add_(moments["step"], 1)
+    else:
+        torch._foreach_add_(moments["step"], [1 - failed] * len(weights))
     step = torch._fused_adam_ if config.name == "adam" else torch._fused_adamw_
     step(
         weights,
@@ -87,4 +120,5 @@ def _adam(
         eps=config.eps,
         amsgrad=False,
         maximize=False,
+        found_inf=failed,
     )

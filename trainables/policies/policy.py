@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from trainables.policies.networks import Networks
 
 Array = NDArray[Any]
+#: A number: on a GPU a tensor (), which is fetched later, since each fetch waits for the GPU.
+Scalar: TypeAlias = "float | Tensor"
 
 
 class TorchPolicyProtocol(Protocol):
@@ -33,18 +35,21 @@ class TorchPolicyProtocol(Protocol):
     def device(self) -> "torch.device":
         """Return the device of the networks."""
 
-    def minimise(self, loss: "Tensor", learning_rate: float, grad_clip: float | None) -> float:
+    def minimise(self, loss: "Tensor", learning_rate: float, grad_clip: float | None) -> Scalar:
         """Make one gradient step on `loss`; return the norm of the gradient before clipping.
 
         `grad_clip` is the largest norm, None for no clipping.
         """
+
+    def check_later(self) -> None:
+        """Check gradient steps on the device, until `Policy.require_finite` is called."""
 
     def compute_gradients(self, loss: "Tensor") -> dict[str, Array]:
         """Return parameter → gradient of `loss`, as a copy; change no weight."""
 
     def apply_gradients(
         self, gradients: Mapping[str, Array], learning_rate: float, grad_clip: float | None
-    ) -> float:
+    ) -> Scalar:
         """Make one step with these gradients; return their norm before clipping.
 
         `grad_clip` is the largest norm, None for no clipping.
@@ -74,6 +79,13 @@ class Policy(ABC):
     @abstractmethod
     def in_torch(self) -> TorchPolicyProtocol:
         """Return a view of this policy in torch that shares its weights and moments."""
+
+    def require_finite(self) -> None:  # noqa: B027 nothing to raise for others
+        """Raise NotFiniteError if a gradient step since the last call was not finite.
+
+        It concerns policies that check their steps later (`TorchPolicy.check_later`); by default
+        nothing happens.
+        """
 
     @abstractmethod
     def weights(self) -> dict[str, Array]:

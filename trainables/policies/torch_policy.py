@@ -24,7 +24,7 @@ from trainables.policies.acting.recurrent import make_actor
 from trainables.policies.architecture import Architecture, OptimizerConfig
 from trainables.policies.networks import ActorCritic, Networks
 from trainables.policies.own.module import OwnActorCritic
-from trainables.policies.policy import Policy, check_fits
+from trainables.policies.policy import Policy, Scalar, check_fits
 
 
 class TorchPolicy(Policy):
@@ -49,6 +49,11 @@ class TorchPolicy(Policy):
         super().__init__(make_actor)
         self.device = torch.device(device)
         self.model = model.to(self.device)
+        self._failed: Tensor | None = None
+        """Tensor (): 0, or 1 from the first step on that was not finite; None if each step is
+        checked at once."""
+        self._latest_loss: Tensor | None = None
+        """Loss of the gradients that the next `descend` applies, if steps are checked later."""
         self._parameters = model.by_name
         self._views: dict[tuple[str, str], tuple[Tensor, int, NDArray[Any]]] = {}
         """(Parameter, moment) → tensor, its data pointer, and a numpy view of its memory."""
@@ -66,6 +71,23 @@ class TorchPolicy(Policy):
         """Return the policy itself."""
         return self
 
+    def check_later(self) -> None:
+        """Check losses and gradients on the device, without a wait for it in every step.
+
+        From the first step on that is not finite no step changes weights or moments, until
+        `require_finite` raises the error.
+        """
+        self._failed = torch.zeros((), device=self.device)
+
+    def require_finite(self) -> None:
+        """Raise NotFiniteError if a step since the last call was not finite; wait for the device.
+
+        The weights are those before that step.
+        """
+        if self._failed is not None and self._failed.item():
+            self._failed.zero_()
+            raise NotFiniteError("the loss, or the gradient's norm, is not finite")
+
     @property
     def parameters(self) -> Mapping[str, torch.nn.Parameter]:
         """Return name → parameter, in the order of the networks."""
@@ -73,7 +95,7 @@ class TorchPolicy(Policy):
 
     def minimise(
         self, loss: Tensor, learning_rate: float, grad_clip: float | None, part: str = ""
-    ) -> float:
+    ) -> Scalar:
         """Make one gradient step of one optimiser; return the norm of the gradient before clipping.
 
         Args:
@@ -83,7 +105,8 @@ class TorchPolicy(Policy):
             part: prefix of the parameters that the optimiser updates.
 
         Raises:
-            NotFiniteError: loss or gradient is NaN or infinite; the weights are unchanged.
+            NotFiniteError: loss or gradient is NaN or infinite; the weights are unchanged. With
+                `check_later` it is `require_finite` that raises it.
         """
         self._backward(loss)
         if self.reduce is not None:
@@ -102,12 +125,13 @@ class TorchPolicy(Policy):
 
     def apply_gradients(
         self, gradients: Mapping[str, NDArray[Any]], learning_rate: float, grad_clip: float | None
-    ) -> float:
+    ) -> Scalar:
         """Make one step with these gradients; return their norm before clipping.
 
         Raises:
-            NotFiniteError: a gradient is NaN or infinite; the weights are unchanged.
+            NotFiniteError: as `minimise`.
         """
+        self._latest_loss = None
         for name, parameter in self._parameters.items():
             found = gradients.get(name)
             parameter.grad = None if found is None else torch.tensor(found, device=self.device)
@@ -119,10 +143,9 @@ class TorchPolicy(Policy):
         Gradients of other parameters do not change.
 
         Raises:
-            NotFiniteError: the loss is NaN or infinite.
+            NotFiniteError: the loss is NaN or infinite, as in `minimise`.
         """
-        if not math.isfinite(loss.item()):
-            raise NotFiniteError(f"the loss is {loss.item()}")
+        self._check_loss(loss)
         moved = list(self._groups[part].values())
         found = torch.autograd.grad(loss, moved, allow_unused=True)
         for parameter, gradient in zip(moved, found, strict=True):
@@ -134,13 +157,19 @@ class TorchPolicy(Policy):
     def _backward(self, loss: Tensor) -> None:
         """Compute the gradients of all parameters.
 
-        Raises NotFiniteError if the loss is not finite.
+        Raises NotFiniteError if the loss is not finite, as in `minimise`.
         """
-        if not math.isfinite(loss.item()):
-            raise NotFiniteError(f"the loss is {loss.item()}")
+        self._check_loss(loss)
         for parameter in self._parameters.values():
             parameter.grad = None
         torch.autograd.backward(loss)
+
+    def _check_loss(self, loss: Tensor) -> None:
+        """Raise NotFiniteError if the loss is not finite, or keep it for the check in `descend`."""
+        if self._failed is not None:
+            self._latest_loss = loss.detach()
+        elif not math.isfinite(loss.item()):
+            raise NotFiniteError(f"the loss is {loss.item()}")
 
     def moments(self, name: str) -> dict[str, Any]:
         """Return the optimiser's moments of one parameter as tensors; empty before its first step.
@@ -149,24 +178,37 @@ class TorchPolicy(Policy):
         """
         return self._moments.get(name, {})
 
-    def descend(self, learning_rate: float, grad_clip: float | None, part: str = "") -> float:
+    def descend(self, learning_rate: float, grad_clip: float | None, part: str = "") -> Scalar:
         """Make one step of one optimiser.
 
         Return the norm of the stored gradients before clipping to `grad_clip`, None for no
         clipping.
 
         Raises:
-            NotFiniteError: a gradient is NaN or infinite; the weights are unchanged.
+            NotFiniteError: a gradient is NaN or infinite, as in `minimise`.
         """
         gradients = [p.grad for p in self._groups[part].values() if p.grad is not None]
         total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-        norm = float(total.item())
-        if not math.isfinite(norm):
-            raise NotFiniteError(f"the gradient's norm is {norm}")
+        norm = self._checked(total)
         if grad_clip is not None:
             torch._foreach_mul_(gradients, torch.clamp(grad_clip / (total + 1e-6), max=1.0))
         self._step(part, learning_rate)
         return norm
+
+    def _checked(self, total: Tensor) -> Scalar:
+        """Return the norm `total` of a gradient; a number if it was checked at once.
+
+        Raises:
+            NotFiniteError: it is NaN or infinite.
+        """
+        if self._failed is None:
+            norm = float(total.item())
+            if not math.isfinite(norm):
+                raise NotFiniteError(f"the gradient's norm is {norm}")
+            return norm
+        both = total if self._latest_loss is None else total + self._latest_loss
+        self._failed.copy_(torch.maximum(self._failed, (~torch.isfinite(both)).float()))
+        return total
 
     @torch.no_grad()
     def _step(self, part: str, learning_rate: float) -> None:
@@ -183,6 +225,7 @@ class TorchPolicy(Policy):
             [self._moments[name] for name in moved],
             learning_rate,
             self._configs[part],
+            self._failed,
         )
 
     def get_hyperparameters(self, part: str = "") -> OptimizerConfig:

@@ -33,6 +33,7 @@ from trainables.policies.exploration.actions import (
 )
 from trainables.policies.own import distribution
 from trainables.policies.own.distribution import OwnDistribution
+from trainables.policies.policy import Scalar
 from trainables.rollout.batch import Fragment, TrainBatch, rows
 from trainables.trainable import gives_data
 from trainables.trainer import agreement, config_checks
@@ -414,14 +415,14 @@ class ActorCriticTrainer(Trainer):
         self.reporter.log("training batch", batch)
         return self.take_steps(self.learner, batch)
 
-    def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, dict[str, float]]":
+    def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Mapping[str, Scalar]]":
         """Return the loss () of the columns of a `TrainBatch`, and its parts."""
         advantages = batch["advantages"]
         if self.settings.normalize_advantages and len(advantages) < LEAST_ROWS:
             by = moments(advantages.detach().cpu().numpy())
             batch = {**batch, "advantages": by.standardized(advantages)}
         loss, parts = self.torch_loss()(self.policy.model, batch)
-        return loss, dict(zip(self.stats, parts.tolist(), strict=True))
+        return loss, dict(zip(self.stats, parts.unbind(), strict=True))
 
     def gradient_step(self) -> tuple[float, float | None]:
         """Return the current learning rate, and the bound on the gradient's norm.

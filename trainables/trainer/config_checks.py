@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from trainables.core import devices
 from trainables.core.importing import import_object, large_import
 from trainables.core.later import when_torch_imported
 from trainables.core.resources import EnvironmentVariables, ResourcesConfig
@@ -242,9 +243,9 @@ def resource_request(settings: TrainerConfig) -> dict[str, float]:
 
 
 def learning_device(resources: ResourcesConfig) -> str:
-    """Return ``cpu``, or ``cuda`` if `num_gpus` is set; raises ConfigError as `check_gpus`."""
+    """Return ``cpu``, or the GPU's name if `num_gpus` is set; raises as `check_gpus`."""
     check_gpus(resources)
-    return "cuda" if resources.num_gpus else "cpu"
+    return devices.accelerator() if resources.num_gpus else "cpu"
 
 
 def check_gpus(resources: ResourcesConfig) -> None:
@@ -252,9 +253,9 @@ def check_gpus(resources: ResourcesConfig) -> None:
     for key in ("num_gpus", "num_gpus_per_worker"):
         if not (asked := getattr(resources, key)):
             continue
-        import torch
+        if not devices.accelerator():
+            import torch
 
-        if not torch.cuda.is_available():
             hint = (
                 f"check the CUDA installation: nvidia-smi must list a GPU, and torch must be built "
                 f"for CUDA (torch.version.cuda is {torch.version.cuda})"

@@ -15,6 +15,7 @@ from trainables.errors import ConfigError
 from trainables.learners import compiling
 from trainables.learners.replay import ReplayBuffer, ReplayConfig, check_replay
 from trainables.policies.architecture import EPS, Activation, OptimizerConfig
+from trainables.policies.policy import Scalar
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainer.base.algorithm import Stateful
@@ -101,7 +102,7 @@ class OffPolicyTrainer(Trainer):
     def check_spaces(cls, settings: TrainerConfig, spaces: EnvSpaces) -> None:
         """Raise ConfigError for actions that the algorithm cannot choose."""
 
-    def update(self, rows: Rows) -> dict[str, float]:
+    def update(self, rows: Rows) -> dict[str, Scalar]:
         """Make one update from transitions (B, …), and return statistics."""
         raise NotImplementedError
 

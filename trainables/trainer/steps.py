@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.learners.replay import NStep, ReplayBuffer, ReplayConfig
+from trainables.learners.statistics import on_host
+from trainables.policies.policy import Scalar
 from trainables.rollout.batch import Fragment, Sample, rows
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 from trainables.rollout.workers.ranks.group import RankGroup
@@ -18,7 +20,7 @@ from trainables.trainer.config import timed
 from trainables.trainer.trainer import Trainer
 
 Learn = Callable[[list[Fragment]], dict[str, float]]
-Update = Callable[[Mapping[str, NDArray[Any]]], dict[str, float]]
+Update = Callable[[Mapping[str, NDArray[Any]]], Mapping[str, Scalar]]
 #: Columns of a fragment that a replay stores.
 TRANSITION = ("observations", "actions", "rewards", "new_obs", "terminated")
 
@@ -96,7 +98,7 @@ def off_policy_step(
     samples = trainer.merge_filters(samples)
     weight = n_step.weight if n_step else 1.0
     after = before + sum(one.count for one in samples)
-    statistics: list[dict[str, float]] = []
+    statistics: list[Mapping[str, Scalar]] = []
     with timed(trainer.timers, "learn_time_ms"):
         _store(trainer, samples, replay, n_step)
         replay.set_timesteps(after)
@@ -107,8 +109,10 @@ def off_policy_step(
                     statistics.append(update(trainer.filter_rows(rows_, weight)))
         if after // config.target_network_update_freq > before // config.target_network_update_freq:
             update_target()
-    names = statistics[0] if statistics else ()
-    learner = {name: float(np.mean([one[name] for one in statistics])) for name in names}
+        fetched = on_host(statistics)
+        trainer.policy.require_finite()
+    names = fetched[0] if fetched else ()
+    learner = {name: float(np.mean([one[name] for one in fetched])) for name in names}
     trainer.reporter.log_learning(trainer.policy, learner)
     trainer.end_round(samples)
     return learner
@@ -124,7 +128,8 @@ def learn_on_rows(
     """
     # The gradients' norms show values that are not finite, so numpy need not warn of them.
     with np.errstate(all="ignore"):
-        info = update(rows_)
+        (info,) = on_host([update(rows_)])
+    trainer.policy.require_finite()
     trainer.broadcast()
     return {DEFAULT_POLICY_ID: {**info, "batch_count": len(rows_["observations"])}}
 

@@ -16,6 +16,7 @@ from trainables.core.results import LoggerCreator
 from trainables.core.settings import override, parse
 from trainables.envs.exactness import measuring
 from trainables.evaluation.play import Played
+from trainables.learners.statistics import on_host
 from trainables.policies import filters as filters_
 from trainables.policies.acting.actor import Weights
 from trainables.policies.onnx import export
@@ -241,14 +242,16 @@ class Trainer(TrainingLoop):
         tensors = self._tensors(batch)
         loss, parts = self.loss(tensors)
         count = len(tensors["observations"])
-        return self.policy.in_torch().compute_gradients(loss), {**parts, "batch_count": count}
+        gradients = self.policy.in_torch().compute_gradients(loss)
+        return gradients, {**on_host([parts])[0], "batch_count": count}
 
     def apply_gradients(self, gradients: Mapping[str, NDArray[Any]]) -> float:
         """Take one step of the optimiser, and return the norm of the gradient.
 
         Every worker is sent the weights.
         """
-        norm = self.policy.in_torch().apply_gradients(gradients, *self.gradient_step())
+        norm = float(self.policy.in_torch().apply_gradients(gradients, *self.gradient_step()))
+        self.policy.require_finite()
         self.broadcast()
         return norm
 
@@ -258,9 +261,10 @@ class Trainer(TrainingLoop):
         The parts include ``batch_count``.
         """
         loss, parts = self.loss(self._tensors(batch))
-        norm = self.policy.in_torch().minimise(loss, *self.gradient_step())
+        norm = float(self.policy.in_torch().minimise(loss, *self.gradient_step()))
+        self.policy.require_finite()
         self.broadcast()
-        info = {**parts, "batch_count": len(batch), "grad_norm": norm}
+        info = {**on_host([parts])[0], "batch_count": len(batch), "grad_norm": norm}
         return {DEFAULT_POLICY_ID: info}
 
     def columns_learnt(self, batch: Any) -> Mapping[str, NDArray[Any]]:

@@ -16,6 +16,7 @@ from tests.support.trainers import differences, final_state, stable
 from trainables.algorithms.dqn import DQN
 from trainables.errors import ConfigError
 from trainables.learners.replay import PrioritizedReplay
+from trainables.learners.statistics import on_host
 from trainables.policies.q.networks import QPolicy
 from trainables.trainable import TrialContext
 
@@ -110,7 +111,7 @@ def test_loss_and_gradients_are_those_of_a_reference_written_by_hand(double: boo
     optimizer.load_state_dict(_moments_of(trainer, optimizer))
     optimizer.param_groups[0]["lr"] = trainer.learning_rate
     optimizer.step()
-    statistics = trainer.update(rows)
+    (statistics,) = on_host([trainer.update(rows)])
     assert statistics["loss"] == pytest.approx(loss.item(), rel=1e-5)
     assert statistics["grad_norm"] == pytest.approx(norm.item(), rel=1e-4)
     found = trainer.policy.gradients()
@@ -207,7 +208,7 @@ def test_the_fused_learner_takes_the_steps_of_torch(config: dict[str, Any]) -> N
     for _ in range(20):
         rows = trainers[0].replay.sample(16)
         rows["rewards"] = rows["rewards"] * np.linspace(-3, 3, 16, dtype=np.float32)
-        found = [trainer.update(copy.deepcopy(rows)) for trainer in trainers]
+        found = on_host([trainer.update(copy.deepcopy(rows)) for trainer in trainers])
         for name in ("loss", "mean_q", "grad_norm"):
             assert found[1][name] == pytest.approx(found[0][name], rel=2e-3, abs=1e-5)
     _assert_alike(trainers[1].policy, trainers[0].policy)

@@ -18,12 +18,13 @@ from trainables.learners.fused import compiled
 from trainables.learners.fused.ppo import FusedLearner, not_covered
 from trainables.learners.torch_learner import TorchLearner
 from trainables.policies.architecture import Architecture, OptimizerConfig
+from trainables.policies.policy import Scalar
 
 LSTM = {"model": {"use_lstm": True, "lstm_cell_size": 4}}
 
 
 class OwnLoss(PPO):
-    def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Mapping[str, Scalar]]:
         return super().loss(batch)
 
 

@@ -14,6 +14,7 @@ from tests.support.trainers import differences, final_state, stable
 from trainables.algorithms.sac import SAC
 from trainables.algorithms.td3 import TD3
 from trainables.errors import ConfigError
+from trainables.policies.policy import Scalar
 from trainables.rollout.workers.remote.worker_set import ChildWorkers
 from trainables.trainable import TrialContext
 
@@ -140,7 +141,7 @@ def test_updates_a_round_and_the_share_that_targets_go_are_as_set(
     model, update = trainer.policy.model, trainer.update
     follow = model.update_targets
 
-    def counted(rows: Any) -> dict[str, float]:
+    def counted(rows: Any) -> dict[str, Scalar]:
         seen.append((trainer.progress.timesteps, len(rows["rewards"])))
         return update(rows)
 

@@ -13,6 +13,7 @@ from tests.support import sarsa
 from tests.support.sarsa import ExpectedSarsa
 from tests.support.trainers import differences, final_state, stable
 from trainables.errors import ConfigError
+from trainables.policies.policy import Scalar
 from trainables.trainable import TrialContext
 
 HERE = Path(__file__).parents[3]
@@ -69,7 +70,7 @@ def test_a_round_learns_so_often_from_so_many_rows(
     seen: list[tuple[int, int]] = []
     update, targets = small.update, list[int]()
 
-    def counted(rows: sarsa.Rows) -> dict[str, float]:
+    def counted(rows: sarsa.Rows) -> dict[str, Scalar]:
         seen.append((small.progress.timesteps, len(rows["rewards"])))
         return update(rows)
 

@@ -19,6 +19,7 @@ from trainables.learners.fused.perceptrons import slope
 from trainables.policies.acting.dense import activate
 from trainables.policies.architecture import OptimizerConfig
 from trainables.policies.distributions import NO_CHOICE
+from trainables.policies.policy import Scalar
 from trainables.policies.q.actor import QArchitecture
 
 if TYPE_CHECKING:
@@ -32,14 +33,14 @@ Layers = list[tuple[Array, Array]]
 class Learnt(NamedTuple):
     """Results of one gradient step."""
 
-    loss: float
+    loss: Scalar
     """Loss before the step."""
-    mean_q: float
+    mean_q: Scalar
     """Mean value of the choices taken."""
-    norm: float
+    norm: Scalar
     """Norm of the gradient before clipping."""
-    errors: Array
-    """Absolute temporal differences, (B,)."""
+    errors: Any
+    """Absolute temporal differences, (B,), an array or a tensor."""
 
 
 def not_covered(architecture: QArchitecture, optimizer: OptimizerConfig) -> str:

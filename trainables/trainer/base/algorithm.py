@@ -16,7 +16,7 @@ from trainables.errors import ConfigError
 from trainables.offline.batches import WRITTEN
 from trainables.offline.config import ESTIMATED, check_statistics
 from trainables.policies.architecture import Activation, Architecture, architecture
-from trainables.policies.policy import Policy
+from trainables.policies.policy import Policy, Scalar
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 from trainables.trainable import Trainable
 from trainables.trainer import agreement, classic, config_checks, policy_files
@@ -95,7 +95,7 @@ class Algorithm(Trainable):
         """Make one round of sampling and learning (`trainer.steps`), and return its statistics."""
         raise NotImplementedError
 
-    def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, dict[str, float]]":
+    def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Mapping[str, Scalar]]":
         """Return the loss () of the columns of a `TrainBatch`, and its parts.
 
         The methods for single gradients use it.

@@ -143,6 +143,8 @@ class Collector(Algorithm):
             in_torch = "%s acts and learns in torch; built-in networks act in numpy, faster"
             logger.info(in_torch, own.path)
         self.policy = self.make_policy(config_checks.learning_device(settings.resources))
+        if settings.resources.num_gpus:
+            self.policy.in_torch().check_later()
         self.filters = make_filters(settings.filters, shape, masks=masks)
         self.streams = {
             name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")

@@ -59,6 +59,8 @@ class TrainingLoop(Collector):
                 or time.monotonic() - began < least.min_iter_time_s
             ):
                 learner = self.training_step()
+        for member in self.members.values():
+            member.policy.require_finite()
         result: dict[str, Any] = {
             **self.collect_metrics(),
             **system_usage(self.settings.logs),
