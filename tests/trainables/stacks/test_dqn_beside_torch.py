@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from trainables.algorithms.dqn import DQN
 from trainables.learners.replay import NStep, ReplayBuffer
+from trainables.learners.statistics import on_host
 from trainables.stacks import dqn_program as program
 from trainables.stacks import n_step, replay
 from trainables.stacks.dqn import LaneDQN, LaneReplay
@@ -61,7 +62,7 @@ def test_updates_on_the_same_rows_are_torchs(more: dict[str, Any]) -> None:
     stream, measured = np.random.default_rng(5), []
     for _ in range(4):
         rows = drawn(stream, 32)
-        measured.append(plain.update(rows))
+        measured += on_host([plain.update(rows)])
         columns = {**rows, "actions": rows["actions"].astype(np.int32)}
         at = update(lane.shape, settings, np.float32(1e-2), at, Transition(**columns))
     close = functools.partial(np.testing.assert_allclose, rtol=TOLERANCE, atol=TOLERANCE)
