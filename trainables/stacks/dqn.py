@@ -19,7 +19,6 @@ from trainables.stacks.trainer import (
     check_parts,
     check_read,
     or_infinite,
-    transpose_weights,
 )
 from trainables.trainer.base.algorithm import Stateful
 from trainables.trainer.config import TrainerConfig
@@ -133,11 +132,10 @@ class LaneDQN(LaneTrainer, DQN):
             steps=of.sampling.rollout_fragment_length,
             rounds=self.rounds,
             layers=(*trunk, *head),
-            activation=self.architecture.activation,
+            hidden=tuple(self.architecture.hidden),
             batch=of.replay.replay_batch_size,
             places=1 << (of.replay.buffer_size - 1).bit_length(),
             waiting=max(_USUAL_STEPS, of.n_step) - 1,
-            is_filtered=of.filters.observation_filter != "NoFilter",
         )
 
     def lane_settings(self) -> Settings:
@@ -149,6 +147,8 @@ class LaneDQN(LaneTrainer, DQN):
                 grad_clip=or_infinite(of.grad_clip),
                 filter_clip=or_infinite(of.filters.observation_filter_clip),
                 adam=self.adam(),
+                is_relu=self.architecture.activation == "relu",
+                is_filtered=of.filters.observation_filter != "NoFilter",
                 is_double=of.double_q,
                 n_step=of.n_step,
                 tau=of.tau or 0.0,
@@ -177,7 +177,7 @@ class LaneDQN(LaneTrainer, DQN):
         here = self._rows.is_here
         return Lane(
             learnt=self.read_policy(),
-            target={name: transpose_weights(name, one) for name, one in target.items()},
+            target=self.as_program(target),
             key=self.copy_environment_array("key"),
             episodes=self.held_episodes(),
             seen=self.counted(),
@@ -200,8 +200,7 @@ class LaneDQN(LaneTrainer, DQN):
 
     def take_lane_state(self, take: Callable[[str], Tree]) -> None:
         """Copy the target network and the waiting steps from the lane."""
-        target = {name: transpose_weights(name, one) for name, one in take("target").items()}
-        self.target.set_state({"weights": target})
+        self.target.set_state({"weights": self.as_policy(take("target"))})
         if self.n_step:
             steps = self.settings.n_step - 1
             rows = {name: one[-steps:] for name, one in take("waiting")._asdict().items()}

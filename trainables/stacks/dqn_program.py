@@ -7,6 +7,7 @@ that may wait for later ones.
 """
 
 import functools
+import itertools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,10 +18,10 @@ from jax import Array, lax, random
 from trainables.stacks import episodes, n_step
 from trainables.stacks.environments import Environment
 from trainables.stacks.episodes import Episodes, Stepped
-from trainables.stacks.filtering import Counted, count, scale
+from trainables.stacks.filtering import Counted, filtered, see
 from trainables.stacks.lanes import Finished
 from trainables.stacks.n_step import Step, Transition
-from trainables.stacks.networks import Weights, run_hidden, run_last
+from trainables.stacks.networks import Weights, run_hidden, run_last, weight_shapes
 from trainables.stacks.optimizer import Adam, Learnt, clip, descend
 from trainables.stacks.replay import Replay, add, packed, sample
 
@@ -44,16 +45,14 @@ class Shape:
     """R."""
     layers: tuple[str, ...]
     """Names of the network's layers, from input to output."""
-    activation: str
-    """``tanh`` or ``relu``."""
+    hidden: tuple[int, ...]
+    """Number of units of each hidden layer."""
     batch: int
     """B."""
     places: int
     """Maximum number of rows of the replay, C."""
     waiting: int
     """K."""
-    is_filtered: bool
-    """True if observations are normalised by their running mean and standard deviation."""
 
     @property
     def rows(self) -> int:
@@ -63,6 +62,12 @@ class Shape:
     def make_env(self) -> Environment:
         """Return the environment that the lanes step."""
         return episodes.make_env(self.env, self.limit)
+
+    def weights(self) -> dict[str, tuple[int, ...]]:
+        """Return name → shape of each learned array."""
+        env = self.make_env()
+        sizes = (env.features, *self.hidden, env.choices)
+        return weight_shapes(dict(zip(self.layers, itertools.pairwise(sizes), strict=True)))
 
     def iterate(
         self, settings: "Settings", lane: "Lane", rates: "Rates"
@@ -82,6 +87,10 @@ class Settings(NamedTuple):
     filter_clip: Array
     """Bound of filtered observations, in standard deviations; infinite without clipping."""
     adam: Adam
+    is_relu: Array
+    """() True if units have the activation ``relu``, False for ``tanh``."""
+    is_filtered: Array
+    """() True if observations are normalised by their running mean and standard deviation."""
     is_double: Array
     """() True if the learning network selects the best next choice (double Q-learning)."""
     n_step: Array
@@ -131,9 +140,9 @@ class Outcome(NamedTuple):
     """() False if a loss or gradient was not finite; the weights before it are kept."""
 
 
-def values_of(shape: Shape, weights: Weights, x: Array) -> Array:
+def values_of(shape: Shape, settings: Settings, weights: Weights, x: Array) -> Array:
     """Return the values (…, A) of all choices for features (…, D)."""
-    units = run_hidden(weights, shape.layers[:-1], shape.activation, x)
+    units = run_hidden(weights, shape.layers[:-1], settings.is_relu, x)
     return run_last(weights, shape.layers[-1], units)
 
 
@@ -176,12 +185,10 @@ def _tick(
     drawn: _Drawn,
 ) -> tuple[_Running, _Tick]:
     """Step all environments once."""
-    env, seen = shape.make_env(), running.seen
-    observed = x = episodes.observe(env, running.episodes.states)
-    if shape.is_filtered:
-        seen = count(seen, observed)
-        x = scale(seen, settings.filter_clip, observed)
-    best = jnp.argmax(values_of(shape, weights, x), axis=-1).astype(jnp.int32)
+    env = shape.make_env()
+    observed = episodes.observe(env, running.episodes.states)
+    seen, x = see(settings, running.seen, observed)
+    best = jnp.argmax(values_of(shape, settings, weights, x), axis=-1).astype(jnp.int32)
     actions = jnp.where(drawn.shares < epsilon, drawn.choices, best)
     after, stepped = episodes.step(env, running.episodes, actions, drawn.begun)
     return _Running(after, seen), _Tick(observed, actions, running.episodes.lengths, stepped)
@@ -225,18 +232,20 @@ def _goals(
     shape: Shape, settings: Settings, weights: Weights, target: Weights, rows: Transition
 ) -> Array:
     """Return the targets (B,) for the values of the choices taken."""
-    ahead = values_of(shape, target, rows.new_obs)
+    ahead = values_of(shape, settings, target, rows.new_obs)
     judged = lax.cond(
-        settings.is_double, lambda: values_of(shape, weights, rows.new_obs), lambda: ahead
+        settings.is_double, lambda: values_of(shape, settings, weights, rows.new_obs), lambda: ahead
     )
     best = jnp.argmax(judged, axis=-1)[:, None]
     following = jnp.take_along_axis(ahead, best, axis=-1)[:, 0]
     return rows.rewards + rows.discounts * ~rows.terminated * following
 
 
-def _loss(weights: Weights, shape: Shape, rows: Transition, goals: Array) -> tuple[Array, Array]:
+def _loss(
+    weights: Weights, shape: Shape, settings: Settings, rows: Transition, goals: Array
+) -> tuple[Array, Array]:
     """Return the Huber loss () of rows (B, …), and the mean value () of the choices taken."""
-    values = values_of(shape, weights, rows.observations)
+    values = values_of(shape, settings, weights, rows.observations)
     taken = jnp.take_along_axis(values, rows.actions[:, None], axis=-1)[:, 0]
     errors = jnp.abs(taken - goals)
     bounded = jnp.minimum(errors, 1.0)
@@ -260,7 +269,7 @@ def _update(
     """Take one gradient step on filtered rows (B, …), and move the target network."""
     goals = _goals(shape, settings, at.learnt.weights, at.target, rows)
     differentiate = jax.value_and_grad(_loss, has_aux=True)
-    (loss, mean_q), gradient = differentiate(at.learnt.weights, shape, rows, goals)
+    (loss, mean_q), gradient = differentiate(at.learnt.weights, shape, settings, rows, goals)
     gradient, norm = clip(gradient, settings.grad_clip)
     learnt = descend(settings.adam, rate, at.learnt, gradient)
     target = {
@@ -280,14 +289,12 @@ def _learn(
     """Take the gradient steps of a round."""
     wanted = jnp.where(lane.replay.size > 0, rates.updates, 0)
 
-    def see(observations: Array) -> Array:
-        if not shape.is_filtered:
-            return observations
-        return scale(lane.seen, settings.filter_clip, observations)
+    def scaled(observations: Array) -> Array:
+        return filtered(settings, lane.seen, observations)
 
     def step(at: _Learning) -> _Learning:
         rows = sample(lane.replay, random.fold_in(key, at.step), shape.batch)
-        rows = rows._replace(observations=see(rows.observations), new_obs=see(rows.new_obs))
+        rows = rows._replace(observations=scaled(rows.observations), new_obs=scaled(rows.new_obs))
         return _update(shape, settings, rates.lr, at, rows)
 
     zero, sums = jnp.int32(0), jnp.zeros(len(STATS))

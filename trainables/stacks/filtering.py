@@ -3,8 +3,9 @@
 The statistics can be converted to a state of `MeanStdFilter` and back. D features.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -38,6 +39,37 @@ def scale(statistics: Counted, clip: Array, rows: Array) -> Array:
     """Return rows (…, D) scaled to mean 0 and standard deviation 1, then clipped."""
     deviation = jnp.where(statistics.count < 2, 1.0, jnp.sqrt(statistics.variance))
     return jnp.clip((rows - statistics.mean) / (deviation + EPSILON), -clip, clip)
+
+
+class Settings(Protocol):
+    """The settings of a lane by which its observations are filtered; each ()."""
+
+    @property
+    def is_filtered(self) -> Array:
+        """True if observations are normalised by their running mean and standard deviation."""
+
+    @property
+    def filter_clip(self) -> Array:
+        """Bound of filtered observations, in standard deviations; infinite without clipping."""
+
+
+def see(settings: Settings, statistics: Counted, rows: Array) -> tuple[Counted, Array]:
+    """Return the statistics after adding rows (N, D), and the filtered rows (N, D).
+
+    Without a filter, both are returned as they are.
+    """
+    counted: Counted = jax.tree.map(
+        lambda new, old: jnp.where(settings.is_filtered, new, old),
+        count(statistics, rows),
+        statistics,
+    )
+    return counted, filtered(settings, counted, rows)
+
+
+def filtered(settings: Settings, statistics: Counted, rows: Array) -> Array:
+    """Return rows (…, D) by the statistics, or as they are without a filter."""
+    scaled = scale(statistics, settings.filter_clip, rows)
+    return jnp.where(settings.is_filtered, scaled, rows)
 
 
 def as_counted(observed: Any, features: int) -> Counted:

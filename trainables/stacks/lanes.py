@@ -37,6 +37,9 @@ class Shape(Protocol):
     def rounds(self) -> int:
         """Rounds per iteration, R."""
 
+    def weights(self) -> dict[str, tuple[int, ...]]:
+        """Return name → shape of each learned array, with weights as (inputs, outputs)."""
+
     def iterate(self, settings: Tree, lane: Tree, rates: Tree) -> tuple[Tree, Tree]:
         """Return the lane after one iteration, and its report."""
 

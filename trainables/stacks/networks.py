@@ -1,30 +1,85 @@
-"""Perceptrons as functions of arrays: layers by name, whose weights are (inputs, outputs)."""
+"""Perceptrons as functions of arrays: layers by name, whose weights are (inputs, outputs).
 
-from collections.abc import Sequence
+A program's arrays may be larger than those of a policy, and have zeros beyond them. With ``tanh``
+and ``relu`` units whose weights and biases are zero return 0 and have gradients of exactly 0, so
+they stay as they are in every step of the optimiser.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from numpy.typing import NDArray
 
 Weights = dict[str, Array]
 """``<layer>.weight`` and ``<layer>.bias`` of each layer, and further learned arrays."""
 
 
-def run_hidden(weights: Weights, layers: Sequence[str], activation: str, x: Array) -> Array:
+def weight_shapes(layers: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, ...]]:
+    """Return name → shape of the weights of layers, given as layer → (inputs, outputs)."""
+    found: dict[str, tuple[int, ...]] = {}
+    for layer, sizes in layers.items():
+        found |= {f"{layer}.weight": sizes, f"{layer}.bias": sizes[1:]}
+    return found
+
+
+def padded(array: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return an array of a program's shape that begins with `array` and is 0 elsewhere.
+
+    An array with fewer axes than `shape` becomes the first row.
+    """
+    own = np.asarray(array)
+    made = np.zeros(shape, own.dtype)
+    made[_part(own.shape, shape)] = own
+    return made
+
+
+def cut(array: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return the part of shape `shape` that `padded` would have put into `array`."""
+    whole = np.asarray(array)
+    own: NDArray[Any] = whole[_part(shape, whole.shape)].reshape(shape)
+    return own
+
+
+def _part(own: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Return the index of an array of shape `own` in one of shape `shape`."""
+    first = (0,) * (len(shape) - len(own))
+    return (*first, *(slice(size) for size in own))
+
+
+def run_hidden(weights: Weights, layers: Sequence[str], is_relu: Array, x: Array) -> Array:
     """Return the output (…, H) of several hidden layers for features (…, D).
 
     Args:
         weights: weights of these layers, and maybe of others.
         layers: names of the layers, from input to output.
-        activation: ``tanh`` or ``relu``.
+        is_relu: () True if units have the activation ``relu``, False for ``tanh``.
         x: the features.
     """
     for name in layers:
         x = run_last(weights, name, x)
-        x = jnp.tanh(x) if activation == "tanh" else jax.nn.relu(x)
+        x = activate(is_relu, x)
     return x
 
 
 def run_last(weights: Weights, layer: str, units: Array) -> Array:
     """Return the outputs (…, A) of a layer without activation for units (…, H)."""
     return units @ weights[f"{layer}.weight"] + weights[f"{layer}.bias"]
+
+
+def _activate(is_relu: Array, x: Array) -> Array:
+    """Return ``relu`` or ``tanh`` of an array, by a flag ()."""
+    return jnp.where(is_relu, jnp.maximum(x, 0.0), jnp.tanh(x))
+
+
+def _moved(primals: tuple[Array, Array], tangents: tuple[Any, Array]) -> tuple[Array, Array]:
+    """Return the activations and their change, which needs nothing but the activations."""
+    y = activate(*primals)
+    return y, jnp.where(primals[0], jnp.where(y > 0, 1.0, 0.0), 1.0 - y * y) * tangents[1]
+
+
+activate = jax.custom_jvp(_activate)
+activate.defjvp(_moved)

@@ -12,6 +12,7 @@ from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
 from trainables.learners.schedules import learning_rate
 from trainables.stacks.lanes import Tree, as_arrays
+from trainables.stacks.networks import cut, padded
 from trainables.stacks.ppo_program import Lane, Rates, Settings, Shape
 from trainables.stacks.trainer import (
     Array,
@@ -31,8 +32,6 @@ _READ = frozenset(
     }
 )
 _READ_OF_MODEL = frozenset({"hidden", "activation", "log_std_init"})
-#: Fields of a lane that are stored with its environments, in addition to the episodes.
-_NOISE = ("matrices", "age")
 
 
 class LanePPO(LaneTrainer, PPO):
@@ -78,17 +77,21 @@ class LanePPO(LaneTrainer, PPO):
             steps=of.sampling.rollout_fragment_length,
             rounds=self.rounds,
             hidden=tuple(self.architecture.hidden),
-            activation=self.architecture.activation,
             minibatch=min(of.minibatch_size, of.fragment_size),
-            is_filtered=of.filters.observation_filter != "NoFilter",
             spreads_actions=of.sampling.spreads_actions,
-            noise_follows_state=of.exploration_config.state_dependent,
         )
 
     def more_held(self) -> dict[str, Array]:
         """Return the initial noise of actions: zero matrices of age 0."""
-        matrices = np.zeros(self.shape.noise_shape, np.float32)
+        matrices = np.zeros(self._noise_shape, np.float32)
         return {"matrices": matrices, "age": np.zeros((), np.int32)}
+
+    @property
+    def _noise_shape(self) -> tuple[int, ...]:
+        """Shape (N, H, A) of the matrices of noise that follows the state; else (N, 0, 0)."""
+        if not self.settings.exploration_config.state_dependent:
+            return self.settings.sampling.num_envs_per_worker, 0, 0
+        return (self.shape.num_envs, *self._own_shapes["log_std"])
 
     def lane_settings(self) -> Settings:
         """Return the settings that are passed to the program as arrays."""
@@ -105,6 +108,9 @@ class LanePPO(LaneTrainer, PPO):
                 normalizes=of.normalize_advantages,
                 filter_clip=or_infinite(of.filters.observation_filter_clip),
                 adam=self.adam(),
+                is_relu=self.architecture.activation == "relu",
+                is_filtered=of.filters.observation_filter != "NoFilter",
+                noise_follows_state=of.exploration_config.state_dependent,
                 noise_steps=of.exploration_config.sample_freq,
             )
         )
@@ -127,14 +133,15 @@ class LanePPO(LaneTrainer, PPO):
             learnt=self.read_policy(),
             key=self.copy_environment_array("key"),
             episodes=self.held_episodes(),
-            matrices=self.copy_environment_array("matrices"),
+            matrices=padded(self.copy_environment_array("matrices"), self.shape.noise_shape),
             age=self.copy_environment_array("age"),
             seen=self.counted(),
         )
 
     def take_lane_state(self, take: Callable[[str], Tree]) -> None:
         """Copy the noise of actions from the lane to the workers' arrays."""
-        self._own.held.update({name: take(name) for name in _NOISE})
+        self._own.held["age"] = take("age")
+        self._own.held["matrices"] = cut(take("matrices"), self._noise_shape)
 
     def statistics(self, outcome: Any, index: int) -> dict[str, float]:
         """Return the learning statistics of round `index` of an outcome."""

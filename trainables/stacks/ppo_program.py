@@ -1,9 +1,10 @@
 """PPO as one compiled program: a lane's whole iteration, from acting to the last gradient step.
 
 The same method as `trainables.algorithms.ppo` (Schulman et al. 2017; Huang et al. 2022), written so
-that only `Shape` is compiled in: learning rate, discounts, bounds and epochs may differ between
-lanes. Numbers are float32. T steps per fragment, N environments, B = T·N rows, R rounds per
-iteration, D features, H units of the actor's last hidden layer, A outputs of the actor, L lanes.
+that only `Shape` is compiled in: learning rate, discounts, bounds, epochs, activation, filter and
+kind of noise may differ between lanes. Numbers are float32. T steps per fragment, N environments,
+B = T·N rows, R rounds per iteration, D features, H units of the actor's last hidden layer, A
+outputs of the actor, L lanes.
 """
 
 import functools
@@ -20,9 +21,9 @@ from trainables.policies.exploration.actions import LEAST_VARIANCE
 from trainables.stacks import episodes
 from trainables.stacks.environments import Environment
 from trainables.stacks.episodes import Episodes, Stepped
-from trainables.stacks.filtering import Counted, count, scale
+from trainables.stacks.filtering import Counted, filtered, see
 from trainables.stacks.lanes import Finished
-from trainables.stacks.networks import Weights, run_hidden, run_last
+from trainables.stacks.networks import Weights, run_hidden, run_last, weight_shapes
 from trainables.stacks.optimizer import Adam, Learnt, clip, descend
 
 #: Parts of the loss, in the order of `Outcome.stats`.
@@ -46,16 +47,10 @@ class Shape:
     """R."""
     hidden: tuple[int, ...]
     """Number of units of each hidden layer."""
-    activation: str
-    """``tanh`` or ``relu``."""
     minibatch: int
     """Rows of a minibatch; B is a multiple of it."""
-    is_filtered: bool
-    """True if observations are normalised by their running mean and standard deviation."""
     spreads_actions: bool
     """True if the policy's numbers from -1 to 1 are scaled to the bounds of actions."""
-    noise_follows_state: bool = False
-    """True if the noise of actions is a function of the state (gSDE; Raffin et al. 2021)."""
 
     @property
     def rows(self) -> int:
@@ -68,11 +63,19 @@ class Shape:
 
     @property
     def noise_shape(self) -> tuple[int, int, int]:
-        """Shape (N, H, A) of the matrices from hidden units to noise; (N, 0, 0) if not used."""
-        if not self.noise_follows_state:
+        """Shape (N, H, A) of the matrices from hidden units to noise; (N, 0, 0) for choices."""
+        if self.make_env().choices:
             return self.num_envs, 0, 0
         inputs, outputs = self.layers()[f"actor.{len(self.hidden)}"]
         return self.num_envs, inputs, outputs
+
+    def weights(self) -> dict[str, tuple[int, ...]]:
+        """Return name → shape of each learned array.
+
+        ``log_std`` is (H, A); noise that does not follow the state has its deviations in row 0.
+        """
+        found = weight_shapes(self.layers())
+        return found if self.make_env().choices else {**found, "log_std": self.noise_shape[1:]}
 
     def layers(self) -> dict[str, tuple[int, int]]:
         """Return layer → (inputs, outputs) of the actor and the critic."""
@@ -112,6 +115,13 @@ class Settings(NamedTuple):
     filter_clip: Array
     """Bound of filtered observations, in standard deviations; infinite without clipping."""
     adam: Adam
+    is_relu: Array
+    """() True if units have the activation ``relu``, False for ``tanh``."""
+    is_filtered: Array
+    """() True if observations are normalised by their running mean and standard deviation."""
+    noise_follows_state: Array
+    """() True if the noise of real-valued actions is a function of the state (gSDE; Raffin et al.
+    2021)."""
     noise_steps: Array
     """() int32 steps after which state-dependent noise is redrawn."""
 
@@ -166,10 +176,10 @@ class _Row(NamedTuple):
 # ---- networks ------------------------------------------------------------------------------------
 
 
-def _hidden(shape: Shape, weights: Weights, net: str, x: Array) -> Array:
+def _hidden(shape: Shape, settings: Settings, weights: Weights, net: str, x: Array) -> Array:
     """Return the last hidden units (…, H) of a network for features (…, D)."""
     names = [f"{net}.{index}" for index in range(len(shape.hidden))]
-    return run_hidden(weights, names, shape.activation, x)
+    return run_hidden(weights, names, settings.is_relu, x)
 
 
 def _last(shape: Shape, weights: Weights, net: str, units: Array) -> Array:
@@ -177,9 +187,9 @@ def _last(shape: Shape, weights: Weights, net: str, units: Array) -> Array:
     return run_last(weights, f"{net}.{len(shape.hidden)}", units)
 
 
-def _value(shape: Shape, weights: Weights, x: Array) -> Array:
+def _value(shape: Shape, settings: Settings, weights: Weights, x: Array) -> Array:
     """Return the critic's values (…,) for features (…, D)."""
-    units = _hidden(shape, weights, "critic", x)
+    units = _hidden(shape, settings, weights, "critic", x)
     return _last(shape, weights, "critic", units)[..., 0]
 
 
@@ -191,14 +201,20 @@ def _choice_logp(head: Array, actions: Array) -> tuple[Array, Array]:
 
 
 def _real_logp(head: Array, log_std: Array, actions: Array) -> tuple[Array, Array]:
-    """Return log-probabilities (…,) of real-valued actions (…, 1), and their entropy ()."""
+    """Return log-probabilities (…,) of real-valued actions (…, A), and their entropy ().
+
+    Args:
+        head: means (…, A).
+        log_std: log-deviations (A,).
+        actions: the actions.
+    """
     noise = (actions - head) * jnp.exp(-log_std)
     logp = (-0.5 * noise**2 - log_std - 0.5 * _LOG_2PI).sum(-1)
     return logp, (log_std + 0.5 * (1.0 + _LOG_2PI)).sum()
 
 
 def _noisy_logp(head: Array, log_std: Array, units: Array, actions: Array) -> tuple[Array, Array]:
-    """Return the same as `_real_logp` for noise with log-deviations (H, 1) per hidden unit."""
+    """Return the same as `_real_logp` for noise with log-deviations (H, A) per hidden unit."""
     # No gradient flows from the noise to the units, which serve the means.
     variance = lax.stop_gradient(units) ** 2 @ jnp.exp(2 * log_std) + LEAST_VARIANCE
     halves = 0.5 * jnp.log(variance) + 0.5 * _LOG_2PI
@@ -207,14 +223,15 @@ def _noisy_logp(head: Array, log_std: Array, units: Array, actions: Array) -> tu
 
 
 def _logp_and_entropies(
-    shape: Shape, weights: Weights, units: Array, head: Array, actions: Array
+    settings: Settings, weights: Weights, units: Array, head: Array, actions: Array
 ) -> tuple[Array, Array]:
-    """Return log-probabilities (…,) of actions, and entropies, by the actor's last two layers."""
-    if shape.noise_follows_state:
-        return _noisy_logp(head, weights["log_std"], units, actions)
-    if "log_std" in weights:
-        return _real_logp(head, weights["log_std"], actions)
-    return _choice_logp(head, actions)
+    """Return log-probabilities (…,) of actions, and entropies (…,), by the actor's last layers."""
+    if "log_std" not in weights:
+        return _choice_logp(head, actions)
+    log_std, follows = weights["log_std"], settings.noise_follows_state
+    logp, entropy = _real_logp(head, log_std[0], actions)
+    noisy_logp, noisy_entropies = _noisy_logp(head, log_std, units, actions)
+    return jnp.where(follows, noisy_logp, logp), jnp.where(follows, noisy_entropies, entropy)
 
 
 # ---- acting --------------------------------------------------------------------------------------
@@ -247,7 +264,7 @@ def _tick(
     settings: Settings,
     weights: Weights,
     running: _Running,
-    drawn: tuple[Array, Array],
+    drawn: tuple[Array, Array, Array],
 ) -> tuple[_Running, _Tick]:
     """Step all environments once.
 
@@ -256,27 +273,24 @@ def _tick(
         settings: settings of the lane.
         weights: weights of actor and critic.
         running: state of environments, filter and noise.
-        drawn: noise (N, A) of the actions, or a random key for state-dependent noise; and first
-            states (N, S) of the episodes that may begin.
+        drawn: noise (N, A) of the actions; first states (N, S) of the episodes that may begin; a
+            random key for state-dependent noise.
     """
-    env, (noise, begun), seen = shape.make_env(), drawn, running.seen
-    x = episodes.observe(env, running.episodes.states)
-    if shape.is_filtered:
-        seen = count(seen, x)
-        x = scale(seen, settings.filter_clip, x)
-    units = _hidden(shape, weights, "actor", x)
-    matrices = running.matrices
-    if shape.noise_follows_state:
-        is_due = running.age % settings.noise_steps == 0
-        matrices = _drawn_anew(weights["log_std"], noise, matrices, is_due)
-        noise = (units[..., None] * matrices).sum(1)
-    actions, logp, sent = _act(shape, weights, units, noise)
+    env, (noise, begun, key) = shape.make_env(), drawn
+    seen, x = see(settings, running.seen, episodes.observe(env, running.episodes.states))
+    units = _hidden(shape, settings, weights, "actor", x)
+    matrices, age = running.matrices, running.age
+    if not env.choices:
+        follows = settings.noise_follows_state
+        is_due = follows & (age % settings.noise_steps == 0)
+        matrices = _drawn_anew(weights["log_std"], key, matrices, is_due)
+        age = age + follows
+        by_state = (units[..., None] * matrices).sum(1)
+        noise = jnp.where(follows, by_state, jnp.exp(weights["log_std"][0]) * noise)
+    actions, logp, sent = _act(shape, settings, weights, units, noise)
     after, stepped = episodes.step(env, running.episodes, sent, begun)
-    if shape.is_filtered:
-        following = scale(seen, settings.filter_clip, stepped.following)
-        stepped = stepped._replace(following=following)
-    tick = _Tick(x, actions, logp, _value(shape, weights, x), stepped)
-    age = running.age + shape.noise_follows_state
+    stepped = stepped._replace(following=filtered(settings, seen, stepped.following))
+    tick = _Tick(x, actions, logp, _value(shape, settings, weights, x), stepped)
     return _Running(after, seen, matrices, age), tick
 
 
@@ -289,7 +303,9 @@ def _drawn_anew(log_std: Array, key: Array, matrices: Array, is_due: Array) -> A
     return lax.cond(is_due, draw, lambda: matrices)
 
 
-def _act(shape: Shape, weights: Weights, units: Array, noise: Array) -> tuple[Array, Array, Array]:
+def _act(
+    shape: Shape, settings: Settings, weights: Weights, units: Array, noise: Array
+) -> tuple[Array, Array, Array]:
     """Return actions, their log-probabilities (N,), and the actions sent to the environments."""
     env = shape.make_env()
     head = _last(shape, weights, "actor", units)
@@ -297,9 +313,8 @@ def _act(shape: Shape, weights: Weights, units: Array, noise: Array) -> tuple[Ar
         actions = jnp.argmax(jax.nn.log_softmax(head) + noise, axis=-1)
         logp, _ = _choice_logp(head, actions)
         return actions, logp, actions
-    scale = 1.0 if shape.noise_follows_state else jnp.exp(weights["log_std"])
-    actions = head + scale * noise
-    logp, _ = _logp_and_entropies(shape, weights, units, head, actions)
+    actions = head + noise
+    logp, _ = _logp_and_entropies(settings, weights, units, head, actions)
     low, high = env.bounds
     sent = actions * ((high - low) / 2) + (high + low) / 2 if shape.spreads_actions else actions
     return actions, logp, jnp.clip(sent, low, high)
@@ -310,24 +325,23 @@ def _collect(shape: Shape, settings: Settings, lane: Lane, keys: Array) -> tuple
     env, times = shape.make_env(), (shape.steps, shape.num_envs)
     # The argmax of log-probabilities plus Gumbel noise is a random draw (the Gumbel-max trick).
     draw = random.gumbel if env.choices else random.normal
-    if shape.noise_follows_state:  # drawn when it is due; drawing all at once needs much memory
-        noise = random.split(keys[0], shape.steps)
-    else:
-        noise = draw(keys[0], (*times, env.choices or 1))
+    noise = draw(keys[0], (*times, env.choices or 1))
+    # State-dependent noise is drawn when it is due; drawing all at once needs much memory.
+    following = random.split(keys[2], shape.steps)
     begun = jax.vmap(jax.vmap(env.begin))(random.split(keys[1], times))
     running = _Running(lane.episodes, lane.seen, lane.matrices, lane.age)
     tick = functools.partial(_tick, shape, settings, lane.learnt.weights)
-    end, ticks = lax.scan(tick, running, (noise, begun))
+    end, ticks = lax.scan(tick, running, (noise, begun, following))
     return lane._replace(**end._asdict()), ticks
 
 
 def _rows(shape: Shape, settings: Settings, weights: Weights, ticks: _Tick) -> _Row:
     """Return the rows of a fragment, with advantages (Schulman et al. 2016, equation 16)."""
     stepped = ticks.stepped
-    last = _value(shape, weights, stepped.following[-1])
+    last = _value(shape, settings, weights, stepped.following[-1])
 
     def final_values() -> Array:
-        return _value(shape, weights, stepped.following)
+        return _value(shape, settings, weights, stepped.following)
 
     # Values are needed for truncated episodes only, of which there are few or none.
     finals = lax.cond(stepped.truncated.any(), final_values, lambda: jnp.zeros_like(ticks.values))
@@ -365,10 +379,10 @@ def _loss(
     weights: Weights, shape: Shape, settings: Settings, rates: Rates, rows: _Row
 ) -> tuple[Array, Array]:
     """Return the loss () of a minibatch, and its parts (5,) as `STATS` names them."""
-    units = _hidden(shape, weights, "actor", rows.observations)
+    units = _hidden(shape, settings, weights, "actor", rows.observations)
     head = _last(shape, weights, "actor", units)
-    logp, entropies = _logp_and_entropies(shape, weights, units, head, rows.actions)
-    values = _value(shape, weights, rows.observations)
+    logp, entropies = _logp_and_entropies(settings, weights, units, head, rows.actions)
+    values = _value(shape, settings, weights, rows.observations)
     log_ratio = logp - rows.logp
     ratio = jnp.exp(log_ratio)
     clipped = jnp.clip(ratio, 1.0 - rates.clip, 1.0 + rates.clip)
@@ -464,8 +478,8 @@ def _round(
     shape: Shape, settings: Settings, lane: Lane, rates: Rates
 ) -> tuple[Lane, tuple[Any, ...]]:
     """Collect a fragment and learn from it."""
-    key, acting, beginning, ordering = random.split(random.wrap_key_data(lane.key), 4)
-    lane, ticks = _collect(shape, settings, lane, jnp.stack([acting, beginning]))
+    key, acting, beginning, following, ordering = random.split(random.wrap_key_data(lane.key), 5)
+    lane, ticks = _collect(shape, settings, lane, jnp.stack([acting, beginning, following]))
     rows = _rows(shape, settings, lane.learnt.weights, ticks)
     variance = rows.returns.var()
     unexplained = (rows.returns - rows.values).var()

@@ -7,6 +7,7 @@ and random numbers. So its learning curve differs from that of the same settings
 as under another seed.
 """
 
+import functools
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,6 +29,7 @@ from trainables.stacks.environments import Environment
 from trainables.stacks.episodes import Episodes
 from trainables.stacks.filtering import Counted, as_counted, as_filter_state
 from trainables.stacks.lanes import Shape, Tree
+from trainables.stacks.networks import cut, padded
 from trainables.stacks.optimizer import Adam, Learnt
 from trainables.stacks.stack import Stack
 from trainables.trainable import Trainable
@@ -231,7 +233,7 @@ class LaneTrainer(Trainer):
         if not self._is_ahead or self._place is None:
             return
         self._is_ahead = False
-        self._policy.set_state(_as_policy_state(self.take("learnt")))
+        self._policy.set_state(self._as_policy_state(self.take("learnt")))
         observed = self._filters["observation"]
         if isinstance(observed, MeanStdFilter):
             observed.set_state(as_filter_state(self.take("seen")))
@@ -261,18 +263,49 @@ class LaneTrainer(Trainer):
 
     def read_policy(self) -> Learnt:
         """Return weights and moments of the policy in the program's form."""
-        weights = {
-            name: transpose_weights(name, one) for name, one in self._policy.weights().items()
-        }
+        weights = self.as_program(self._policy.weights())
         first = {name: np.zeros_like(one) for name, one in weights.items()}
         second = {name: np.zeros_like(one) for name, one in weights.items()}
         updates = 0.0
-        for name, kept in self._policy.kept_moments().items():
-            if kept:
-                updates = float(kept["step"])
-                first[name] = transpose_weights(name, kept["exp_avg"])
-                second[name] = transpose_weights(name, kept["exp_avg_sq"])
+        if moments := {name: one for name, one in self._policy.kept_moments().items() if one}:
+            updates = float(next(iter(moments.values()))["step"])
+            first |= self.as_program({name: one["exp_avg"] for name, one in moments.items()})
+            second |= self.as_program({name: one["exp_avg_sq"] for name, one in moments.items()})
         return Learnt(weights, first, second, np.float32(updates))
+
+    def as_program(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return arrays of the policy in the program's layout, (inputs, outputs), and shape."""
+        shapes = self.shape.weights()
+        return {
+            name: np.ascontiguousarray(padded(_transposed(name, one), shapes[name]))
+            for name, one in arrays.items()
+        }
+
+    def as_policy(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return arrays of the program in the policy's layout, (outputs, inputs), and shape."""
+        found = {}
+        for name, one in arrays.items():
+            own = self._own_shapes[name]
+            shape = own[::-1] if _is_transposed(name) else own
+            found[name] = np.ascontiguousarray(_transposed(name, cut(one, shape)))
+        return found
+
+    @functools.cached_property
+    def _own_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name → shape of each array of the policy."""
+        return {name: one.shape for name, one in self._policy.weights().items()}
+
+    def _as_policy_state(self, learnt: Learnt) -> dict[str, Any]:
+        """Return the lane's weights and moments as the state of a policy."""
+        weights = self.as_policy(learnt.weights)
+        first, second = self.as_policy(learnt.first), self.as_policy(learnt.second)
+        updates = np.float32(learnt.updates)
+        moments = {
+            name: {"step": updates, "exp_avg": first[name], "exp_avg_sq": second[name]}
+            for name in weights
+        }
+        kept = moments if learnt.updates else {name: {} for name in weights}
+        return {"weights": weights, "optimizer": kept}
 
     def copy_environment_array(self, name: str) -> Array:
         """Return a copy of one of the environments' arrays."""
@@ -393,29 +426,19 @@ def _reserve(shape: Shape, width: int) -> tuple[Stack, int]:
     return _reserve(shape, width)
 
 
-def transpose_weights(name: str, array: Any) -> Array:
+def _transposed(name: str, array: Any) -> Array:
     """Convert an array from torch's layout, (outputs, inputs), to the program's, or back."""
-    return np.ascontiguousarray(np.asarray(array).T if name.endswith(".weight") else array)
+    return np.asarray(array).T if _is_transposed(name) else np.asarray(array)
+
+
+def _is_transposed(name: str) -> bool:
+    """Return True for arrays that have another layout in the program."""
+    return name.endswith(".weight")
 
 
 def or_infinite(bound: float | None) -> float:
     """Return the bound, or infinity for None."""
     return math.inf if bound is None else float(bound)
-
-
-def _as_policy_state(learnt: Learnt) -> dict[str, Any]:
-    """Return the lane's weights and moments as the state of a policy."""
-    weights = {name: transpose_weights(name, one) for name, one in learnt.weights.items()}
-    moments = {
-        name: {
-            "step": np.float32(learnt.updates),
-            "exp_avg": transpose_weights(name, learnt.first[name]),
-            "exp_avg_sq": transpose_weights(name, learnt.second[name]),
-        }
-        for name in weights
-    }
-    kept = moments if learnt.updates else {name: {} for name in weights}
-    return {"weights": weights, "optimizer": kept}
 
 
 def _as_held(running: Episodes) -> dict[str, Array]:

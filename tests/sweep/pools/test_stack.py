@@ -171,7 +171,7 @@ def test_a_killed_driver_is_resumed_to_the_bit(
 
 
 @pytest.mark.slow
-def test_lanes_of_other_noise_make_a_program_of_their_own_and_are_resumed_to_the_bit(
+def test_lanes_of_other_noise_are_in_one_program_and_are_resumed_to_the_bit(
     runner: Runner, tmp_path: Path, cache: Path
 ) -> None:
     noise = """  exploration_config.type: {choice: [StochasticSampling, StateDependentNoise]}
@@ -337,13 +337,13 @@ def test_a_shipped_space_trains_in_lanes_or_one_line_names_the_key(
     assert "with lanes" in line
 
 
-def test_the_space_for_lanes_has_many_trials_and_few_programs() -> None:
+def test_the_space_for_lanes_has_many_trials_and_one_program() -> None:
     resolved, _ = prepare.prepare("cartpole_lanes", [])
     spec = resolved.spec
     assert spec.trials >= prepare.LANES
     in_programs = {
         *("env", "horizon", "num_envs_per_worker", "rollout_fragment_length", "model.hidden"),
-        *("timesteps_per_iteration", "sgd_minibatch_size", "observation_filter"),
+        *("timesteps_per_iteration", "sgd_minibatch_size"),
     }
     assert in_programs.isdisjoint(spec.space.parameters)
     activation = spec.space.role("model.activation")

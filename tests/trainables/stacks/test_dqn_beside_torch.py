@@ -48,8 +48,13 @@ def drawn(stream: np.random.Generator, count: int) -> dict[str, NDArray[Any]]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
-    [{}, {"double_q": False, "grad_clip": 0.1}, {"tau": None, "grad_clip": None}],
-    ids=["double", "single, bounded", "a target that waits"],
+    [
+        {},
+        {"double_q": False, "grad_clip": 0.1},
+        {"tau": None, "grad_clip": None},
+        {"model": {"hidden": [16, 8], "activation": "relu"}},
+    ],
+    ids=["double", "single, bounded", "a target that waits", "relu"],
 )
 def test_updates_on_the_same_rows_are_torchs(more: dict[str, Any]) -> None:
     lane = DQN({**CONFIG, **more, "lanes": 1}, TrialContext(seed=3))
@@ -71,9 +76,12 @@ def test_updates_on_the_same_rows_are_torchs(more: dict[str, Any]) -> None:
         (at.target, plain.target.network.weights()),
     ):
         assert found.keys() == expected.keys()
+        own = lane.as_policy(found)
         for name, one in expected.items():
-            mine = np.asarray(found[name])
-            close(mine.T if name.endswith(".weight") else mine, one, err_msg=name)
+            close(own[name], one, err_msg=name)
+        for name, one in lane.as_program(own).items():
+            # Units that are only in the program stay zero.
+            np.testing.assert_array_equal(one, found[name], err_msg=name)
     for name, one in plain.policy.weights().items():
         assert np.abs(one - before[name]).max() > 100 * TOLERANCE, name
     for name, value in zip(program.STATS, np.asarray(at.sums), strict=True):

@@ -29,9 +29,15 @@ CONFIG = {
 PARTS = ("policy", "filters", "workers", "progress", "replay", "target")
 #: Settings that are data of a lane: trainers with these stand in one program.
 OTHERS: list[dict[str, Any]] = [
-    {"n_step": 1, "lr": 1e-2, "double_q": False},
+    {"n_step": 1, "lr": 1e-2, "double_q": False, "observation_filter": "NoFilter"},
     {"tau": None, "target_network_update_freq": 32, "buffer_size": 70},
-    {"n_step": 5, "updates_per_step": 1, "gamma": 0.9, "grad_clip": None},
+    {
+        "n_step": 5,
+        "updates_per_step": 1,
+        "gamma": 0.9,
+        "grad_clip": None,
+        "model": {"hidden": [8, 8], "activation": "relu"},
+    },
 ]
 
 

@@ -27,12 +27,19 @@ CONFIG = {
     "model": {"hidden": [16, 16]},
     "lanes": 4,
 }
-#: What makes noise that follows the state of it, in a program of their own.
+#: Changes `CONFIG` to noise that follows the state.
 FOLLOWING = {
     "env": "Pendulum-v1",
     "observation_filter": "NoFilter",
     "exploration_config": {"type": "StateDependentNoise", "sample_freq": 5, "log_std_init": -1.0},
 }
+#: Settings that are data of a lane: trainers with these are in one program with `CONFIG`, and with
+#: `FOLLOWING`.
+OTHERS: list[dict[str, Any]] = [
+    {"num_sgd_iter": 1, "lr": 1e-5, "model": {"hidden": [16, 16], "activation": "relu"}},
+    {"num_sgd_iter": 6, "observation_filter": "NoFilter"},
+    {"num_sgd_iter": 7, "observation_filter": "MeanStdFilter", "exploration_config": {}},
+]
 EACH = pytest.mark.parametrize("more", [{}, FOLLOWING], ids=["choices", "noise by the state"])
 
 
@@ -60,15 +67,23 @@ def test_a_lane_learns_to_balance_a_pole() -> None:
 def test_neighbours_and_places_change_no_bit(more: dict[str, Any]) -> None:
     alone = made(**more)
     curve(alone, 3)
-    neighbours = [made(n, **{**more, "lr": 10.0**-n, "num_sgd_iter": n}) for n in (5, 6, 7)]
+    neighbours = [made(5 + n, **{**more, **other}) for n, other in enumerate(OTHERS)]
     beside = made(**more)
     for _ in range(3):
         lanes.advance([neighbours[0], beside, *neighbours[1:]])  # type: ignore[list-item]
         for one in (*neighbours, beside):
             one.train()
+    assert len({one.shape for one in (beside, *neighbours)}) == 1  # type: ignore[attr-defined]
     assert_same(numbers_of(alone), numbers_of(beside))
     with pytest.raises(AssertionError):
         assert_same(numbers_of(alone), numbers_of(neighbours[0]))
+
+
+def test_without_a_filter_nothing_is_counted_and_observations_are_as_they_are() -> None:
+    lanes_ = [made(observation_filter="NoFilter", observation_filter_clip=one) for one in (0.1, 9)]
+    first, other = (curve(one, 2) for one in lanes_)
+    assert first == other
+    assert float(lanes_[0].take("seen").count) == 0  # type: ignore[attr-defined]
 
 
 @EACH

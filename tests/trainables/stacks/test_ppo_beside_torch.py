@@ -19,6 +19,7 @@ TOLERANCE = 1e-5
 NOISE = {"type": "StateDependentNoise", "sample_freq": 5, "log_std_init": -1.0}
 KINDS: dict[str, dict[str, Any]] = {
     "choices": {"env": "CartPole-v1"},
+    "choices, relu": {"env": "CartPole-v1", "model": {"hidden": [16, 3], "activation": "relu"}},
     "numbers": {"env": "Pendulum-v1"},
     "noise that follows the state": {"env": "Pendulum-v1", "exploration_config": NOISE},
 }
@@ -29,7 +30,6 @@ collect, rows_of, learn = (
 
 def config(kind: str) -> dict[str, Any]:
     return {
-        **KINDS[kind],
         "num_envs_per_worker": 2,
         "rollout_fragment_length": 32,
         "num_sgd_iter": 1,
@@ -37,6 +37,7 @@ def config(kind: str) -> dict[str, Any]:
         "entropy_coeff": 0.01,
         "lr": 1e-2,
         "model": {"hidden": [16, 3]},
+        **KINDS[kind],
     }
 
 
@@ -45,7 +46,7 @@ def collected(kind: str) -> tuple[LanePPO, Lane, Any]:
     trainer = PPO({**config(kind), "lanes": 1}, TrialContext(seed=3))
     assert isinstance(trainer, LanePPO)
     lane = trainer.as_lane_state()
-    keys = jax.random.split(jax.random.key(5), 2)
+    keys = jax.random.split(jax.random.key(5), 3)
     after, ticks = collect(trainer.shape, trainer.lane_settings(), lane, keys)
     return trainer, after, ticks
 
@@ -69,11 +70,13 @@ def test_one_step_of_the_same_rows_is_torchs(kind: str) -> None:
     close(batch.logp, found.logp.detach().numpy())
     close(batch.values, found.values.detach().numpy())
     told = plain.take_steps(plain.learner, batch)
+    learnt = trainer.as_policy(after.learnt.weights)
     for name, one in plain.policy.weights().items():
-        mine = np.asarray(after.learnt.weights[name])
-        turned = mine.T if name.endswith(".weight") else mine
         assert np.abs(one - before[name]).max() > 100 * TOLERANCE, name
-        close(turned, one, err_msg=name)
+        close(learnt[name], one, err_msg=name)
+    for name, one in trainer.as_program(learnt).items():
+        # Units and deviations that are only in the program stay zero.
+        np.testing.assert_array_equal(one, after.learnt.weights[name], err_msg=name)
     for name, value in zip(program.STATS, np.asarray(stats), strict=True):
         assert value == pytest.approx(told[name], rel=TOLERANCE, abs=TOLERANCE), name
     assert float(norm) == pytest.approx(told["grad_norm"], rel=TOLERANCE)
@@ -89,8 +92,8 @@ def _tensor(array: Any) -> Any:
 
 def test_the_noise_of_an_environment_is_one_function_for_so_many_steps() -> None:
     trainer, lane, ticks = collected("noise that follows the state")
-    weights, shape = lane.learnt.weights, trainer.shape
-    units = program._hidden(shape, weights, "actor", ticks.observations)
+    weights, shape, settings = lane.learnt.weights, trainer.shape, trainer.lane_settings()
+    units = program._hidden(shape, settings, weights, "actor", ticks.observations)
     noise = np.asarray(ticks.actions - program._last(shape, weights, "actor", units))
     of = np.asarray(units)
     for env in range(2):
@@ -110,10 +113,10 @@ def test_the_noise_of_an_environment_is_one_function_for_so_many_steps() -> None
 
 def test_noise_goes_on_in_the_next_fragment() -> None:
     trainer, lane, _ = collected("noise that follows the state")
-    keys = jax.random.split(jax.random.key(6), 2)
+    keys = jax.random.split(jax.random.key(6), 3)
     shape, settings = trainer.shape, trainer.lane_settings()
     _, ticks = collect(shape, settings, lane, keys)
-    units = program._hidden(shape, lane.learnt.weights, "actor", ticks.observations)
+    units = program._hidden(shape, settings, lane.learnt.weights, "actor", ticks.observations)
     noise = ticks.actions - program._last(shape, lane.learnt.weights, "actor", units)
     kept = np.einsum("tnh,nhg->tng", np.asarray(units), np.asarray(lane.matrices))
     # After 32 steps it is due at the 35th.
