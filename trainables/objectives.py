@@ -490,12 +490,12 @@ class _Explorer(Trial):
         return value
 
     def _refuse(self, problem: str) -> None:
-        """End the exploration with a message."""
+        """End the exploration with a message, by raising _Enough."""
         self._found.problem = problem
         raise _Enough(is_whole=False)
 
     def _stop(self, _metrics: Mapping[str, Any]) -> None:
-        """End the run at its first report."""
+        """End the run at its first report, by raising _Enough."""
         raise _Enough(is_whole=True)
 
 

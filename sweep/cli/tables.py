@@ -132,7 +132,7 @@ def table(rows: Iterable[Any], *columns: Column, head: bool = True) -> Table:
 
 
 def _justified(text: str, width: int, right: bool) -> str:
-    """Return text padded to a width."""
+    """Return text padded to a width, on the left if `right`."""
     blanks = " " * (width - cell_len(text))
     return f"{blanks}{text}" if right else f"{text}{blanks}"
 

@@ -157,7 +157,10 @@ class Kind(Generic[T]):
         )
 
     def _shipped(self, name: str) -> type[T]:
-        """Import the plugin `name` of this package and return its class."""
+        """Import the plugin `name` of this package and return its class.
+
+        UsageError unless it has one.
+        """
         with importing.large_import():
             module = importlib.import_module(f"{self.package}.{name}")
         if self.attribute:
@@ -186,7 +189,9 @@ def trainables() -> "Kind[Trainable]":
 def find_trainable(
     name: str, paths: Iterable[str], stored: "PickledTrainable | None" = None
 ) -> "type[Trainable]":
-    """Return the class of a spec's trainable; extends the import path, also for its settings.
+    """Return the class of a spec's trainable; UsageError if it cannot be found.
+
+    This extends the import path, also for its settings.
 
     Args:
         name: as for `Kind.find`; a path or an entry point may lead to a function, too, or to

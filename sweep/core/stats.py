@@ -78,7 +78,10 @@ def pooled_spread(groups: Sequence[Sequence[float]]) -> Spread | None:
 
 
 def confidence_bound(values: Sequence[float], level: float, upper: bool) -> float:
-    """Return the one-sided Student-t bound of the mean of at least two values."""
+    """Return the one-sided Student-t bound of the mean of at least two values.
+
+    ValueError for fewer.
+    """
     spread = pooled_spread([values])
     if spread is None:
         raise ValueError("one score has no spread")
@@ -139,7 +142,7 @@ def _variance(theta: float, runs: float, pairs: int) -> float:
 
 
 def _edge(inside: float, outside: float, too_far: Callable[[float], bool]) -> float:
-    """Return the point between a point inside and an end of [0, 1] at which `too_far` begins."""
+    """Return the point at which `too_far` begins, between `inside` and `outside` in [0, 1]."""
     for _ in range(60):
         middle = (inside + outside) / 2.0
         inside, outside = (inside, middle) if too_far(middle) else (middle, outside)

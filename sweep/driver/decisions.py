@@ -78,7 +78,7 @@ def plan_events(plan: Plan, history: History, proposer: Proposer) -> tuple[list[
 
 
 def check_plan(plan: object, free: int, to_create: int, name: str) -> None:
-    """Raise UsageError if a scheduler's plan is not a Plan, or needs too many slots or trials."""
+    """Raise UsageError if a scheduler's plan is not a Plan, or needs more slots than `free`."""
     who = f"scheduler: plan() of '{name}'"
     if not isinstance(plan, Plan):
         raise UsageError(f"{who} returned {shorten(plan)}; expected a sweep.schedulers.Plan")

@@ -94,7 +94,10 @@ class Driver:
             self.context.folder.stop_file(self.history.term).touch()
 
     def end_at_once(self) -> None:
-        """End the driver without waiting for slices; safe in a signal handler."""
+        """End the driver without waiting for slices by raising KeyboardInterrupt.
+
+        Safe in a signal handler.
+        """
         self._ends_at_once = True
         self.ask_to_stop()
         if self.context.pool.blocks:
@@ -118,7 +121,10 @@ class Driver:
         return "stopped" if self._is_stopping else "finished"
 
     def turns(self) -> Generator[None, None, None]:
-        """Do the same as `run`, but yield after each turn so that the caller can act in between."""
+        """Do the same as `run`, but yield after each turn so that the caller can act in between.
+
+        Raises as `run`.
+        """
         self._settle()
         with contextlib.closing(self._requests):
             while not self._advance():

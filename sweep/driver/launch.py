@@ -315,7 +315,10 @@ def _take_over(
     unfinished: Sequence[Closed],
     respecified: Sequence[Respecified],
 ) -> None:
-    """Begin the new term, and record the changes that let the new driver continue every trial."""
+    """Begin the new term, and record the changes that let the new driver continue every trial.
+
+    Raises UsageError for options that do not fit the sweep.
+    """
     events = history.with_sums(unfinished)
     unrecorded_s = history.unrecorded_s(ledger.drove_at)
     if launch.final_evaluation is not None:

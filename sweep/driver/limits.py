@@ -128,7 +128,10 @@ def _steps(trial: Trial) -> tuple[float, ...]:
 
 
 def _ended_key(trial: Trial) -> Entry | None:
-    """Return the key of trials that ended, by number, with their signed score."""
+    """Return an entry that sorts trials that ended, by number, with their signed score.
+
+    None for others.
+    """
     if trial.status not in FINISHED:
         return None
     score = trial.score
@@ -238,7 +241,10 @@ def _cheapest_first(history: History) -> Iterator["_Spare"]:
 
 
 def _spare(trial: Trial) -> Entry | None:
-    """Return the key of trials with a checkpoint that they do not need, cheapest first."""
+    """Return an entry that sorts trials with a checkpoint that they do not need, cheapest first.
+
+    None for others.
+    """
     replicas = (*trial.replicas, *trial.tests)
     spare = [_Spare(replica, _needed_to_go_on(trial, replica)) for replica in replicas]
     least = min((one.first for one in spare if one.left), default=None)

@@ -155,6 +155,8 @@ class Proposer:
     ) -> Created:
         """Return the offspring of `parent`, starting from its newest checkpoints.
 
+        SweepError without any.
+
         `last_event` is the number of the newest event on which the decision is based.
         """
         births = []

@@ -383,7 +383,7 @@ class History:
     def _apply_term(
         self, event: TermBegan | FinalEvaluationBegan | TermEnded, record: Recorded
     ) -> None:
-        """Apply the beginning or end of a term."""
+        """Apply the beginning or end of a term; ValueError if it does not fit the history."""
         if isinstance(event, TermEnded):
             self.ended, self.why = event.how, event.reason
             if event.reason.startswith(FAIL_FAST):
@@ -445,7 +445,7 @@ class History:
             self.jobs, self.jobs_given = jobs, True
 
     def _apply_supply(self, event: Learnt | Widened | SpaceExhausted | Suggested, k: int) -> None:
-        """Apply an event about the searcher's input or an exhausted space."""
+        """Apply event `k` about the searcher's input or an exhausted space."""
         if isinstance(event, Suggested):
             self.suggested = {**self.suggested, k: event}
             return
@@ -479,7 +479,7 @@ class History:
             trial.milestones.append(trial.milestone(k))
 
     def _create(self, event: Created) -> None:
-        """Add a trial."""
+        """Add a trial; ValueError if its number is not the next one."""
         if event.trial != len(self.trials):
             raise ValueError(f"trial {event.trial}, and there are {len(self.trials)} before it")
         for birth in event.births:
@@ -568,7 +568,7 @@ class History:
             replica.last = event.rows[-1].metrics
 
     def _take_sums(self, replica: Replica, event: Reported | Closed) -> None:
-        """Apply the event's sums in a history without curves."""
+        """Apply the event's sums in a history without curves; ValueError if it has none."""
         if event.sums is None:
             raise ValueError("a slice without sums")
         replica.sums, replica.last = event.sums, event.sums.counters

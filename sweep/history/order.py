@@ -21,6 +21,7 @@ from sweep.history.events import FINISHED, Status
 from sweep.history.trial import Trial, rank_key
 
 Entry = tuple[Any, ...]
+#: Function that returns the entry by which a trial is sorted, or None to leave the trial out.
 Key = Callable[[Trial], Entry | None]
 Amounts = Callable[[Trial], tuple[float, ...]]
 #: Number of changed trials above which the list is sorted again instead of moving each of them.
@@ -39,13 +40,13 @@ def at_level(level: float) -> Key:
 
 
 def score_key(trial: Trial) -> Entry | None:
-    """Return the key of trials with a score, best first."""
+    """Return an entry that sorts trials with a score, best first; None for others."""
     score = trial.score
     return None if score is None else rank_key(trial, score)
 
 
 def parent_key(trial: Trial) -> Entry | None:
-    """Return the key of offspring, by the parent's number."""
+    """Return an entry that sorts offspring by the parent's number; None for others."""
     return None if trial.parent is None else (trial.parent, trial.number)
 
 

@@ -432,7 +432,10 @@ class Database:
         return raw
 
     def _prepare(self, raw: _Client) -> None:
-        """Check the server's version and set the session's parameters on a new connection."""
+        """Check the server's version and set the session's parameters on a new connection.
+
+        Raises StorageError for a server that is too old.
+        """
         version = raw.info.server_version // 10000
         if version < OLDEST:
             said = f"the server is PostgreSQL {version}, {OLDEST} or newer is needed"

@@ -149,7 +149,9 @@ def memory_of(pid: int) -> int:
 
 
 def find(chosen: str, paths: Iterable[str] = ()) -> Callable[[int], Pool]:
-    """Return the constructor of the pool `chosen`; it takes the number of slots.
+    """Return the constructor of the pool `chosen`, searched also in `paths`.
+
+    It takes the number of slots.
 
     Raises:
         SweepError: there is no such pool, or it cannot use the address.

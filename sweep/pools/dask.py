@@ -98,7 +98,10 @@ class Pool(cluster.ClusterPool):
         return answer
 
     async def _send(self, address: str, key: str, slice_spec: bytes) -> object:
-        """Run a slice on one worker without retries, and return its outcome."""
+        """Run a slice on one worker without retries, and return its outcome.
+
+        StorageError if the cluster is lost.
+        """
         future = self._client.submit(
             _run_here,
             slice_spec,
@@ -140,7 +143,10 @@ class Pool(cluster.ClusterPool):
 
 
 def _import_distributed() -> Any:
-    """Import Dask's distributed on first use, and silence its loggers."""
+    """Import Dask's distributed on first use, and silence its loggers.
+
+    BadConfig if it is missing.
+    """
     try:
         import distributed
     except ImportError as error:

@@ -126,7 +126,7 @@ class Pool(cluster.ClusterPool):
                 asked.exception()  # retrieved, so that asyncio does not log it
 
     def _resolve(self, number: int, well: bool, answer: Any) -> None:
-        """Set the result or error of a request, unless its caller has stopped waiting."""
+        """Set the result of a request, or its error unless `well`, if its caller still waits."""
         asked = self._asked.get(number)
         if asked is not None and not asked.done():
             asked.set_result(answer) if well else asked.set_exception(answer)
@@ -385,7 +385,7 @@ class _Gateway:
             self._say(number, True, answer)
 
     async def _join(self, address: str, limit: int) -> tuple[str, list[str]]:
-        """Join the cluster and start actors.
+        """Join the cluster and start at most `limit` actors; UsageError if it is open to others.
 
         Returns:
             The protection of the cluster as a text, and the addresses of its actors.

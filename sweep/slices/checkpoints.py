@@ -370,7 +370,10 @@ class Saving:
         return packed
 
     def _write(self, held: _Held, durable: bool) -> bool:
-        """Write one checkpoint and send it to storage; return False if the disk refused."""
+        """Write one checkpoint, flushed to the disk if `durable`, and send it to storage.
+
+        Return False if the disk refused.
+        """
         header, term = held.header, held.header["epoch"]
         trust = self._spec.trust
         packed = self._pack(held.state)

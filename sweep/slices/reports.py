@@ -72,7 +72,10 @@ class JournalReading:
         return content[: content.rfind(b"\n") + 1]
 
     def _parse_rows(self, lines: Iterable[bytes]) -> Iterator[Row]:
-        """Yield the results in `lines`; keep the start and the checkpoints in attributes."""
+        """Yield the results in `lines`; keep the start and the checkpoints in attributes.
+
+        Raises DecodeError for any other line.
+        """
         for line in lines:
             match codec.parse(line.decode(errors="replace")):
                 case [iteration, metrics]:

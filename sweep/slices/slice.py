@@ -397,7 +397,7 @@ class RealSlice(Stretch):
             self._write_note(metrics, trains)
 
     def _write_note(self, metrics: Metrics, trains: bool) -> None:
-        """Write the progress file; failures are ignored."""
+        """Write the progress file, with the training time if `trains`; failures are ignored."""
         note: dict[str, Any] = {
             key: metrics.get(key)
             for key in ("training_iteration", self.spec.time_attr, self.spec.metric)

@@ -182,7 +182,7 @@ class Store:
         return self._stored_segments
 
     def _use_copy(self, saved: Saved, use: Callable[[Path], _T]) -> _T:
-        """Return `use(path)` for a downloaded copy.
+        """Return `use(path)` for a downloaded copy; MissingCheckpoint if there is none.
 
         If the copy is damaged, download it once more.
         """
@@ -200,7 +200,10 @@ class Store:
             raise type(error)(self.describe_location(saved), error.reason) from error
 
     def _download(self, saved: Saved, use: Callable[[Path], _T]) -> _T:
-        """Download a checkpoint with its segments to a temporary folder and return `use(path)`."""
+        """Download a checkpoint with its segments to a temporary folder and return `use(path)`.
+
+        Raises RemoteFileMissing if a file is missing.
+        """
         with _scratch(self.folder) as scratch:
             path = scratch / self.path(saved).name
             its_slice, _, name = saved.file.rpartition("/")

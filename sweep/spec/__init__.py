@@ -110,14 +110,14 @@ def _check_trainable(name: str) -> str:
 
 
 def _check_trackers(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of trackers if they are different."""
+    """Return the names of trackers; ValueError unless they are different."""
     if len(set(names)) < len(names):
         raise ValueError("a list of different tracker names")
     return names
 
 
 def _check_callbacks(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the paths of callbacks if they are valid and different."""
+    """Return the paths of callbacks; ValueError unless they are valid and different."""
     for name in names:
         if ":" not in name or not _TRAINABLE.fullmatch(name) or names.count(name) > 1:
             raise ValueError("a list of different package.module:Class paths")

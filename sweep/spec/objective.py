@@ -241,7 +241,7 @@ def check_single(metric: object) -> object:
 
 
 def _check_limit(text: object) -> object:
-    """Return the text of a limit if it is valid."""
+    """Return the text of a limit; ValueError if it is not valid."""
     _read_limit(text if isinstance(text, str) else "")
     return text
 

@@ -35,7 +35,10 @@ class Override:
     def parse(
         cls, text: str, option: str = "--set", example: str = "config.lr=0.001"
     ) -> "Override":
-        """Return the override of ``--set text``, or of another option; the value is YAML."""
+        """Return the override of ``--set text``, or of another option.
+
+        BadConfig if it is not valid. The value is YAML.
+        """
         from sweep.spec import yaml_source  # not at the top: workers read no YAML
 
         option_text = f"{option} {_shorten(text)}"
@@ -102,7 +105,7 @@ def _drop_options(changed: dict[str, Any], raw: Mapping[str, Any], path: KeyPath
 
 
 def _set_value(raw: dict[str, Any], override: Override) -> KeyPath:
-    """Set the value in place; return its path."""
+    """Set the value in place; return its path; BadConfig if a part of the path is no mapping."""
     path: tuple[str, ...] = ()
     inner: Any = raw
     remaining = override.path.split(".")

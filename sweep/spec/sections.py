@@ -91,7 +91,10 @@ Seeds = int | Literal["auto"] | tuple[tuple[float, int], ...]
 
 
 def read_seeds(raw: Any) -> Seeds:
-    """Return the seeds of a spec or ledger, a plan as ascending pairs of rung and seeds."""
+    """Return the seeds of a spec or ledger, a plan as ascending pairs of rung and seeds.
+
+    ValueError if they are not valid.
+    """
     if raw == AUTO and isinstance(raw, str):
         return AUTO
     if type(raw) is int and 1 <= raw <= MOST:
@@ -173,7 +176,7 @@ class Plugin(Settings):
 
 
 def read_plugin(raw: Any) -> Any:
-    """Return the fields of `Plugin` for the value in a spec."""
+    """Return the fields of `Plugin` for the value in a spec; ValueError if it is not valid."""
     if isinstance(raw, Plugin):
         return raw
     named = {"name": raw} if isinstance(raw, str) else raw
@@ -183,7 +186,7 @@ def read_plugin(raw: Any) -> Any:
 
 
 def _check_gpu(gpu: float) -> float:
-    """Return the number of GPUs if it is valid."""
+    """Return the number of GPUs; ValueError if it is not valid."""
     if gpu > 1 and gpu != int(gpu):
         raise ValueError("a share such as 0.5, or a whole number of GPUs")
     return gpu
@@ -380,7 +383,7 @@ def _read_list(items: str, example: str) -> BeforeValidator:
 
 
 def _read_space(raw: Any, info: ValidationInfo) -> Space:
-    """Return the space of a spec."""
+    """Return the space of a spec; ValueError if it is no mapping."""
     if isinstance(raw, Space):
         return raw
     if isinstance(raw, Mapping):

@@ -116,7 +116,7 @@ class _Builder:
         return source.refuse(path, value, allowed, hint, problem)
 
     def document(self) -> Any:
-        """Return the value of the text's only document."""
+        """Return the value of the text's only document; BadConfig if it is not valid."""
         if len(self._text) > LARGEST_FILE:
             size = f"{len(self._text)} characters"
             raise self.refuse((), size, f"at most {LARGEST_FILE} characters")
@@ -132,7 +132,10 @@ class _Builder:
             raise self.refuse((), str(error), "YAML 1.2") from error
 
     def _document(self) -> Any:
-        """Return the value of the document from the parser's events."""
+        """Return the value of the document from the parser's events.
+
+        BadConfig unless it is a mapping.
+        """
         next(self._events)
         first = next(self._events)
         if isinstance(first, StreamEndEvent):
@@ -226,7 +229,7 @@ class _Builder:
         return key
 
     def _unquoted(self, text: str, path: KeyPath) -> Any:
-        """Return the value of an unquoted scalar."""
+        """Return the value of an unquoted scalar; BadConfig for a number that is not finite."""
         if text in _WORDS:
             return _WORDS[text]
         if _INT.fullmatch(text) or _BASED.fullmatch(text):

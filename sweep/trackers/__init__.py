@@ -61,7 +61,10 @@ class TrackerContext:
                     return
 
     def history(self, k: float, shows_unsaved: bool = False) -> History:
-        """Return the history up to event `k`, see `earlier_events`."""
+        """Return the history up to event `k`, see `earlier_events`.
+
+        With `shows_unsaved`, results that may be computed again count.
+        """
         past = History(self.objective, shows_unsaved=shows_unsaved)
         for records in self.earlier_events(k):
             past.extend(records)

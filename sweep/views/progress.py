@@ -220,7 +220,7 @@ class _Work:
         return max(0.0, expected - math.fsum(noted))
 
     def _position(self, trial: Trial, notes: Notes) -> float:
-        """Return the completed work of a trial, as the mean of its first seeds."""
+        """Return the completed work of a trial: the mean over the seeds that it started with."""
         first = [replica for replica in trial.replicas if replica.joined_at is None]
         return math.fsum(self._measured(replica, notes) for replica in first) / len(first)
 

@@ -157,7 +157,10 @@ class _Machine:
         return values
 
     def pop_to_mark(self) -> list[int]:
-        """Remove and return the values above the last mark, and the mark."""
+        """Remove and return the values above the last mark, and the mark.
+
+        Refused without a mark.
+        """
         if len(self.marks) == 1:
             raise Refused("no MARK to go back to")
         self._check_memory()
@@ -167,14 +170,14 @@ class _Machine:
         return values
 
     def put(self, kind: int, values: list[int]) -> None:
-        """Push a container of `kind` that contains `values`."""
+        """Push a container of `kind` that contains `values`; Refused if it is nested too deeply."""
         depth = 1 + (max(values) >> _KIND_BITS) if values else 1
         if depth > MAX_DEPTH:
             raise Refused(f"nested deeper than {MAX_DEPTH}")
         self.stack.append((depth << _KIND_BITS) + kind)
 
     def grow(self, kind: int, values: list[int]) -> None:
-        """Add `values` to the container on top of the stack, which must be of `kind`."""
+        """Add `values` to the container on top of the stack; Refused if it is not of `kind`."""
         stack = self.stack
         if len(stack) <= self.marks[-1]:
             raise Refused("takes from an empty stack")
@@ -196,20 +199,20 @@ class _Machine:
     # ---- opcodes; the one that returns True ends the program -----------------------------------
 
     def frame(self) -> None:
-        """Execute FRAME, which announces how many bytes follow: there must be as many."""
+        """Execute FRAME, which announces how many bytes follow; Refused if there are fewer."""
         begin = self.position + 9
         if begin + int.from_bytes(self.pickled[begin - 8 : begin], "little") > len(self.pickled):
             raise Refused("a frame reaches beyond the end")
 
     def mark(self) -> None:
-        """Execute MARK."""
+        """Execute MARK; Refused if marks are nested too deeply."""
         # What stands after a mark ends in a container, which stands after the mark before it.
         if len(self.marks) > MAX_DEPTH:
             raise Refused(f"nested deeper than {MAX_DEPTH}")
         self.marks.append(len(self.stack))
 
     def array(self) -> None:
-        """Execute BINPERSID: the next array, whose number must come right before."""
+        """Execute BINPERSID: the next array; Refused unless its number comes right before."""
         code, number = self.pickled[self.before], self.pickled[self.before + 1 : self.position]
         if code not in b"KMJ" or int.from_bytes(number, "little") != self.arrays:
             raise Refused(f"expected array number {self.arrays}")
@@ -218,7 +221,10 @@ class _Machine:
         self.arrays += 1
 
     def set_items(self, pairs: list[int]) -> None:
-        """Add keys and values to the dict on top of the stack."""
+        """Add keys and values to the dict on top of the stack.
+
+        Refused for a key without a value.
+        """
         if len(pairs) % 2:
             raise Refused("a key without a value")
         if pairs and (wrong := max(pairs[::2])):
@@ -227,7 +233,10 @@ class _Machine:
         self.grow(_DICT, pairs)
 
     def hashables(self) -> list[int]:
-        """Remove and return the items above the last mark, which a set may contain."""
+        """Remove and return the items above the last mark.
+
+        Refused for one that a set may not contain.
+        """
         items = self.pop_to_mark()
         if (wrong := max(items, default=_KEY)) > _ATOM:
             raise Refused(f"a {_kind(wrong)} in a set")
@@ -235,7 +244,7 @@ class _Machine:
         return items
 
     def stop(self) -> bool:
-        """Check the end of the program: one value left and no bytes; returns True."""
+        """Return True at the end of the program; Refused unless one value and no bytes are left."""
         self._check_memory()
         if len(self.stack) != 1 or len(self.marks) != 1:
             raise Refused(f"stops with {len(self.stack)} values on the stack; expected one")

@@ -192,7 +192,7 @@ class _Unpickler(pickle.Unpickler):
         self._own = uses_arrays
 
     def persistent_load(self, number: Any) -> NDArray[Any]:
-        """Return the array of this number, or a copy."""
+        """Return the array of this number, or a copy; UnpicklingError if there is none."""
         if type(number) is not int or not 0 <= number < len(self._arrays):
             raise pickle.UnpicklingError(f"no array {number!r}")
         array = self._arrays[number]

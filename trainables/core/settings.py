@@ -177,7 +177,10 @@ def defaults(model: type[Settings]) -> dict[str, Any]:
 
 
 def override(settings: C, changes: Mapping[str, Any], place: str) -> C:
-    """Return `settings` with the `changes`; errors are reported under the key `place`."""
+    """Return `settings` with the `changes`.
+
+    ConfigError under the key `place` if they are not valid.
+    """
     if not changes:
         return settings
     try:

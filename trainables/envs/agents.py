@@ -253,7 +253,10 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         return str(game.agent_selection) if game.agents else ""
 
     def _observed(self, observations: Any, method: str) -> ByAgent:
-        """Check the observations by agent, and return what each agent sees."""
+        """Return what each agent sees of the observations by agent.
+
+        EnvContractError if they are not valid.
+        """
         if not isinstance(observations, Mapping):
             raise EnvContractError(
                 f"{method}() gave the observations {shorten(observations)}; "
@@ -377,7 +380,10 @@ def _spaces_of(env: Any) -> tuple[Spaces, Spaces, Read] | None:
 def _masks(
     of_observations: Spaces, of_actions: Spaces, source: Source | None
 ) -> dict[str, ActionMask]:
-    """Return agent → reader of its action mask; empty without a source."""
+    """Return agent → reader of its action mask; empty without a source.
+
+    Raises ConfigError for a source that does not fit.
+    """
     if source is None:
         return {}
     if source == "info":
@@ -390,7 +396,10 @@ def _masks(
 
 
 def _converted(env: Any, place: str) -> Any:
-    """Return PettingZoo's turn-based environment as one in which all agents act at once."""
+    """Return PettingZoo's turn-based environment as one in which all agents act at once.
+
+    ConfigError if it cannot be.
+    """
     try:
         from pettingzoo.utils import conversions  # type: ignore[import-untyped]
     except ImportError as error:
@@ -416,7 +425,10 @@ def _by_agent(env: Any, kind: str) -> Spaces | None:
 
 
 def _read_parallel(env: Any, returned: Any) -> _Stepped:
-    """Read a step of a parallel PettingZoo environment, which is over when no agent is left."""
+    """Read a step of a parallel PettingZoo environment, which is over when no agent is left.
+
+    Raises EnvContractError for any other result.
+    """
     if not isinstance(returned, tuple) or len(returned) != 5:
         raise EnvContractError(
             f"step() returned {shorten(returned)}; expected the five dicts by agent (observations, "
@@ -426,7 +438,10 @@ def _read_parallel(env: Any, returned: Any) -> _Stepped:
 
 
 def _read_dicts(_: Any, returned: Any) -> _Stepped:
-    """Read a step of an environment in RLlib's form, which is over when ``__all__`` is set."""
+    """Read a step of an environment in RLlib's form, which is over when ``__all__`` is set.
+
+    Raises EnvContractError for any other result.
+    """
     if not isinstance(returned, tuple) or len(returned) != 5:
         raise EnvContractError(
             f"step() returned {shorten(returned)}; expected the five dicts by agent (observations, "

@@ -378,7 +378,10 @@ def _require_steppable(config: EnvironmentConfig, env: Any) -> None:
 
 
 def _several_agents(config: EnvironmentConfig, env: Any) -> Env | None:
-    """Return an environment of several agents as one; None if it has one agent."""
+    """Return an environment of several agents as one; None if it has one agent.
+
+    Raises ConfigError for settings that need several.
+    """
     path, observe = config.observation_fn, None
     if path is not None:
         observe = load("observation_fn", path, "a function of what all agents observe")

@@ -70,7 +70,10 @@ class EnvContext(dict[str, Any]):
 
 
 def register_env(name: str, creator: Creator) -> None:
-    """Make `creator` available as ``env: name``; it is looked up before gymnasium's own ids."""
+    """Make `creator` available as ``env: name``, before gymnasium's own ids.
+
+    ConfigError if it is not valid.
+    """
     if not callable(creator):
         raise ConfigError("env", name, "a name with a class or callable", f"{creator!r} is neither")
     _creators[name] = creator
@@ -109,6 +112,8 @@ def to_name(env: Any) -> Any:
 
 def _installed(name: str) -> str:
     """Return the path of an environment of an installed package; other names unchanged.
+
+    Raises ValueError if two packages have it.
 
     gymnasium's ids take precedence.
     """

@@ -103,7 +103,7 @@ def terms(
     gamma: float,
     valued: tuple[Reals, Reals] | None = None,
 ) -> Terms:
-    """Return the terms of the estimate with this name.
+    """Return the terms of the estimate with this name; ValueError for dr without fitted values.
 
     Args:
         name: ``is``, ``wis``, ``pdis`` or ``dr``.

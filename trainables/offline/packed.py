@@ -62,7 +62,7 @@ class _Kind:
         self.dtype = np.dtype(name)
 
     def build(self, state: Any) -> None:
-        """Set the byte order."""
+        """Set the byte order; NotAnArray if there is none."""
         if not (isinstance(state, tuple) and len(state) == 8 and state[1] in ("<", ">", "|", "=")):
             raise NotAnArray("a type of numbers without its byte order")
         if state[2:5] != (None, None, None):
@@ -77,7 +77,7 @@ class _Array:
         self.value: NDArray[Any] | None = None
 
     def build(self, state: Any) -> None:
-        """Set shape, type, order and bytes."""
+        """Set shape, type, order and bytes; NotAnArray if one is missing."""
         if not (isinstance(state, tuple) and len(state) == 5 and type(state[3]) is bool):
             raise NotAnArray("an array without its shape, type, order and bytes")
         _, shape, kind, fortran, data = state
@@ -124,7 +124,10 @@ class _Machine:
         self.memo: dict[int, Any] = {}
 
     def run(self, pickled: bytes) -> NDArray[Any]:
-        """Return the array that a pickle of one array describes, without running its code."""
+        """Return the array that a pickle of one array describes, without running its code.
+
+        NotAnArray for any other pickle.
+        """
         for count, (opcode, given, _) in enumerate(pickletools.genops(pickled)):
             if count > MAX_OPCODES:
                 raise NotAnArray(f"a pickle of more than {MAX_OPCODES} opcodes")
@@ -159,7 +162,7 @@ class _Machine:
             self.memo[len(self.memo) if place is None else place] = self.stack[-1]
 
     def pop(self, count: int) -> list[Any]:
-        """Remove the topmost values, and return them."""
+        """Remove the topmost values, and return them; NotAnArray if there are too few."""
         if len(self.stack) < count:
             raise NotAnArray("a pickle that takes from an empty stack")
         values = self.stack[len(self.stack) - count :]
@@ -167,7 +170,7 @@ class _Machine:
         return values
 
     def push_name(self, module: Any, name: Any) -> None:
-        """Push a name."""
+        """Push a name; NotAnArray unless it is a text."""
         if not (isinstance(module, str) and isinstance(name, str)):
             raise NotAnArray("a pickle that names an object by something other than text")
         if (module, name) not in _NAMES:
@@ -175,14 +178,17 @@ class _Machine:
         self.stack.append(_Name(_NAMES[module, name]))
 
     def reduce(self) -> None:
-        """Replace a name and its arguments by the object that they make."""
+        """Replace a name and its arguments by the object that they make.
+
+        NotAnArray for other names.
+        """
         what, given = self.pop(2)
         if not isinstance(what, _Name) or not isinstance(given, tuple) or what not in _MADE:
             raise NotAnArray("a pickle that calls something that is not part of an array")
         self.stack.append(_MADE[what](*given))
 
     def build(self) -> None:
-        """Set the state of a part of an array."""
+        """Set the state of a part of an array; NotAnArray for anything else."""
         made, state = self.pop(2)
         if not isinstance(made, _Kind | _Array):
             raise NotAnArray("a pickle that builds something that is not part of an array")

@@ -397,7 +397,11 @@ class FilesReader(InputReader):
         raise StoredDataError(self._files[0], problem)
 
     def _take_from_current(self) -> Batch | None:
-        """Return the batch that `take` reads from the current file; errors name file and line."""
+        """Return the batch that `take` reads from the current file; None at its end.
+
+        Raises:
+            StoredDataError: the file is not valid; names file and line.
+        """
         path = self._files[self._at]
         try:
             return self.take(path)

@@ -149,7 +149,10 @@ class PredrawnReals(np.random.Generator):
 def _choose_of_two_in_one_row(
     logits: Array, stream: np.random.Generator
 ) -> tuple[NDArray[np.int64], Array]:
-    """Return `choose` of one finite row (2,), equal to the bit, without slow arrays of one row."""
+    """Return `choose` of one finite row (2,), to the bit: choice (1,) and log-probability (1,).
+
+    Slow arrays of one row are avoided.
+    """
     race = _next_race((1, 2), stream)
     best = int(logits[0] < logits[1])
     behind = logits[1 - best] - logits[best]

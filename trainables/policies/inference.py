@@ -55,7 +55,7 @@ class InferencePolicy:
         return seen, own, carried
 
     def split(self, memory: Array) -> tuple[Array, Array]:
-        """Return the actor's part and the connectors' part of memories (…, M)."""
+        """Return the actor's part (…, M) and the connectors' part (…, L) of memories."""
         size = self.actor.memory_size
         return memory[..., :size], memory[..., size:]
 

@@ -197,7 +197,10 @@ class _AgentsRolloutWorker(RolloutWorker, AgentsWorker):
         return AgentsWorker.sample(self)
 
     def _make_sampler(self, spec: WorkerSpec) -> Any:
-        """Make the policies for their agents' spaces, then the sampler."""
+        """Make the policies for their agents' spaces, then the sampler.
+
+        ConfigError for missing policies.
+        """
         environment = spec.environment
         agents = agents_spaces(environment, *self.envs.own_spaces)
         if not agents:

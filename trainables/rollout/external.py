@@ -589,6 +589,8 @@ class ExternalSampler(AgentsSampler):
     def _drop_and_restart(self, env_ids: Sequence[Any]) -> None:
         """Drop running episodes, and begin others in a polled environment that waits for actions.
 
+        Raises EnvError if none can begin.
+
         An environment that cannot be reset begins its next episode with its agents' last
         observations.
         """

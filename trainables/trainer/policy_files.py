@@ -44,7 +44,7 @@ class ExportedPolicy(InferencePolicy):
         self._run = formats.load_model(path)
 
     def split(self, memory: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the networks' part of memories (…, M), and the connectors' part."""
+        """Return the networks' part (…, M) and the connectors' part (…, L) of memories."""
         return memory[..., : self._size], memory[..., self._size :]
 
     def clipping(self, clip_actions: bool) -> Self:

@@ -96,7 +96,7 @@ def fused_options(settings: PolicyGradientConfig) -> fused.Loss:
 def policy_gradient_loss(
     model: "Stochastic", batch: "Mapping[str, Tensor]", settings: PolicyGradientConfig
 ) -> "tuple[Tensor, Tensor]":
-    """Return the loss () of a batch, and its parts in the order of `STATS`."""
+    """Return the loss () of a batch, and its parts (P,) in the order of `STATS`."""
     import torch
 
     from trainables.learners.torch_learner import normalized

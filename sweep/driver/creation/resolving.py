@@ -121,7 +121,7 @@ def _find_trainable(
 
 
 def _check_scheduler(spec: SweepSpec, paths: Sequence[str]) -> None:
-    """Check the scheduler's options."""
+    """Raise BadConfig or UnknownName for the scheduler's name or options."""
     with _written_at(spec, "scheduler"):
         building.options(spec, paths)
 
@@ -149,7 +149,7 @@ def _build_searcher(spec: SweepSpec, paths: Sequence[str]) -> Searcher:
 
 
 def _find_others(spec: SweepSpec, paths: Sequence[str], gathering: Gathering) -> None:
-    """Check that the trackers and callbacks of the spec exist."""
+    """Add errors to `gathering` for trackers and callbacks of the spec that do not exist."""
     for key, names, find in (
         ("trackers", spec.trackers, trackers.find),
         ("callbacks", spec.callbacks, callbacks.find),
@@ -160,7 +160,7 @@ def _find_others(spec: SweepSpec, paths: Sequence[str], gathering: Gathering) ->
 
 
 def _check_searcher(spec: SweepSpec, searcher: Searcher) -> None:
-    """Check that the searcher supports the space and the objectives."""
+    """Raise BadConfig if the searcher does not support the space or the objectives."""
     with _written_at(spec, "searcher"):
         searcher.check(spec.space)
     if spec.objectives and not searcher.supports.objectives:
@@ -229,7 +229,7 @@ def _check_config(spec: SweepSpec, kind: type[TrainerSettings], gathering: Gathe
 
 @contextlib.contextmanager
 def _written_at(spec: SweepSpec, *path: str | int) -> Iterator[None]:
-    """Convert a plugin's error inside the block to one that names the line of the spec."""
+    """Convert a plugin's error inside the block to a BadConfig that names the line of the spec."""
     try:
         yield
     except UnknownName as error:

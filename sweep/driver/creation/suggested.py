@@ -146,7 +146,10 @@ def _explore(
     paths: Sequence[str],
     name: str,
 ) -> Exploration:
-    """Explore an objective in a process of its own, so that nothing of it stays in this one."""
+    """Explore an objective in a process of its own, so that nothing of it stays in this one.
+
+    Raises UsageError if it cannot be explored.
+    """
     import cloudpickle
 
     try:

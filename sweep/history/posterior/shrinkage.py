@@ -288,7 +288,7 @@ def _moments(scores: Scores) -> list[tuple[_Pairs, _FirstScores]]:
 def _solve_share(
     moments: Sequence[tuple[_Pairs, _FirstScores]], squares: _Squares
 ) -> tuple["_Levels", float]:
-    """Return the levels, and the share of seeds in their variance, found by bisection.
+    """Return the levels, and the share of their variance that is between seeds, found by bisection.
 
     The larger the share, the larger the variance under one seed, and the smaller the squares
     relative to it.
@@ -310,7 +310,7 @@ def _solve_share(
 
 
 def _levels(moments: Sequence[tuple[_Pairs, _FirstScores]], share: float) -> _Levels:
-    """Return the distribution of scores at each level for a given share of seeds."""
+    """Return the distribution of scores at each level; `share` of the variance is between seeds."""
     result, begun = _Levels(*(np.zeros(len(moments)) for _ in range(9))), 0
     mean = variance = doubt = 0.0
     for level, (pairs, fresh) in enumerate(moments):
@@ -332,7 +332,10 @@ def _levels(moments: Sequence[tuple[_Pairs, _FirstScores]], share: float) -> _Le
 
 
 def _variance_factor(share: float, part: float) -> float:
-    """Return the variance of means of n seeds relative to that under one seed; `part` is 1 / n."""
+    """Return the variance of means of n seeds relative to that under one seed.
+
+    `share` of the variance is between seeds; `part` is 1 / n.
+    """
     return 1 - share * (1 - part)
 
 
@@ -375,7 +378,10 @@ class _Shrunk(NamedTuple):
 def _shrink(
     levels: _Levels, share: float, scores: Floats, last_levels: Whole, seeds: Floats, noise: Floats
 ) -> _Shrunk:
-    """Shrink scores towards the mean, each at its trial's own level."""
+    """Shrink scores towards the mean, each at its trial's own level.
+
+    `share` of the variance is between seeds.
+    """
     mean, between = levels.mean.copy(), (1 - share) * levels.variance
     doubt = levels.doubt.copy()
     several = np.flatnonzero(seeds > 1)
@@ -411,7 +417,10 @@ def _shrinkage_factor(between: Floats, noise: Floats) -> Floats:
 def _transfer_to_end(
     levels: _Levels, share: float, value: Floats, spread: Floats, last_levels: Whole
 ) -> tuple[Floats, Floats]:
-    """Transfer expectations and variances from the trials' own levels to the last one."""
+    """Transfer expectations and variances from the trials' own levels to the last one.
+
+    `share` of the variance is between seeds.
+    """
     for level in range(1, len(levels.mean)):
         rises, slope, new = last_levels < level, levels.slope[level], levels.new[level]
         width = max(float(levels.variance[level - 1]), _TINY)

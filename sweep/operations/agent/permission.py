@@ -130,7 +130,10 @@ class Permission:
         return checked, changes
 
     def _limits(self, budget: Budget, remaining: Remaining) -> dict[str, float]:
-        """Return the budget of the next sweep: what is left, or less if its spec has less."""
+        """Return the budget of the next sweep: what is left, or less if its spec has less.
+
+        Raises UsageError if a part is used up.
+        """
         limits = dict(self.budget)
         for part, rest in remaining.budget.items():
             if rest <= 0:

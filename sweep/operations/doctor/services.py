@@ -115,7 +115,10 @@ def tracking(uri: str) -> Check:
 
 
 def _server(uri: str) -> list[Finding]:
-    """Return the findings about an MLflow server: its access rights and its version."""
+    """Return the findings about an MLflow server: its access rights and its version.
+
+    Raises StorageError if it does not answer.
+    """
     client = mlflow_store.client_of(uri)
     import mlflow
     from mlflow.utils.credentials import get_default_host_creds

@@ -138,7 +138,7 @@ def convert(
 def _choose_algorithm(
     raw: Mapping[str, Any], file: str, algorithm: str | None
 ) -> tuple[str, Mapping[str, Any]]:
-    """Return the algorithm and its part of a file, which may have several."""
+    """Return the algorithm and its part of a file; UsageError if several are possible."""
     stem = Path(file).stem.lower()
     if foreign.is_zoo(raw):
         return algorithm or stem, raw
@@ -150,7 +150,7 @@ def _choose_algorithm(
 
 
 def _choose_environment(raw: Mapping[str, Any], env: str | None) -> str:
-    """Return the key of the file for the environment `env`."""
+    """Return the key of the file for the environment `env`; UsageError if several are possible."""
     names = [str(name) for name in raw if "n_timesteps" in raw[name]]
     if env is None and len(names) == 1:
         return names[0]

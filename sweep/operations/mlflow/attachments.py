@@ -103,7 +103,10 @@ def _locked_log(folder: Folder, deadline: float) -> Iterator[TextIO]:
 
 
 def _send_once(context: TrackerContext, k: int, say: Say) -> None:
-    """Send all attachments as of event `k`, and record that."""
+    """Send all attachments as of event `k`, and record that.
+
+    StorageError if MLflow lacks results.
+    """
     folder = context.folder
     if sync.count_missing_events(context)["mlflow"][1]:
         raise StorageError("MLflow also lacks results of this sweep")

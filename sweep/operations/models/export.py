@@ -94,7 +94,7 @@ def export_model(
 def _export(
     trainable: Trainable, formats: Sequence[str], draft: Path, described: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Write the model files into `draft`.
+    """Write the model files into `draft`; UsageError if the trainable cannot be exported so.
 
     Returns:
         Format → file, relative to the folder; for a trainable's own files, name → name.
@@ -120,7 +120,10 @@ def _export(
 
 
 def _export_own(trainable: Trainable, formats: Sequence[str], draft: Path) -> dict[str, str]:
-    """Let the trainable write its own files into `draft`. Returns name → name."""
+    """Let the trainable write its own files into `draft`; BadConfig for `formats`.
+
+    Returns name → name.
+    """
     name = type(trainable).__name__
     if formats:
         hint = f"{name} has its own export_model(folder); leave --format out"

@@ -189,7 +189,10 @@ class _Supervisor:
         theirs.close()
 
     def supervise(self, show: Callable[[str], None], every_s: float) -> SmokeTest:
-        """Return the results, at the end of the test or at the time limit."""
+        """Return the results, at the end of the test or at the time limit.
+
+        UsageError if the trainable raised.
+        """
         said_at = self.began
         try:
             while self.message.doing:

@@ -358,7 +358,10 @@ def standardised(level: float, scored: Sequence[tuple[Trial, float]], sign: floa
 
 
 def _has_score(trial: Trial, level: float, gains: bool) -> bool:
-    """Return whether the trial has a score at `level`, by reaching it or being completed before."""
+    """Return whether the trial has a score at `level`, by reaching it or being completed before.
+
+    With `gains`, it must have started below the level and reached it.
+    """
     if gains:
         return _started_at(trial) < level and trial.reached(level)
     return trial.status is Status.COMPLETED or math.isinf(level) or trial.reached(level)

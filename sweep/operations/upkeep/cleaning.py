@@ -113,7 +113,10 @@ def remove(folder: Folder, mlflow: bool = False) -> Freed:
 
 
 def _delete_runs(folder: Folder) -> int:
-    """Mark the sweep's runs as deleted, as MLflow's page does. Returns their number."""
+    """Mark the sweep's runs as deleted, as MLflow's page does; return their number.
+
+    Raises StorageError if another user named the server.
+    """
     where = sync.tracker_context(folder)
     if not where.uri_is_own:
         raise StorageError(

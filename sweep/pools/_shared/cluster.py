@@ -577,7 +577,10 @@ def _nearest(root: Path) -> Path:
 
 @contextlib.contextmanager
 def _probe(root: Path) -> Iterator[Path]:
-    """Create a file inside the block; workers that see it share the folder of the sweeps."""
+    """Create a file inside the block; workers that see it share the folder of the sweeps.
+
+    Raises StorageError if that fails.
+    """
     path = _nearest(root) / f".sweep-shared-{secrets.token_hex(8)}"
     try:
         path.touch(mode=0o600)

@@ -51,7 +51,10 @@ def _no_rungs(spec: SweepSpec) -> BadConfig:
 
 
 def options(spec: SweepSpec, paths: Sequence[str] = ()) -> BaseModel:
-    """Return the validated options of the scheduler that `spec` names."""
+    """Return the validated options of the scheduler that `spec` names.
+
+    BadConfig if they are not valid.
+    """
     cls = schedulers.find(spec.scheduler.name, paths)
     key, name, given = "finish_best", spec.scheduler.name, spec.scheduler.options
     if key in given and schedulers.KIND.is_shipped(name) and key not in cls.Options.model_fields:

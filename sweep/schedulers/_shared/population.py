@@ -365,18 +365,24 @@ def _deficit(other: float | None, judged: float | None, sign: float) -> float:
 
 
 def _with_goal(trial: Trial) -> Entry | None:
-    """Return the key of trials with a goal, by its level."""
+    """Return an entry that sorts trials with a goal by its level; None for others."""
     return None if trial.goal.at is None else (trial.goal.at, trial.number)
 
 
 def _living(trial: Trial) -> Entry | None:
-    """Return the key of unfinished trials, by goal; those without a goal come first."""
+    """Return an entry that sorts unfinished trials by goal, those without a goal first.
+
+    None for others.
+    """
     at = -math.inf if trial.goal.at is None else trial.goal.at
     return None if trial.status in FINISHED else (at, trial.number)
 
 
 def _members(trial: Trial) -> Entry | None:
-    """Return the key of unfinished trials without clones, which may be ahead of the population."""
+    """Return an entry that sorts unfinished trials without clones, which may be ahead.
+
+    None for others.
+    """
     return _living(trial) if trial.clone_of is None else None
 
 

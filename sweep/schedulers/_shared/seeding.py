@@ -191,7 +191,7 @@ def plan_of(
 
 @cache
 def promotion_key(step: Step, following: Step) -> Key:
-    """Return the key of trials at a step that can be promoted to the following one, best first."""
+    """Return a key that sorts the trials at `step` that can go on to `following`, best first."""
     there, ahead = at_step(step), at_step(following)
 
     def key(trial: Trial) -> Entry | None:

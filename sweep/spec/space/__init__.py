@@ -233,7 +233,10 @@ class Space:
         return self._draw(itertools.repeat(stream, DRAWS))
 
     def _draw(self, streams: Iterable["np.random.Generator"]) -> Settings:
-        """Return the first valid one of random points, each drawn from one stream."""
+        """Return the first valid one of random points, each drawn from one stream.
+
+        BadSpace if none is valid.
+        """
         for stream in streams:
             try:
                 return self.resolve(partial(_sample, stream))
@@ -300,7 +303,10 @@ class Space:
         return frozenset(found)
 
     def is_active(self, name: str, values: Mapping[str, Any]) -> bool:
-        """Return whether a parameter is active, given the values of those before it."""
+        """Return whether a parameter is active, given the values of those before it.
+
+        BadSpace if a condition has no value.
+        """
         parameter = self.parameters[name]
         if any(needed not in values for needed in parameter.needs):
             return False
@@ -311,7 +317,7 @@ class Space:
             raise self._no_value_error((*parameter.path, "when"), text, error, values) from error
 
     def derive(self, name: str, derived: Derived, values: Mapping[str, Any]) -> Any:
-        """Return the value of a derived parameter."""
+        """Return the value of a derived parameter; BadSpace if its expression has none."""
         expression = derived.expression
         try:
             return expression.evaluate(values)
@@ -321,7 +327,10 @@ class Space:
             raise self._no_value_error(path, expression.text, error, given) from error
 
     def settle(self, name: str, values: Mapping[str, Any], suggest: Suggest) -> Any:
-        """Return the value of an active parameter, given the values of those before it."""
+        """Return the value of an active parameter, given the values of those before it.
+
+        SweepError if the searcher's is not in its domain.
+        """
         role = self.parameters[name].role
         if isinstance(role, Fixed):
             return role.value

@@ -79,7 +79,7 @@ class Points:
         return self._root.count
 
     def nth(self, index: int) -> Settings:
-        """Return the point at an index, from 0."""
+        """Return the point at an index, from 0; IndexError beyond the last one."""
         if not 0 <= index < self.count:
             raise IndexError(f"point {index} of {self.count}")
         proposed = self._walk(index)
@@ -104,7 +104,10 @@ class Points:
     # ---- counting ---------------------------------------------------------------------------
 
     def _forward(self) -> list[list[_Node]]:
-        """Return the states before each parameter, linking each to those that may follow."""
+        """Return the states before each parameter, linking each to those that may follow.
+
+        Raises BadSpace if a parameter cannot be enumerated.
+        """
         layers, states = [[self._root]], 0
         for position, name in enumerate(self._names):
             following: dict[str, _Node] = {}

@@ -191,7 +191,10 @@ def _unknown_node(node: ast.expr) -> ExpressionError:
 
 
 def _compared_operands(node: ast.Compare) -> list[ast.expr]:
-    """Return the right sides of comparisons; for ``in``, the items of its list."""
+    """Return the right sides of comparisons; for ``in``, the items of its list.
+
+    Raises ExpressionError for any other.
+    """
     operands: list[ast.expr] = []
     for op, part in zip(node.ops, node.comparators, strict=True):
         if isinstance(op, ast.Is | ast.IsNot):
@@ -298,7 +301,7 @@ def _build_number(node: ast.expr) -> Evaluator:
 
 
 def _compare(ops: list[ast.cmpop], values: list[Any]) -> bool:
-    """Return whether a chain of comparisons is true."""
+    """Return whether a chain of comparisons is true; ExpressionError if values have no order."""
     for op, left, right in zip(ops, values, values[1:], strict=False):
         ordered = type(op) in _ORDER
         if ordered and not (isinstance(left, int | float) and isinstance(right, int | float)):
@@ -321,7 +324,7 @@ def _power(base: float, exponent: float) -> Any:
 
 
 def _call(function: str, *numbers: Any) -> Any:
-    """Return the value of a function of numbers."""
+    """Return the value of a function of numbers; ExpressionError if it has none."""
     if function == "round" and len(numbers) == 2 and numbers[1] not in _DIGITS:
         raise ExpressionError(f"rounds to {numbers[1]} digits; expected 0 to {_DIGITS[-1]}")
     return (getattr(math, function, None) or getattr(builtins, function))(*numbers)

@@ -78,7 +78,7 @@ class _Walk:
         raw: Mapping[str, Any],
         conditions: tuple[tuple[KeyPath, Any], ...],
     ) -> Iterator[Entry]:
-        """Yield the parameters of a group."""
+        """Yield the parameters of a group; BadSpace for groups that are nested too deeply."""
         if len(path) > _DEEPEST:
             raise self.source.refuse(path[:4], "…", f"at most {_DEEPEST} groups in each other")
         for part, item in raw.items():

@@ -119,7 +119,7 @@ def _read_expression(text: str, path: KeyPath, source: Source) -> Expression:
 
 
 def _read_parent(parent: str, condition: Any, path: KeyPath, source: Source) -> list[Condition]:
-    """Return the conditions on one parameter."""
+    """Return the conditions on one parameter; BadSpace if they are not valid."""
     if isinstance(condition, Mapping) and any(sign in SIGNS for sign in condition):
         return [
             _read_comparison(parent, sign, bound, path, source) for sign, bound in condition.items()

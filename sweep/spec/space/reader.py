@@ -161,7 +161,7 @@ def _check_companion(word: str, kind: str, source: Source) -> None:
 
 
 def read_float(reading: Reading) -> Float:
-    """Return the domain of ``uniform`` or ``loguniform``."""
+    """Return the domain of ``uniform`` or ``loguniform``; BadSpace if it is not valid."""
     low, high = (float(bound) for bound in _bounds(reading, real))
     if not math.isfinite(high - low):
         raise reading.refuse([low, high], "bounds whose distance is a finite number")
@@ -178,7 +178,10 @@ def read_int(reading: Reading) -> Int:
 
 
 def read_normal(reading: Reading) -> Normal:
-    """Return the domain of ``normal`` or ``lognormal``, with its ``bounds``."""
+    """Return the domain of ``normal`` or ``lognormal``, with its ``bounds``.
+
+    BadSpace if it is not valid.
+    """
     log = reading.kind == "lognormal"
     mean, deviation = _moments(reading, log)
     low, high = _limits(reading, log)
@@ -200,6 +203,8 @@ def read_normal(reading: Reading) -> Normal:
 def _bounds(reading: Reading, wrong: _Wrong) -> tuple[Any, Any]:
     """Return lowest and highest value of a range.
 
+    BadSpace if one is not valid, with the advice `wrong`.
+
     `wrong` says what is expected of an invalid bound.
     """
     low, high = _pair(reading, "[low, high], two numbers, both included")
@@ -213,7 +218,7 @@ def _bounds(reading: Reading, wrong: _Wrong) -> tuple[Any, Any]:
 
 
 def _pair(reading: Reading, allowed: str) -> tuple[Any, Any]:
-    """Return the two values of the kind's keyword."""
+    """Return the two values of the kind's keyword; BadSpace, with `allowed`, for anything else."""
     pair = reading.value
     if not isinstance(pair, list | tuple) or len(pair) != 2:
         raise reading.refuse(pair, allowed)
@@ -264,7 +269,7 @@ def _check_fine(reading: Reading, step: Any, farthest: float) -> None:
 
 
 def _moments(reading: Reading, log: bool) -> tuple[float, float]:
-    """Return mean and deviation."""
+    """Return mean and deviation of a normal distribution; BadSpace if one is not valid."""
     mean, deviation = _pair(reading, "[mean, deviation], two numbers")
     for index, number in enumerate((mean, deviation)):
         if instead := real(number):
@@ -280,7 +285,10 @@ def _moments(reading: Reading, log: bool) -> tuple[float, float]:
 
 
 def _limits(reading: Reading, log: bool) -> tuple[float | None, float | None]:
-    """Return the bounds of a normal distribution, each None if missing."""
+    """Return the bounds of a normal distribution, each None if missing.
+
+    BadSpace if one is not valid.
+    """
     bounds = reading.raw.get("bounds")
     if bounds is None and "bounds" not in reading.raw:
         return None, None
@@ -322,7 +330,7 @@ def _values(reading: Reading) -> tuple[Any, ...]:
 
 
 def _read_choice(reading: Reading) -> Choice:
-    """Return the domain of ``choice``."""
+    """Return the domain of ``choice``; BadSpace if it is not valid."""
     values = _values(reading)
     given = [word for word in ("weights", "probabilities") if word in reading.raw]
     if not given:
@@ -333,7 +341,7 @@ def _read_choice(reading: Reading) -> Choice:
 
 
 def _weights(reading: Reading, word: str, count: int) -> tuple[float, ...]:
-    """Return the weights of a choice."""
+    """Return the weights of a choice, one for each value; BadSpace if they are not valid."""
     weights = reading.raw[word]
     if not isinstance(weights, list | tuple) or len(weights) != count:
         raise reading.refuse_at((word,), weights, f"a list of {count} numbers, one per value")
@@ -351,7 +359,7 @@ def _weights(reading: Reading, word: str, count: int) -> tuple[float, ...]:
 
 
 def _read_value(reading: Reading) -> Fixed | Derived:
-    """Return the fixed or derived value of ``value``."""
+    """Return the fixed or derived value of ``value``; BadSpace if it is not valid."""
     value = reading.value
     if not isinstance(value, str):
         return Fixed(plain(value, (reading.kind,), reading.source))

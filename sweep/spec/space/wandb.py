@@ -84,7 +84,10 @@ def translate(
 
 
 def _distribution(raw: Mapping[str, Any], source: Source) -> str:
-    """Return the named distribution, or the one that follows from the other keywords in W&B."""
+    """Return the named distribution, or the one that follows from the other keywords in W&B.
+
+    Raises BadSpace for an unknown one.
+    """
     named = raw.get("distribution")
     if "distribution" in raw:
         if isinstance(named, str) and named in DISTRIBUTIONS:

@@ -149,12 +149,12 @@ class _Walk:
         self._seen: dict[int, Any] = {}  # the values as well: an identity is free when they are
 
     def visit_names(self, path: str, names: Mapping[Any, Any], depth: int = 0) -> None:
-        """Visit the values of `names`."""
+        """Visit the values of `names`, which are `depth` containers deep."""
         for name, value in names.items():
             self._visit(f"{path}.{name}", value, depth)
 
     def _visit(self, path: str, value: Any, depth: int) -> None:
-        """Record the fingerprint of a value, or descend into it."""
+        """Record the fingerprint of a value, or descend into it; it is `depth` containers deep."""
         if isinstance(value, NO_TRACE) or len(self.found) >= MAX_VALUES or depth > MAX_DEPTH:
             return
         if is_plain(value):

@@ -217,6 +217,8 @@ class ExternalEnv:
     def start_episode(self, episode_id: str | None = None, training_enabled: bool = True) -> str:
         """Begin an episode; return its id, a new one if none is given.
 
+        EpisodeError if it runs already.
+
         With ``training_enabled=False`` it counts in the metrics, but nothing is learnt from it.
         """
         episode_id = uuid.uuid4().hex if episode_id is None else episode_id
@@ -554,7 +556,10 @@ class ExternalEnv:
     def _by_agent(
         self, episode_id: str, subject: str, values: Any
     ) -> Iterator[tuple[str, str, Any]]:
-        """Yield each agent that a call names, its name in errors, and its value."""
+        """Yield each agent that a call names, its name in errors, and its value.
+
+        EpisodeError for an unknown agent.
+        """
         if not self.has_agents:
             yield AGENT, _describe_place(episode_id), values
             return
@@ -573,7 +578,7 @@ class ExternalEnv:
     def _check_effects(
         self, episode_id: str, reward: Any, info: Any, done: Any
     ) -> tuple[ByAgent, ByAgent, list[str]]:
-        """Check and return rewards, infos and the agents that have died."""
+        """Return rewards, infos and the agents that have died; EpisodeError if one is not valid."""
         rewards = {}
         for agent, where, value in self._by_agent(episode_id, "reward", reward):
             if not _is_number(value):

@@ -304,7 +304,10 @@ class PolicyClient:
         self._call(episode_id, "log_action", observation=both[0], action=both[1], logp=logp, **more)
 
     def _local(self, policy_id: str = "", space: spaces.Space[Any] | None = None) -> "LocalPolicy":
-        """Return the server's latest policy of this name, fetching it if it has changed."""
+        """Return the server's latest policy of this name, fetching it if it has changed.
+
+        Raises PolicyServerError if it cannot run here.
+        """
         if self._said["version"] != self._version:
             self._said, self._policies = self._request("GET", "/v1/policy", b""), {}
             self._version = self._said["version"]

@@ -140,7 +140,7 @@ class ServerConfig(Settings):
     @field_validator("agents")
     @classmethod
     def _agents(cls, value: Any) -> Any:
-        """Check that each agent has descriptions of both spaces."""
+        """Return the agents; ValueError unless each has descriptions of both spaces."""
         for agent, both in (value or {}).items():
             if both.keys() != {"observation_space", "action_space"}:
                 raise ValueError(f"{agent}: expected observation_space and action_space")
@@ -269,7 +269,10 @@ class PolicyServer(ExternalEnv):
             )
 
     def policy(self) -> dict[str, Any]:
-        """Return the latest policy with its version; of several agents all policies by name."""
+        """Return the latest policy with its version; of several agents all policies by name.
+
+        Raises Refused (503) before the first.
+        """
         version, layers = self._policies
         if version == 0:
             raise Refused(503, "there is no policy yet; ask the same again")
@@ -396,7 +399,10 @@ class PolicyServer(ExternalEnv):
                     del self._gone[next(iter(self._gone))]
 
     def _step(self, episode_id: str, request: dict[str, Any]) -> None:
-        """Add an episode's observations, actions and rewards from a request."""
+        """Add an episode's observations, actions and rewards from a request.
+
+        Refused if it is not valid.
+        """
         call, place = request["call"], f"episode {episode_id}"
         observation = decode(
             self.observation_space, request.get("observation"), f"{place}: observation"
@@ -420,7 +426,10 @@ class PolicyServer(ExternalEnv):
             raise Refused(429, str(error)) from None
 
     def _bind(self, episode_id: str, agents: Any) -> None:
-        """Choose the policies of these agents for the episode."""
+        """Choose the policies of these agents for the episode.
+
+        Refused (400) unless `agents` is a list.
+        """
         if not (self.has_agents and isinstance(agents, list) and agents):
             allowed = "a list of agents" if self.has_agents else "absent: there is one agent"
             raise Refused(
@@ -463,7 +472,10 @@ class PolicyServer(ExternalEnv):
     # ---- inside ------------------------------------------------------------------------------
 
     def _spaces(self) -> tuple[Spaces, Spaces]:
-        """Return the action space and the observation space from the settings."""
+        """Return the action space and the observation space from the settings.
+
+        ConfigError without any.
+        """
         config = self.config
         if config.spaces_of is not None:
             # By its name: what makes environments imports what these are.

@@ -150,7 +150,7 @@ def _refuse(subject: str, data: Any, expected: str) -> NoReturn:
 
 
 def describe(space: spaces.Space[Any]) -> dict[str, Any]:
-    """Return a space as JSON; `parse_space` reverses it."""
+    """Return a space as JSON, which `parse_space` reverses; ValueError if that is impossible."""
     if isinstance(space, spaces.Dict):
         return {"dict": {key: describe(part) for key, part in space.spaces.items()}}
     if isinstance(space, spaces.Tuple):

@@ -191,7 +191,7 @@ class FrameStack(Connector):
         self.memory_size = parts * (frames - 1) * int(np.prod(observation_space.shape))
 
     def observe(self, rows: Array, memory: Array) -> tuple[Array, Array]:
-        """Return stacked rows (N, …, frames · D), and the memory."""
+        """Return stacked rows (N, …, frames · D), and the new memory (N, K)."""
         if self.is_wide:
             high, low = np.split(memory.astype(rows.dtype), 2, axis=1)
             memory = high + low
@@ -205,7 +205,7 @@ class FrameStack(Connector):
 
 
 def _stacked(box: spaces.Box, frames: int) -> spaces.Box:
-    """Return the space of stacked observations."""
+    """Return the space of `frames` stacked observations; ValueError for less than 2."""
     if frames < 2:
         raise ValueError(f"frames is {frames}; at least 2 are stacked")
     # Zeros stand there before an episode's first, whatever the bounds.
@@ -481,7 +481,7 @@ class Connectors:
     def observe_both(
         self, rows: Array, carried: Array, counted: bool | NDArray[np.bool_] = False
     ) -> tuple[Array, Array, Array]:
-        """Return rows (N, *S) filtered, the same unfiltered, and the new carried numbers.
+        """Return rows (N, *S) filtered, the same unfiltered, and the new carried numbers (N, L).
 
         The unfiltered ones are of `given_dtype`; `filtered_rows` filters them. Takes the arguments
         of `observe`.

@@ -151,7 +151,10 @@ class ImagePreprocessor:
         self.observation_space: spaces.Box = spaces.Box(low, high, dtype=box.dtype.type)
 
     def __call__(self, observation: Any) -> Array:
-        """Return a new array (H, W, C)."""
+        """Return a new array (H, W, C) of an observation.
+
+        EnvError if it has another shape or type.
+        """
         given = np.asarray(observation)
         if given.shape != self._box.shape:
             what = f"an observation of shape {given.shape}"

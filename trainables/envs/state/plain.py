@@ -58,7 +58,7 @@ def encode(value: Any, depth: int = 0) -> Encoded:
 
 
 def _encode_container(value: Any, depth: int) -> Encoded:
-    """Return [kind, data] of a container or a simulator's object."""
+    """Return [kind, data] of a container or a simulator's object; NotPlainError for others."""
     kind = type(value)
     if kind in (list, tuple, set):
         items = sorted(value, key=repr) if kind is set else value

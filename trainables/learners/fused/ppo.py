@@ -272,7 +272,10 @@ class FusedLearner:
         return logp + logp_reals, entropies + entropy
 
     def _evaluate_reals(self, means: Array, actions: Array) -> tuple[Array, float]:
-        """Return log-probabilities (B,) of real numbers, and their entropy."""
+        """Return log-probabilities (B,) of real numbers, and their entropy.
+
+        ValueError without real numbers.
+        """
         if self._reals is None:
             raise ValueError("actions of this layout have no real numbers")
         return self._reals.evaluate(means, actions)

@@ -132,7 +132,9 @@ class BoundedActor(Actor):
     def act_each(
         self, observations: NDArray[Any], memory: Array, streams: Sequence[Stream | None]
     ) -> tuple[NDArray[Any], Array]:
-        """Choose the action of each row as if it were alone, so that no bit depends on other rows.
+        """Return the action (N, …) of each row as if it were alone, and the memories (N, M).
+
+        No bit depends on other rows.
 
         Args:
             observations: filtered observations (N, D).

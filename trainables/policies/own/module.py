@@ -55,7 +55,7 @@ class OwnActorCritic(Stochastic):
         return dict(self.state_dict())
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Return heads and values (B,) of filtered observations."""
+        """Return heads (B, P) and values (B,) of filtered observations (B, *S)."""
         rows, valid = split(observations, self.architecture.masks)
         head, values = outputs_of(self.module, unit_pixels(rows, self.architecture))
         return mask_logits(head, valid), values
@@ -164,7 +164,7 @@ class OwnActor(TorchActor):
         self._networks = OwnActorCritic(layout, architecture, 0).eval()
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
-        """Return heads and values (N,) of filtered observations."""
+        """Return heads (N, P) and values (N,) of filtered observations (N, *S)."""
         head, values = self._run(observations)
         return head.numpy(), values.numpy()
 

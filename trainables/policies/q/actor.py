@@ -145,7 +145,9 @@ class QActor(Actor):
         memory: Array,
         streams: Sequence[np.random.Generator | None],
     ) -> tuple[NDArray[Any], Array]:
-        """Choose the action of each row as if it were alone, so that no bit depends on other rows.
+        """Return the choice (N,) of each row as if it were alone, and the memories (N, M).
+
+        No bit depends on other rows.
 
         Args:
             observations: filtered observations (N, *S).

@@ -213,7 +213,7 @@ class EpisodeSampler(Sampler):
         return Fragment.of({**columns, **last})
 
     def _row_indices(self, envs: Any, starts: Array, lengths: Array) -> tuple[Array, Array]:
-        """Return the indices of rows, piece after piece: times and environments.
+        """Return the indices of rows, piece after piece: times (R,) and environments (R,).
 
         Args:
             envs: environment of each piece.

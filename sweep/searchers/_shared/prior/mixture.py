@@ -120,7 +120,10 @@ def _shipped(trainable: str, shipped: Sequence[Game], spec: SweepSpec) -> Model 
 
 
 def _named(names: Sequence[str], spec: SweepSpec) -> tuple[str, tuple[Game, ...]]:
-    """Return the trainable of the games that a spec names, and these games."""
+    """Return the trainable of the games that a spec names, and these games.
+
+    BadConfig if they do not fit.
+    """
     known = games.by_name()
     asked = [name for name in dict.fromkeys(names) if games.is_name(name)]
     trainables = {name.split("/")[0] for name in asked}

@@ -141,7 +141,7 @@ class RankGroup(WorkerSet):
         raise self._with_advice(first)
 
     def _ask_once(self, method: str, args: Arguments) -> dict[int, Any]:
-        """Return the answers by rank, without restarts."""
+        """Return the answers by rank, without restarts; WorkerError if a rank fails."""
         if not self._processes:
             raise WorkerError("the group of ranks has ended; restore the trainer to continue")
         for index, rank in enumerate(self._processes):
