@@ -325,7 +325,7 @@ class Trainable:
     def train(self) -> dict[str, Any]:
         """Run one `step` and return its result, completed with the standard keys.
 
-        TrainableError if it returns no dict.
+        Raises TrainableError if it returns no dict.
 
         A result that only reports the end of training (`has_ended`) repeats the last one: it is
         neither counted nor logged.

@@ -41,7 +41,7 @@ def check_waitable(
 def check_parent(_context: click.Context, _option: object, value: Path | None) -> Path | None:
     """Return the path of a file to write, or None unchanged.
 
-    BadParameter if its folder does not exist.
+    Raises BadParameter if its folder does not exist.
     """
     if value is not None and not value.parent.is_dir():
         raise click.BadParameter(f"there is no folder {str(value.parent)!r}; create it first.")

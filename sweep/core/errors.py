@@ -418,6 +418,9 @@ class Source:
     def refuse(
         self, path: KeyPath, value: object, allowed: str, hint: str = "", problem: str = ""
     ) -> BadConfig:
-        """Return the error for a mistake at `path`; does not raise it."""
+        """Return the error for a mistake at `path`; does not raise it.
+
+        `allowed` describes accepted values, `problem` the mistake if it is another.
+        """
         kind = BadSpace if (*self.above, *path)[:1] in _OF_THE_SPACE else BadConfig
         return kind(self.key(path), value, allowed, hint, place=self.locate(path), problem=problem)

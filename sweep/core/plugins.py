@@ -125,7 +125,10 @@ class Kind(Generic[T]):
 
     @contextlib.contextmanager
     def calling(self, name: str, method: str) -> Iterator[None]:
-        """Add a note with the plugin's name to errors that a user's plugin raises in the block."""
+        """Add a note to errors that a user's plugin raises in the block.
+
+        It names plugin and `method`.
+        """
         try:
             yield
         except SweepError:
@@ -159,7 +162,7 @@ class Kind(Generic[T]):
     def _shipped(self, name: str) -> type[T]:
         """Import the plugin `name` of this package and return its class.
 
-        UsageError unless it has one.
+        Raises UsageError unless it has one.
         """
         with importing.large_import():
             module = importlib.import_module(f"{self.package}.{name}")

@@ -80,7 +80,7 @@ def pooled_spread(groups: Sequence[Sequence[float]]) -> Spread | None:
 def confidence_bound(values: Sequence[float], level: float, upper: bool) -> float:
     """Return the one-sided Student-t bound of the mean of at least two values.
 
-    ValueError for fewer.
+    Raises ValueError for fewer.
     """
     spread = pooled_spread([values])
     if spread is None:
@@ -136,7 +136,10 @@ def improvement(better: Sequence[float], worse: Sequence[float]) -> Interval:
 
 
 def _variance(theta: float, runs: float, pairs: int) -> float:
-    """Return the variance of the Mann-Whitney statistic at `theta` (Hanley and McNeil, 1982)."""
+    """Return the variance of the Mann-Whitney statistic at `theta` (Hanley and McNeil, 1982).
+
+    `runs` is the mean size of the two samples, `pairs` the product of their sizes.
+    """
     overlap = (1.0 - theta) / (2.0 - theta) + theta / (1.0 + theta)
     return theta * (1.0 - theta) * (1.0 + (runs - 1.0) * overlap) / pairs
 

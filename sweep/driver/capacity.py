@@ -126,7 +126,7 @@ def resized(spec: SweepSpec, pool: Pool, jobs: int) -> tuple[int, str]:
 def _too_little_error(
     spec: SweepSpec, path: tuple[str, ...], value: float, available: str, hint: str
 ) -> BadConfig:
-    """Return the error for a resource of which a trial needs more than there is."""
+    """Return the error for a resource of which a trial needs more than there is (`available`)."""
     problem = f"{value:g} is more than the machine has, so that no trial could ever run"
     return spec.source.refuse(("resources", *path), value, f"at most {available}", hint, problem)
 
@@ -150,7 +150,10 @@ def variables(spec: SweepSpec, slot: int, devices: Sequence[str] | None = None) 
 
 
 def check_pool(spec: SweepSpec, blocks: bool) -> None:
-    """Raise BadConfig for limits that cannot be enforced if slices run in the driver's process."""
+    """Raise BadConfig for limits that cannot be enforced if the pool `blocks`.
+
+    It runs slices in the driver's process.
+    """
     for key in ("trial_memory", "no_progress_s"):
         if blocks and getattr(spec.limits, key) is not None:
             hint = f"remove limits.{key}, or use --pool loky"

@@ -129,7 +129,10 @@ _END = "its end"
 def slice_end_event(
     replica: Replica, outcome: SliceOutcome, dropped: tuple[str, ...], limits: Limits
 ) -> Closed:
-    """Return the event for a slice that returned or was lost."""
+    """Return the event for a slice that returned or was lost.
+
+    `dropped` are digests of old checkpoints.
+    """
     if outcome.end is End.CRASHED:
         status, reason = _judge_crashed(replica, outcome, limits.max_failures)
     elif outcome.end is End.LOST:
@@ -304,7 +307,7 @@ def _reason(replica: Replica, outcome: SliceOutcome) -> str:
 
 
 def _judge_lost(replica: Replica, loss: str, max_failures: int) -> tuple[Status, str]:
-    """Return status and reason after a lost process."""
+    """Return status and reason after a lost process; a trial may lose `max_failures` in a row."""
     times = replica.lost + 1
     if times > max_failures:
         return Status.FAILED, f"{loss}; no retries are left"

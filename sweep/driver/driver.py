@@ -428,7 +428,10 @@ class Driver:
         return [*self._interrupted_events(running), TermEnded(end, reason)]
 
     def _interrupted_events(self, running: Sequence[Replica]) -> list[Closed]:
-        """Return the events of slices that did not end in time, with their journals' contents."""
+        """Return the events of `running` slices that did not end in time.
+
+        They have the journals' contents.
+        """
         context, why = self.context, "the driver was stopped"
         left = (
             reports.lost_outcome(context.checkpoints, context.ledger, replica)

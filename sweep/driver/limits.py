@@ -442,6 +442,8 @@ class Guard:
     ) -> Iterator[SweepError]:
         """Yield the error for each limit that the slice exceeds.
 
+        `pid` is None before its process started, `used` its memory in bytes.
+
         `pid` is None before its process started.
         """
         limits = self._limits

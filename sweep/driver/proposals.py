@@ -155,7 +155,7 @@ class Proposer:
     ) -> Created:
         """Return the offspring of `parent`, starting from its newest checkpoints.
 
-        SweepError without any.
+        Raises SweepError without any.
 
         `last_event` is the number of the newest event on which the decision is based.
         """

@@ -96,7 +96,7 @@ def _scaled(points: Sequence[Costs]) -> list[Costs]:
 
 
 def _share(cost: float, low: float, high: float) -> float:
-    """Return where a cost lies between the least and the greatest one, from 0 to 1."""
+    """Return where a cost lies between the least one, `low`, and the greatest, `high`; 0 to 1."""
     width = high / 2 - low / 2  # halves, so that no range of floats is infinite
     return (cost / 2 - low / 2) / width if width else 0.0
 

@@ -434,7 +434,10 @@ def _insert_results(connection: Connection, k: int, event: Reported | Closed) ->
 def iterate(
     ledger: Ledger, after: int = 0, batch: int = 500, results: bool = True
 ) -> Iterator[list[Recorded]]:
-    """Yield the events with numbers above `after` in batches of `batch`; see `Ledger.read`."""
+    """Yield the events with numbers above `after` in batches of `batch`.
+
+    `results` as in `Ledger.read`.
+    """
     while records := ledger.read(after, batch, results):
         yield records
         after = records[-1].k

@@ -100,7 +100,7 @@ class Pool(cluster.ClusterPool):
     async def _send(self, address: str, key: str, slice_spec: bytes) -> object:
         """Run a slice on one worker without retries, and return its outcome.
 
-        StorageError if the cluster is lost.
+        Raises StorageError if the cluster is lost.
         """
         future = self._client.submit(
             _run_here,
@@ -145,7 +145,7 @@ class Pool(cluster.ClusterPool):
 def _import_distributed() -> Any:
     """Import Dask's distributed on first use, and silence its loggers.
 
-    BadConfig if it is missing.
+    Raises BadConfig if it is missing.
     """
     try:
         import distributed

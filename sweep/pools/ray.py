@@ -425,7 +425,7 @@ class _Gateway:
             self._say(-1, "came", address)
 
     async def _use(self, limit: int) -> None:
-        """Change the maximum number of actors."""
+        """Change the maximum number of actors to `limit`."""
         self._most = limit
 
     async def _greet(self) -> None:

@@ -116,7 +116,10 @@ def _lanes_of(spec: SliceSpec) -> int | None:
 
 
 def _start_lane(number: int, spec: SliceSpec, limit: int | None) -> _Lane | SliceOutcome:
-    """Start a slice; return its lane, or the outcome if starting fails."""
+    """Start a slice; return its lane, or the outcome if starting fails.
+
+    A stack has at most `limit` lanes.
+    """
     slice_ = RealSlice(spec)
     try:
         slice_.spec = _narrowed(spec, limit)

@@ -37,7 +37,7 @@ class Override:
     ) -> "Override":
         """Return the override of ``--set text``, or of another option.
 
-        BadConfig if it is not valid. The value is YAML.
+        Raises BadConfig if it is not valid. The value is YAML.
         """
         from sweep.spec import yaml_source  # not at the top: workers read no YAML
 
@@ -130,7 +130,10 @@ def _set_value(raw: dict[str, Any], override: Override) -> KeyPath:
 def _next_key(
     mapping: Mapping[str, Any], remaining: list[str], flat: bool
 ) -> tuple[str, list[str]]:
-    """Return the longest key of `mapping` that `remaining` begins with, and the remaining parts."""
+    """Return the longest key of `mapping` that `remaining` begins with, and the remaining parts.
+
+    Without such a key it is the first part; with `flat` all parts, joined with dots.
+    """
     for end in range(len(remaining), 0, -1):
         if (key := ".".join(remaining[:end])) in mapping:
             return key, remaining[end:]

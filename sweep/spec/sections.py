@@ -93,7 +93,7 @@ Seeds = int | Literal["auto"] | tuple[tuple[float, int], ...]
 def read_seeds(raw: Any) -> Seeds:
     """Return the seeds of a spec or ledger, a plan as ascending pairs of rung and seeds.
 
-    ValueError if they are not valid.
+    Raises ValueError if they are not valid.
     """
     if raw == AUTO and isinstance(raw, str):
         return AUTO

@@ -134,7 +134,7 @@ class _Builder:
     def _document(self) -> Any:
         """Return the value of the document from the parser's events.
 
-        BadConfig unless it is a mapping.
+        Raises BadConfig unless it is a mapping.
         """
         next(self._events)
         first = next(self._events)

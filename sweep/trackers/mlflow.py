@@ -275,7 +275,7 @@ class _Copy:
         self._set_status(run, self._content.status_of(replica.status), replica.ended_at, name)
 
     def _run(self, name: str, title: str, tags: Mapping[str, str], started: float) -> _Run:
-        """Return a run by name, created if missing."""
+        """Return a run by name, created with `tags` and start time `started` if missing."""
         if name not in self._runs:
             self._origin = self._origin or _origin(self._context)
             given = {**self._origin, **tags}

@@ -115,7 +115,7 @@ def closing(descriptor: int) -> Iterator[int]:
 
 
 def _check_free_space(parent: int, size: int) -> None:
-    """Raise OSError (ENOSPC) unless `FREE_SPACE_FACTOR` times `size` bytes are free."""
+    """Raise OSError (ENOSPC) unless `FREE_SPACE_FACTOR` times `size` bytes are free in `parent`."""
     found = os.statvfs(parent)
     free = found.f_bavail * found.f_frsize
     if free < FREE_SPACE_FACTOR * size:

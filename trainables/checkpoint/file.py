@@ -252,7 +252,7 @@ def _only_checkpoint_errors(path: Path) -> Iterator[None]:
 def _verified(path: Path, digest: str | None) -> tuple[memoryview, str]:
     """Return the file's bytes and digest.
 
-    CorruptCheckpoint unless the digest matches its name, `digest` and its trailer.
+    Raises CorruptCheckpoint unless the digest matches its name, `digest` and its trailer.
 
     Name and `digest` are compared first, since a checkpoint whose first bytes are damaged is still
     one.

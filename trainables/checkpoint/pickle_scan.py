@@ -159,7 +159,7 @@ class _Machine:
     def pop_to_mark(self) -> list[int]:
         """Remove and return the values above the last mark, and the mark.
 
-        Refused without a mark.
+        Raises Refused without a mark.
         """
         if len(self.marks) == 1:
             raise Refused("no MARK to go back to")
@@ -223,7 +223,7 @@ class _Machine:
     def set_items(self, pairs: list[int]) -> None:
         """Add keys and values to the dict on top of the stack.
 
-        Refused for a key without a value.
+        Raises Refused for a key without a value.
         """
         if len(pairs) % 2:
             raise Refused("a key without a value")
@@ -235,7 +235,7 @@ class _Machine:
     def hashables(self) -> list[int]:
         """Remove and return the items above the last mark.
 
-        Refused for one that a set may not contain.
+        Raises Refused for one that a set may not contain.
         """
         items = self.pop_to_mark()
         if (wrong := max(items, default=_KEY)) > _ATOM:

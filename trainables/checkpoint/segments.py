@@ -63,7 +63,7 @@ def large_arrays(arrays: Sequence[NDArray[Any]]) -> list[int]:
 
 
 def write(parent: int, array: NDArray[Any], epoch: int) -> Section:
-    """Write `array` (C order) as segments in the folder `parent`.
+    """Write `array` (C order) as segments in the folder `parent`, in term `epoch`.
 
     Return its section without a name.
 
@@ -96,7 +96,10 @@ def _chunk_of(length: int) -> int:
 
 
 def _is_stored(parent: int, name: str, piece: NDArray[np.uint8]) -> bool:
-    """Return whether the segment exists and is whole; a damaged one is written again."""
+    """Return whether the segment of `piece` exists in folder `parent` and is whole.
+
+    A damaged one is written again.
+    """
     try:
         with disk.open_regular_file(name, parent) as (file, size):
             if size != piece.nbytes:

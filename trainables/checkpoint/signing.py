@@ -131,7 +131,7 @@ def load_trust() -> Trust:
 def _trust_with(folder: Path, key: bytes) -> Trust:
     """Return the `Trust` of a key and the list in `folder`.
 
-    SigningError for a key of another length.
+    Raises SigningError for a key of another length.
     """
     if len(key) != KEY_BYTES:
         raise SigningError(folder / "key", f"{len(key)} bytes, not {KEY_BYTES}", "remove it")

@@ -255,7 +255,7 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
     def _observed(self, observations: Any, method: str) -> ByAgent:
         """Return what each agent sees of the observations by agent.
 
-        EnvContractError if they are not valid.
+        Raises EnvContractError if they are not valid.
         """
         if not isinstance(observations, Mapping):
             raise EnvContractError(
@@ -398,7 +398,7 @@ def _masks(
 def _converted(env: Any, place: str) -> Any:
     """Return PettingZoo's turn-based environment as one in which all agents act at once.
 
-    ConfigError if it cannot be.
+    Raises ConfigError if it cannot be.
     """
     try:
         from pettingzoo.utils import conversions  # type: ignore[import-untyped]

@@ -393,7 +393,7 @@ def _several_agents(config: EnvironmentConfig, env: Any) -> Env | None:
 
 
 def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, Any]:
-    """Return a new native vector environment.
+    """Return a new native vector environment of `num_envs` environments.
 
     Raises ConfigError if there is none or it cannot be made.
     """
@@ -442,7 +442,10 @@ def _made(
     num_envs: int | None = None,
     learning: bool = True,
 ) -> Any:
-    """Return the made environment, or vector environment of `num_envs`; raises ConfigError."""
+    """Return the made environment, or vector environment of `num_envs`; raises ConfigError.
+
+    `learning` is false for an environment of an evaluation.
+    """
     make = _creator(config, context, num_envs, learning)
     try:
         return make()

@@ -72,7 +72,7 @@ class EnvContext(dict[str, Any]):
 def register_env(name: str, creator: Creator) -> None:
     """Make `creator` available as ``env: name``, before gymnasium's own ids.
 
-    ConfigError if it is not valid.
+    Raises ConfigError if it is not valid.
     """
     if not callable(creator):
         raise ConfigError("env", name, "a name with a class or callable", f"{creator!r} is neither")

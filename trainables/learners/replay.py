@@ -85,7 +85,7 @@ class PrioritizedReplayConfig(Section):
     )
 
     def beta(self, timesteps: int) -> float:
-        """Return the power of the importance weights after this number of environment steps."""
+        """Return the power of the importance weights after `timesteps` environment steps."""
         part = min(1.0, timesteps / self.prioritized_replay_beta_annealing_timesteps)
         first, last = self.prioritized_replay_beta, self.final_prioritized_replay_beta
         return first + part * (last - first)

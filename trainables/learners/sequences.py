@@ -118,7 +118,10 @@ def to_judge(fragment: Fragment, longest: int) -> Judged:
 
 
 def _cut(fragment: Fragment, longest: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return indices (B,) of valid rows, by environment, and flags (B,) of sequence starts."""
+    """Return indices (B,) of valid rows, by environment, and flags (B,) of sequence starts.
+
+    A sequence has at most `longest` rows.
+    """
     steps, envs = fragment.valid.shape
     order = np.arange(steps * envs).reshape(steps, envs).T.reshape(-1)
     fresh = np.ones((steps, envs), dtype=np.bool_)

@@ -126,7 +126,7 @@ class _Machine:
     def run(self, pickled: bytes) -> NDArray[Any]:
         """Return the array that a pickle of one array describes, without running its code.
 
-        NotAnArray for any other pickle.
+        Raises NotAnArray for any other pickle.
         """
         for count, (opcode, given, _) in enumerate(pickletools.genops(pickled)):
             if count > MAX_OPCODES:
@@ -180,7 +180,7 @@ class _Machine:
     def reduce(self) -> None:
         """Replace a name and its arguments by the object that they make.
 
-        NotAnArray for other names.
+        Raises NotAnArray for other names.
         """
         what, given = self.pop(2)
         if not isinstance(what, _Name) or not isinstance(given, tuple) or what not in _MADE:

@@ -162,7 +162,7 @@ def write_json(path: Path, batches: Iterable[Columns]) -> int:
 def whole_or_absent(path: Path) -> Iterator[BinaryIO]:
     """Yield a file that gets its name once it is complete.
 
-    StoredDataError if the disk refuses it.
+    Raises StoredDataError if the disk refuses it.
     """
     part = path.with_name(f"{path.name}.part")
     try:

@@ -190,7 +190,7 @@ class ReadingWorkers(WorkerSet):
         return [self._sample_of(batches, source)]
 
     def _steps(self, batch: Batch) -> int:
-        """Return the number of steps of a batch."""
+        """Return the number of steps (rows) of a batch."""
         return len(batch["obs"])
 
     def _sample_of(self, batches: Sequence[Batch], source: str) -> Sample:

@@ -199,7 +199,7 @@ class _AgentsRolloutWorker(RolloutWorker, AgentsWorker):
     def _make_sampler(self, spec: WorkerSpec) -> Any:
         """Make the policies for their agents' spaces, then the sampler.
 
-        ConfigError for missing policies.
+        Raises ConfigError for missing policies.
         """
         environment = spec.environment
         agents = agents_spaces(environment, *self.envs.own_spaces)

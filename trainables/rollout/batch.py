@@ -92,7 +92,7 @@ class Fragment:
     def __getattr__(self, name: str) -> Array:
         """Return a declared column (T, N, …) or an entry of `last`.
 
-        AttributeError for other names.
+        Raises AttributeError for other names.
         """
         for named in ("declared", "last"):
             if name in (found := vars(self).get(named, {})):

@@ -119,7 +119,7 @@ def write(media: Mapping[str, Any], folder: Path, iteration: int, part: str = ""
 def _write(path: Path, item: dict[str, list[Any]] | NDArray[np.uint8]) -> str:
     """Write one item to `path` with a suffix for its kind, and return the file's name.
 
-    CallbackError if that is impossible.
+    Raises CallbackError if that is impossible.
     """
     draft = path.with_name(f"{path.name}.part")
     if isinstance(item, Mapping):

@@ -316,10 +316,13 @@ class ActorCriticTrainer(Trainer):
         return found.name if found else NO_KERNEL
 
     def _build(self, settings: TrainerConfig, inquiry: Inquiry) -> None:
-        """Build the trainer, and warn of actions that an environment that calls cannot take spread.
+        """Build the trainer.
+
+        Warns if an environment that calls the trainer gets numbers that are not spread over its
+        bounds.
 
         Raises:
-            ConfigError: gradients are to be compiled, and no kernel is built.
+            ConfigError: ``learner`` is the compiled one, but its kernel is not built.
         """
         if self.settings.learner == COMPILED and compiled.built() is None:
             self._refuse_kernel("a compiled one")

@@ -344,6 +344,8 @@ def _regress(
 ) -> tuple[float, float]:
     """Regress a level on the previous one, and store the result in `levels`.
 
+    `share` of the variance is between seeds.
+
     Returns:
         The slope, and the variance that the level adds to the mean.
     """

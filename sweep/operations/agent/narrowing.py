@@ -95,7 +95,7 @@ def _fits(space: Space, settings: Mapping[str, Any]) -> bool:
 def _override(space: Space, name: str, wish: Narrowing) -> Override:
     """Return the setting that leaves a parameter only the values of `wish`.
 
-    BadConfig if it has none.
+    Raises BadConfig if it has none.
     """
     if name not in space.searched:
         raise UnknownName("searched parameter", name, space.searched)
@@ -129,7 +129,7 @@ def _raw(space: Space, path: KeyPath) -> Mapping[str, Any]:
 def _range(domain: Domain, bounds: tuple[Number, Number], place: str) -> dict[str, Any]:
     """Return the description of the part of a numeric domain within `bounds`.
 
-    BadConfig if it has none.
+    Raises BadConfig if it has none.
     """
     if not isinstance(domain, Float | Int | Normal):
         raise BadConfig(place, list(bounds), "among, since the parameter has a list of values")
@@ -147,7 +147,7 @@ def _range(domain: Domain, bounds: tuple[Number, Number], place: str) -> dict[st
 def _list(domain: Domain, values: Sequence[Any], place: str, crossed: bool) -> dict[str, Any]:
     """Return the description of some values of a domain, in the domain's order.
 
-    BadConfig for others.
+    Raises BadConfig for others.
     """
     if not values:
         raise BadConfig(place, [], "one value at least")

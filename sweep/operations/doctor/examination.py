@@ -110,7 +110,7 @@ def _storage(folder: Folder) -> str:
 def _tracking_uri(folder: Folder) -> str:
     """Return the URI of the sweep's MLflow server, or an empty string.
 
-    UsageError if it is another user's.
+    Raises UsageError if it is another user's.
     """
     tracked = sync.read_tracking(folder)
     if tracked is not None and not tracked.own:

@@ -105,7 +105,7 @@ def _locked_log(folder: Folder, deadline: float) -> Iterator[TextIO]:
 def _send_once(context: TrackerContext, k: int, say: Say) -> None:
     """Send all attachments as of event `k`, and record that.
 
-    StorageError if MLflow lacks results.
+    Raises StorageError if MLflow lacks results.
     """
     folder = context.folder
     if sync.count_missing_events(context)["mlflow"][1]:

@@ -283,7 +283,10 @@ class _Comparison:
         return f"{played} of {networks} networks were compared: {steps}"
 
     def _wins(self, network: Network, trainable: Trainable, share: float) -> bool:
-        """Let a network play. Returns true if it is the best so far."""
+        """Let a network play a `share` of the budget of steps.
+
+        Returns true if it is the best so far.
+        """
         try:
             found = self._play(trainable, "compared", share)
         finally:

@@ -170,7 +170,7 @@ def make_trainable(
 def _find_trial(history: History, folder: Folder, choice: str) -> Trial:
     """Return the trial that `choice` names, a number or ``best``.
 
-    BadConfig if there are several objectives.
+    Raises BadConfig if there are several objectives.
     """
     trial, front = overview.asked_trial(history, folder, choice), overview.front(history)
     if choice == "best" and front is not None:

@@ -191,7 +191,7 @@ class _Supervisor:
     def supervise(self, show: Callable[[str], None], every_s: float) -> SmokeTest:
         """Return the results, at the end of the test or at the time limit.
 
-        UsageError if the trainable raised.
+        Raises UsageError if the trainable raised.
         """
         said_at = self.began
         try:

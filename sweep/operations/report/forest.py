@@ -174,7 +174,7 @@ def _leaves(
     unseen: NDArray[np.intp],
     stream: np.random.Generator,
 ) -> Iterator[_Leaf]:
-    """Yield the leaves of one tree."""
+    """Yield the leaves of one tree, grown on the rows `drawn`, each with its rows of `unseen`."""
     width = x.shape[1]
     least = max(2, len(drawn) // 100)
     todo = [_Leaf(drawn, unseen, np.zeros(width), np.ones(width))]
@@ -198,7 +198,10 @@ def _leaves(
 def _split(
     x: Array, y: Array, rows: NDArray[np.intp], smallest: int, stream: np.random.Generator
 ) -> tuple[int, float] | None:
-    """Return column and place of the split that reduces the variance most; None for a leaf."""
+    """Return column and place of the split that reduces the variance most; None for a leaf.
+
+    Each part has at least `smallest` rows.
+    """
     count, width = len(rows), x.shape[1]
     if count < 2 * smallest:
         return None

@@ -345,6 +345,8 @@ def compared_at(history: History, rungs: Sequence[float]) -> list[float]:
 def standardised(level: float, scored: Sequence[tuple[Trial, float]], sign: float) -> Compared:
     """Return trials with the normal scores of their ranks.
 
+    `sign` is +1 if greater scores are better.
+
     Equal scores share a rank, NaN is worst.
     """
     values = np.array([sign * score for _, score in scored])

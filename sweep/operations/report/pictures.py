@@ -80,7 +80,7 @@ def _draw(picture: Callable[[Data], "Figure | None"], data: Data, file: Path, ti
 
 
 def _figure(width: float, height: float) -> "Figure":
-    """Return an empty figure of a size in inches."""
+    """Return an empty figure of a `width` and `height` in inches."""
     with large_import():
         from matplotlib.figure import Figure
 

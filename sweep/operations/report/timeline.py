@@ -48,7 +48,7 @@ class Clock:
 
     @classmethod
     def of(cls, records: Sequence[Recorded]) -> "Clock":
-        """Return the clock of a sweep with these events."""
+        """Return the clock of a sweep with these events; it stands still without a driver."""
         spans: dict[int, tuple[float, float]] = {}
         for record in records:
             first, _ = spans.get(record.term, (record.at, record.at))

@@ -113,7 +113,7 @@ class Replayed:
         return self._start_iterations.get(key, 0) + 1
 
     def _apply(self, k: int, event: Event) -> None:
-        """Apply one event."""
+        """Apply one event with number `k`."""
         if isinstance(event, Reported | Closed):
             self.reports[k] = event
         match event:
@@ -129,7 +129,7 @@ class Replayed:
                         self._add_damage(k, f"tests trial {trial}, which no event creates")
 
     def _create(self, k: int, event: Created) -> None:
-        """Apply the creation of a trial."""
+        """Apply the creation of a trial by event `k`."""
         if event.trial != self._trials:
             self._add_damage(k, f"creates trial {event.trial}; expected trial {self._trials}")
         self._trials = event.trial + 1
@@ -139,7 +139,7 @@ class Replayed:
             self._start_iterations[event.trial, index] = birth.saved.iteration
 
     def _move(self, k: int, key: ReplicaKey, status: Status) -> None:
-        """Apply a change of a replica's status."""
+        """Apply a change of a replica's status by event `k`."""
         was = self.statuses.get(key)
         if was is None and (key[0], 0) not in self.statuses:
             self._add_damage(k, f"is about trial {key[0]}, which no event creates")

@@ -553,7 +553,10 @@ def _ready_to_travel(spec: SliceSpec) -> SliceSpec:
 
 
 def _outcome(came: object) -> SliceOutcome:
-    """Return the result of a slice; raise WorkerLost if it is not a SliceOutcome."""
+    """Return the result of a slice that `came` from a worker.
+
+    Raise WorkerLost for anything else.
+    """
     if not isinstance(came, SliceOutcome):
         raise WorkerLost(None, None, f"its worker returned {type(came).__name__}")
     return came

@@ -233,7 +233,10 @@ class Brackets(schedulers.Scheduler):
         return max(1, bracket.size // int(self.eta**step))
 
     def plan(self, history: History, free: int) -> Plan:
-        """Halve the brackets whose trials have all arrived, then start new trials."""
+        """Halve the brackets whose trials have all arrived.
+
+        Then start new trials in `free` slots.
+        """
         stop: list[Stop] = []
         promoted: list[Resume | AddSeed] = []
         fresh: list[NewTrial] = []

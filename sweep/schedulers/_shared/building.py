@@ -53,7 +53,7 @@ def _no_rungs(spec: SweepSpec) -> BadConfig:
 def options(spec: SweepSpec, paths: Sequence[str] = ()) -> BaseModel:
     """Return the validated options of the scheduler that `spec` names.
 
-    BadConfig if they are not valid.
+    Raises BadConfig if they are not valid.
     """
     cls = schedulers.find(spec.scheduler.name, paths)
     key, name, given = "finish_best", spec.scheduler.name, spec.scheduler.options

@@ -167,7 +167,7 @@ class Population(schedulers.Scheduler):
         """
 
     def plan(self, history: History, free: int) -> Plan:
-        """Compare the trials that reached a level.
+        """Compare the trials that reached a level, and start or continue trials in `free` slots.
 
         Before that, start the population's first trials.
         """
@@ -273,7 +273,10 @@ class Population(schedulers.Scheduler):
         return Generation(reached, ranking, self._count(len(ranking)), levels)
 
     def _start_members(self, history: History, free: int, goal: float) -> Plan:
-        """Return a plan that starts the missing members of the population."""
+        """Return a plan that starts missing members of the population.
+
+        At most `free`, up to `goal`.
+        """
         count = max(0, min(free, history.to_create))
         begins = [*(trial.time for trial in history.waiting_clones), *[0.0] * count][:count]
         goals = [goal if time < goal else self._next_level(time) for time in begins]

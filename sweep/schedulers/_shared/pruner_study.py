@@ -95,7 +95,10 @@ class Study:
         return self._study_trials.trials[number]
 
     def _remind(self, judged: int) -> None:
-        """Show the pruner all rungs that a trial reached earlier, so that it has its decisions."""
+        """Show the pruner all rungs that trial `judged` reached earlier.
+
+        So the pruner has its decisions.
+        """
         for number in range(len(self._study.get_trials(deepcopy=False))):
             steps = sorted(self._frozen(number).intermediate_values)
             for step in _rungs(self._pruner, steps[:-1] if number == judged else steps):

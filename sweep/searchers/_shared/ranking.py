@@ -50,7 +50,7 @@ class Ranking:
 
 
 def _rank(trial: FrozenTrial, place: int, sign: float) -> _Rank | None:
-    """Return the rank of a trial, or None if it is not ranked."""
+    """Return a key that sorts a trial, best first; None for trials that have not ended."""
     if trial.state not in (TrialState.COMPLETE, TrialState.PRUNED):
         return None
     violation = sum(v for v in trial.constraints.values() if v > 0)

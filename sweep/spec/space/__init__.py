@@ -235,7 +235,7 @@ class Space:
     def _draw(self, streams: Iterable["np.random.Generator"]) -> Settings:
         """Return the first valid one of random points, each drawn from one stream.
 
-        BadSpace if none is valid.
+        Raises BadSpace if none is valid.
         """
         for stream in streams:
             try:
@@ -305,7 +305,7 @@ class Space:
     def is_active(self, name: str, values: Mapping[str, Any]) -> bool:
         """Return whether a parameter is active, given the values of those before it.
 
-        BadSpace if a condition has no value.
+        Raises BadSpace if a condition has no value.
         """
         parameter = self.parameters[name]
         if any(needed not in values for needed in parameter.needs):
@@ -329,7 +329,7 @@ class Space:
     def settle(self, name: str, values: Mapping[str, Any], suggest: Suggest) -> Any:
         """Return the value of an active parameter, given the values of those before it.
 
-        SweepError if the searcher's is not in its domain.
+        Raises SweepError if the searcher's is not in its domain.
         """
         role = self.parameters[name].role
         if isinstance(role, Fixed):

@@ -127,7 +127,7 @@ class Points:
     def _edges(
         self, position: int, name: str, node: _Node, following: dict[str, _Node]
     ) -> list[_Edge]:
-        """Return the edges of a state by the values of parameter `name`.
+        """Return the edges of a state by the values of parameter `name`; `position` is its number.
 
         `following` collects new states.
         """

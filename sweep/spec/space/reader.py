@@ -117,7 +117,7 @@ def _read_fixed(raw: Any, source: Source) -> Any:
 def _make_reading(name: str, raw: Mapping[str, Any], source: Source) -> Reading:
     """Return the description of a parameter in our keywords.
 
-    BadSpace if they do not fit together.
+    Raises BadSpace if they do not fit together.
     """
     kinds = [word for word in _READERS if word in raw]
     if raw.keys() & wandb.WORDS and kinds in ([], ["value"]):
@@ -180,7 +180,7 @@ def read_int(reading: Reading) -> Int:
 def read_normal(reading: Reading) -> Normal:
     """Return the domain of ``normal`` or ``lognormal``, with its ``bounds``.
 
-    BadSpace if it is not valid.
+    Raises BadSpace if it is not valid.
     """
     log = reading.kind == "lognormal"
     mean, deviation = _moments(reading, log)
@@ -203,7 +203,7 @@ def read_normal(reading: Reading) -> Normal:
 def _bounds(reading: Reading, wrong: _Wrong) -> tuple[Any, Any]:
     """Return lowest and highest value of a range.
 
-    BadSpace if one is not valid, with the advice `wrong`.
+    Raises BadSpace if one is not valid, with the advice `wrong`.
 
     `wrong` says what is expected of an invalid bound.
     """
@@ -262,14 +262,20 @@ def _check_steps(reading: Reading, low: Any, high: Any, step: Any) -> None:
 
 
 def _check_fine(reading: Reading, step: Any, farthest: float) -> None:
-    """Raise BadSpace if a step is so small that neighbours are equal floats."""
+    """Raise BadSpace if a step is so small that neighbours are equal floats.
+
+    `farthest` is the greatest absolute number.
+    """
     if step < _SMALLEST or written(farthest) / written(step) > LARGEST_INT:
         allowed = f"a step of at least {max(_SMALLEST, farthest / LARGEST_INT):.3g}"
         raise reading.refuse_at(("step",), step, allowed, "2**53 steps lead from 0 to a number")
 
 
 def _moments(reading: Reading, log: bool) -> tuple[float, float]:
-    """Return mean and deviation of a normal distribution; BadSpace if one is not valid."""
+    """Return mean and deviation of a normal distribution, of the logarithm if `log`.
+
+    Raises BadSpace if one is not valid.
+    """
     mean, deviation = _pair(reading, "[mean, deviation], two numbers")
     for index, number in enumerate((mean, deviation)):
         if instead := real(number):
@@ -287,7 +293,7 @@ def _moments(reading: Reading, log: bool) -> tuple[float, float]:
 def _limits(reading: Reading, log: bool) -> tuple[float | None, float | None]:
     """Return the bounds of a normal distribution, each None if missing.
 
-    BadSpace if one is not valid.
+    Raises BadSpace if one is not valid.
     """
     bounds = reading.raw.get("bounds")
     if bounds is None and "bounds" not in reading.raw:

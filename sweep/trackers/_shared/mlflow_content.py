@@ -483,6 +483,8 @@ def _curve(name: str, is_compared: bool) -> str:
 def made_at(row: Row, began: float, end_time: float) -> float:
     """Return when a result was made, in seconds since 1970.
 
+    Its slice lasted from `began` to `end_time`.
+
     It is the result's ``timestamp``, limited to its slice, since a trainable may report any;
     without one it is the end of the slice.
     """

@@ -363,7 +363,7 @@ def _refuse_links(folder: Path) -> None:
 
 @contextmanager
 def _file(parent: int, name: str) -> Iterator[int]:
-    """Yield a descriptor of a file for writing, created if missing."""
+    """Yield a descriptor of a file in the open folder `parent` for writing, created if missing."""
     try:
         file = disk.open_file(name, os.O_WRONLY, parent)
     except FileNotFoundError:
@@ -374,7 +374,7 @@ def _file(parent: int, name: str) -> Iterator[int]:
 
 
 def _content(parent: int, name: str) -> bytes:
-    """Return the contents of a file; empty if it does not exist."""
+    """Return the contents of a file in the open folder `parent`; empty if it does not exist."""
     try:
         with disk.open_regular_file(name, parent) as (file, size):
             content = bytearray(size)

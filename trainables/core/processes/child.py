@@ -312,7 +312,10 @@ class ChildProcess:
 
 
 def _make_error(name: str, kind: str, message: str, trace: str) -> TrainableError:
-    """Return the child's error in the parent: the same class if named, else WorkerError."""
+    """Return the child's error in the parent: of class `kind` if it is known, else WorkerError.
+
+    `trace` is its traceback.
+    """
     if kind in NAMED_ERRORS:
         named = NAMED_ERRORS[kind](message)
         named.__cause__ = WorkerError(f"in {name}\n\n{trace}")

@@ -89,7 +89,7 @@ def _is_texts(value: object) -> bool:
 
 @logging_once()
 def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
-    """Measure the level in this process.
+    """Measure the level in this process; `restarts` is true if failed environments are restarted.
 
     With `env_level` A or B only that level is tried. All environments are made for this purpose,
     and the global streams are preserved.
@@ -156,7 +156,7 @@ def _children() -> int:
 
 
 def _measure(config: EnvironmentConfig, restarts: bool) -> Measured:
-    """Return one measurement of the level."""
+    """Return one measurement of the level; `restarts` as in `examine`."""
     rng.seed_global(SEED, "measure")
     reasons: list[str] = []
     left_out: list[str] = []

@@ -327,7 +327,10 @@ class Inquiry:
 def known_by(
     config: EnvironmentConfig, restarts: bool, remembered: Mapping[str, Any]
 ) -> Measured | None:
-    """Return the remembered measurement of an environment; None if there is none."""
+    """Return the remembered measurement of an environment; None if there is none.
+
+    `restarts` is the setting ``restart_failed_sub_environments``.
+    """
     return Measured.of_data(remembered.get(_name_of(config, restarts) or ""))
 
 

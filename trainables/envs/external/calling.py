@@ -217,7 +217,7 @@ class ExternalEnv:
     def start_episode(self, episode_id: str | None = None, training_enabled: bool = True) -> str:
         """Begin an episode; return its id, a new one if none is given.
 
-        EpisodeError if it runs already.
+        Raises EpisodeError if it runs already.
 
         With ``training_enabled=False`` it counts in the metrics, but nothing is learnt from it.
         """
@@ -558,7 +558,7 @@ class ExternalEnv:
     ) -> Iterator[tuple[str, str, Any]]:
         """Yield each agent that a call names, its name in errors, and its value.
 
-        EpisodeError for an unknown agent.
+        Raises EpisodeError for an unknown agent.
         """
         if not self.has_agents:
             yield AGENT, _describe_place(episode_id), values

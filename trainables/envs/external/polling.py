@@ -72,7 +72,7 @@ class PolledEnv:
     def reset(self, env_id: Any) -> Any:
         """Return the first observations of the next episode, agent → observation.
 
-        EnvError for anything else.
+        Raises EnvError for anything else.
 
         Returns `ASYNC_RESET` if they come in a later poll, None if the environment cannot be reset,
         and an exception if the reset fails.

@@ -401,7 +401,7 @@ class PolicyServer(ExternalEnv):
     def _step(self, episode_id: str, request: dict[str, Any]) -> None:
         """Add an episode's observations, actions and rewards from a request.
 
-        Refused if it is not valid.
+        Raises Refused if it is not valid.
         """
         call, place = request["call"], f"episode {episode_id}"
         observation = decode(
@@ -428,7 +428,7 @@ class PolicyServer(ExternalEnv):
     def _bind(self, episode_id: str, agents: Any) -> None:
         """Choose the policies of these agents for the episode.
 
-        Refused (400) unless `agents` is a list.
+        Raises Refused (400) unless `agents` is a list.
         """
         if not (self.has_agents and isinstance(agents, list) and agents):
             allowed = "a list of agents" if self.has_agents else "absent: there is one agent"
@@ -474,7 +474,7 @@ class PolicyServer(ExternalEnv):
     def _spaces(self) -> tuple[Spaces, Spaces]:
         """Return the action space and the observation space from the settings.
 
-        ConfigError without any.
+        Raises ConfigError without any.
         """
         config = self.config
         if config.spaces_of is not None:

@@ -153,7 +153,7 @@ class ImagePreprocessor:
     def __call__(self, observation: Any) -> Array:
         """Return a new array (H, W, C) of an observation.
 
-        EnvError if it has another shape or type.
+        Raises EnvError if it has another shape or type.
         """
         given = np.asarray(observation)
         if given.shape != self._box.shape:

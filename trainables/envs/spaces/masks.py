@@ -124,7 +124,10 @@ def column_starts(layout: ActionLayout) -> Array:
 
 
 def all_columns_choose(masks: Array, starts: Array) -> bool:
-    """Return whether each column of each mask (…, A) has a valid choice."""
+    """Return whether each column of each mask (…, A) has a valid choice.
+
+    `starts` are the columns' first indices.
+    """
     return bool(np.logical_or.reduceat(masks > 0, starts, axis=-1).all())
 
 

@@ -39,7 +39,10 @@ def is_plain(value: Any) -> bool:
 
 
 def encode(value: Any, depth: int = 0) -> Encoded:
-    """Return [kind, data] with plain data; raises NotPlainError if that is impossible."""
+    """Return [kind, data] with plain data, `depth` containers deep.
+
+    Raises NotPlainError if that is impossible.
+    """
     if depth > MAX_DEPTH:
         raise NotPlainError
     if type(value) in _PLAIN:

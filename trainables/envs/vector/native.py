@@ -100,7 +100,7 @@ class NativeVectorEnv:
         return self._reset(seed=None if seeds is None else seeds[0])
 
     def restart(self, sub_env: int, seed: int) -> Array:
-        """Start all episodes; return observations (N, *O)."""
+        """Start all episodes; return observations (N, *O). `sub_env` is 0, the only object."""
         return self.reset([seed])
 
     def step(self, actions: Array) -> Step:

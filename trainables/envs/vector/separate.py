@@ -196,7 +196,7 @@ class SeparateVectorEnv:
         return observation
 
     def _recover(self, env_index: int, method: str, error: Exception) -> Any:
-        """Restart a failed environment; return its first observation."""
+        """Restart an environment that failed in `method`; return its first observation."""
         failed_at = int(self._ends.lengths[env_index])
         return self._restarts.recover(self._slots[env_index], env_index, method, error, failed_at)
 

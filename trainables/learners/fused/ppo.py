@@ -274,7 +274,7 @@ class FusedLearner:
     def _evaluate_reals(self, means: Array, actions: Array) -> tuple[Array, float]:
         """Return log-probabilities (B,) of real numbers, and their entropy.
 
-        ValueError without real numbers.
+        Raises ValueError without real numbers.
         """
         if self._reals is None:
             raise ValueError("actions of this layout have no real numbers")

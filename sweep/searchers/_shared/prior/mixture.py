@@ -122,7 +122,7 @@ def _shipped(trainable: str, shipped: Sequence[Game], spec: SweepSpec) -> Model 
 def _named(names: Sequence[str], spec: SweepSpec) -> tuple[str, tuple[Game, ...]]:
     """Return the trainable of the games that a spec names, and these games.
 
-    BadConfig if they do not fit.
+    Raises BadConfig if they do not fit.
     """
     known = games.by_name()
     asked = [name for name in dict.fromkeys(names) if games.is_name(name)]
