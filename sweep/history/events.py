@@ -368,6 +368,8 @@ class Sums:
     """Counters in the newest result (`sweep.spec.stopping.COUNTERS`)."""
     noise: float | None = None
     """Value of `Replica.noise`; None if unknown."""
+    curve_mean: float | None = None
+    """Value of `Replica.curve_mean`; None if unknown."""
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sweep.history.objective import Objective
 from sweep.history.order import Summary
-from sweep.history.trial import Trial
+from sweep.history.trial import Milestone, Trial
 
 if TYPE_CHECKING:  # numpy is imported only where a pick is computed: many commands need none
     from sweep.history.posterior.outlook import Outlook
-    from sweep.history.posterior.shrinkage import Estimates, Scores, Whole
+    from sweep.history.posterior.scores import Scores, Whole
+    from sweep.history.posterior.shrinkage import Estimates
 
 #: Minimum number of trials with a score from which a variance between settings is estimated.
 FEWEST = 3
@@ -99,11 +100,27 @@ class Spreads:
     """Part of `seeds` that is due to the episodes of one evaluation."""
 
 
+class _LevelScores(NamedTuple):
+    """The scores of a trial at one level; greater scores are better."""
+
+    level: float
+    score: float
+    seeds: tuple[float, ...]
+    """Score of each seed."""
+    curves: tuple[float, ...]
+    """Value of `Replica.curve_mean` of each seed; empty if one is unknown."""
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """All scores and means of curves."""
+        return (self.score, *self.seeds, *self.curves)
+
+
 class _TrialScores(NamedTuple):
     """The properties of a trial that determine its expectation; greater scores are better."""
 
-    path: tuple[tuple[float, float, tuple[float, ...]], ...]
-    """Tuples of level, score, and the seeds' scores there, by ascending level."""
+    path: tuple[_LevelScores, ...]
+    """The scores at the trial's levels, ascending."""
     rests: bool
     """True if the trial ever reached a goal or its end; else the path holds its present level."""
     evaluations: float
@@ -116,12 +133,12 @@ class _TrialScores(NamedTuple):
     @property
     def seeds(self) -> tuple[float, ...]:
         """Scores of the trial's seeds at the last level."""
-        return self.path[-1][2]
+        return self.path[-1].seeds
 
     @property
     def exponent(self) -> int:
         """Smallest power of two that exceeds all its scores, as an exponent."""
-        return math.frexp(max(abs(one) for _, score, its in self.path for one in (score, *its)))[1]
+        return math.frexp(max(abs(number) for there in self.path for number in there.numbers))[1]
 
 
 def _extract_scores(trial: Trial) -> _TrialScores | None:
@@ -132,23 +149,26 @@ def _extract_scores(trial: Trial) -> _TrialScores | None:
     scored = [rest for rest in trial.milestones if rest.score is not None] or [
         trial.milestone(trial.k)
     ]
-    path = {
-        rest.level: (
-            rest.level,
-            sign * (rest.score or 0.0),
-            tuple(sign * score for score in rest.scores if score is not None),
-        )
-        for rest in scored
-    }
+    path = {rest.level: _level_scores(rest, sign) for rest in scored}
     points = tuple(path[level] for level in sorted(path))
     if any(math.isnan(level) for level in path):
         return None
-    if not all(math.isfinite(one) for _, score, its in points for one in (score, *its)):
+    if not all(math.isfinite(number) for there in points for number in there.numbers):
         return None
     noises = [replica.noise for replica in trial.counted]
     known = [noise for noise in noises if noise is not None and math.isfinite(noise)]
     noise = math.fsum(known) / len(known) if known else 0.0
     return _TrialScores(points, bool(trial.milestones), noise, trial.steps, trial.goal.top)
+
+
+def _level_scores(milestone: Milestone, sign: float) -> _LevelScores:
+    """Return the scores of a milestone, multiplied by `sign`."""
+    scores = tuple(sign * score for score in milestone.scores if score is not None)
+    curves = tuple(sign * mean for mean in milestone.curve_means if mean is not None)
+    is_complete = len(curves) == len(scores)
+    return _LevelScores(
+        milestone.level, sign * (milestone.score or 0.0), scores, curves if is_complete else ()
+    )
 
 
 class Expectations(Summary):
@@ -177,8 +197,8 @@ class Expectations(Summary):
             if old == new:
                 continue
             for seen, sign in ((old, -1), (new, 1)):
-                for level, *_ in seen.path if seen and seen.rests else ():
-                    self._crowds[level] += sign
+                for there in seen.path if seen and seen.rests else ():
+                    self._crowds[there.level] += sign
                 if seen:
                     self._tops[seen.top] += sign
                     self._exponents[seen.exponent] += sign
@@ -348,8 +368,11 @@ class _Table:
         self.last = np.full(self.rows, -1)
         """Column of each trial's last score; -1 without a score."""
         self.seeds = np.ones((self.rows, len(self.columns)))
-        self.squares = np.zeros(self.rows)
-        """Sum of squared distances of the seeds' scores from their mean."""
+        self.curves, self.curves_alike = self.scores.copy(), self.scores.copy()
+        """The same as `scores` and `alike`, but of the curves' means; NaN if unknown."""
+        self.products = np.zeros((self.rows, 3))
+        """Sums over the seeds at the last level: squared distances of their scores from the mean,
+        products of these distances with those of the curves' means, and squares of the latter."""
         self.evaluations = np.zeros(self.rows)
         self.steps = np.zeros(self.rows)
 
@@ -359,46 +382,73 @@ class _Table:
 
     def of(self, rows: "Whole") -> "Scores":
         """Return the rows of some trials as the model's input."""
-        from sweep.history.posterior.shrinkage import Scores
+        from sweep.history.posterior.scores import Scores
 
-        at, alike, seeds = self.scores[rows], self.alike[rows], self.seeds[rows]
-        last, squares, evaluations = self.last[rows], self.squares[rows], self.evaluations[rows]
-        return Scores(at, alike, seeds, last, squares, evaluations)
+        squares, products, curve_squares = self.products[rows].T
+        return Scores(
+            self.scores[rows],
+            self.alike[rows],
+            self.seeds[rows],
+            self.last[rows],
+            squares,
+            self.evaluations[rows],
+            self.curves[rows],
+            self.curves_alike[rows],
+            products,
+            curve_squares,
+        )
 
     def put(self, row: int, scores: _TrialScores | None) -> None:
         """Write the row of a trial; None clears it."""
         import numpy as np
 
-        self.scores[row] = self.alike[row] = np.nan
+        tables = self.scores, self.alike, self.curves, self.curves_alike
+        for table in tables:
+            table[row] = np.nan
         self.last[row] = -1
         if scores is None:
             return
         small, above = -self.exponent, 0
-        for level, score, by_seed in scores.path:
+        for level, score, seeds, curves in scores.path:
             column = self._column(level)
             first = min(above or column, column)
-            before = (
-                int(self.seeds[row, first - 1]) if first and self.last[row] >= 0 else len(by_seed)
-            )
-            alike = (
-                score if before >= len(by_seed) else math.fsum(x / before for x in by_seed[:before])
-            )
+            before = int(self.seeds[row, first - 1]) if first and self.last[row] >= 0 else math.inf
+            alike = score if before >= len(seeds) else _mean(seeds[: int(before)])
+            mean = _mean(curves)
+            mean_alike = mean if before >= len(seeds) else _mean(curves[: int(before)])
             # Levels passed without a pause count as reached: the trial may end well before its
             # goal.
-            self.scores[row, first : column + 1] = math.ldexp(score, small)
-            self.alike[row, first : column + 1] = math.ldexp(score, small)
+            values = (score, score, mean, mean)
+            for table, value in zip(tables, values, strict=True):
+                table[row, first : column + 1] = math.ldexp(value, small)
             self.alike[row, first] = math.ldexp(alike, small)
-            self.seeds[row, first : column + 1] = len(by_seed)
+            self.curves_alike[row, first] = math.ldexp(mean_alike, small)
+            self.seeds[row, first : column + 1] = len(seeds)
             self.last[row], above = column, column + 1
-        seeds = [math.ldexp(score, small) for score in scores.seeds]
-        middle = math.fsum(seeds) / len(seeds)
-        self.squares[row] = math.fsum((score - middle) ** 2 for score in seeds)
+        end = scores.path[-1]
+        up, along = _distances(end.seeds, small), _distances(end.curves or end.seeds, small)
+        self.products[row] = [
+            math.fsum(a * b for a, b in zip(*pair, strict=True))
+            for pair in ((up, up), (up, along), (along, along))
+        ]
         self.evaluations[row] = math.ldexp(scores.evaluations, 2 * small)
         self.steps[row] = scores.steps
 
     def _column(self, level: float) -> int:
         """Return the highest column whose level is at most `level`, or the first."""
         return max(0, bisect_right(self.columns, level) - 1)
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Return the mean; NaN without values."""
+    return math.fsum(value / len(values) for value in values) if values else math.nan
+
+
+def _distances(values: Sequence[float], exponent: int) -> list[float]:
+    """Return the distances of the values from their mean, times 2 ** `exponent`."""
+    small = [math.ldexp(value, exponent) for value in values]
+    middle = math.fsum(small) / len(small)
+    return [value - middle for value in small]
 
 
 @dataclass(frozen=True)

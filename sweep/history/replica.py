@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from sweep.core import stats
-from sweep.history.curve import Divergence, Followed, Point, Reading, readings
+from sweep.history.curve import Divergence, Followed, Point, Reading, is_known, readings
 from sweep.history.events import (
     FINISHED,
     Goal,
@@ -209,6 +209,22 @@ class Replica:
         return found if math.isfinite(found) else None
 
     @property
+    def curve_mean(self) -> float | None:
+        """Mean of the metric over the curve, the i-th number counted i times.
+
+        Returns None if there is no number, or if it diverged.
+        """
+        if self.sums is not None:
+            return self.sums.curve_mean
+        if self.has_diverged:
+            return None
+        values = [point.value for point in self.curve if is_known(point.value)]
+        count = len(values)
+        whole = count * (count + 1) / 2
+        found = stats.total((n / whole) * (value or 0.0) for n, value in enumerate(values, 1))
+        return found if count and math.isfinite(found) else None
+
+    @property
     def attempt(self) -> list[Point]:
         """All results of the newest attempt, including those that do not count."""
         after = self.tail_after
@@ -270,6 +286,7 @@ class Replica:
             stats.total(point.steps for point in after.curve),
             {key: last[key] for key in COUNTERS if key in last},
             after.noise,
+            after.curve_mean,
         )
 
     def reset_values(self) -> None:

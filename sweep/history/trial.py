@@ -43,6 +43,8 @@ class Milestone:
     """Level at which the score is compared; see `Trial.level`."""
     scores: tuple[float | None, ...] = ()
     """Scores of the seeds that count, by index; None where there was none."""
+    curve_means: tuple[float | None, ...] = ()
+    """Value of `Replica.curve_mean` of each seed."""
 
 
 @dataclass
@@ -181,7 +183,8 @@ class Trial:
         scores = tuple(replica.score_at() for replica in self.counted)
         score = self._aggregate(scores)
         others, violations = self.other_scores, self.violations
-        return Milestone(k, self.status, score, others, violations, self.level, scores)
+        means = tuple(replica.curve_mean for replica in self.counted)
+        return Milestone(k, self.status, score, others, violations, self.level, scores, means)
 
     @property
     def known_until(self) -> float:

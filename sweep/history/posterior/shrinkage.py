@@ -4,7 +4,8 @@ A score is the mean of all settings, plus the effect of the setting, plus the ef
 plus the error of its evaluation. The expectation of a setting is its score without the last two:
 empirical Bayes (Efron and Morris, Stein's Estimation Rule and Its Competitors, 1973).
 
-1. Scores are compared at *levels*: the goals at which trials pause, and the end.
+1. Scores are compared at *levels*: the goals at which trials pause, and the end. Each is smoothed
+   by its curve first (`smoothing`).
 2. From each level to the next there is a regression over the trials that reached both, under the
    seeds that they had at both. Trials are promoted by their score at the lower level, so the
    regression is valid for trials that were not promoted, too (Anderson, Maximum Likelihood
@@ -33,10 +34,15 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Whole = NDArray[np.int_]
+from sweep.history.posterior.scores import (
+    Floats,
+    Scores,
+    Whole,
+    at_last_level,
+    without_outliers,
+)
+from sweep.history.posterior.smoothing import smooth
 
 #: Prior of the share of seeds and evaluations in the variance between trainings, and its weight in
 #: degrees of freedom: the mean over many reinforcement learning tasks, and their spread.
@@ -63,23 +69,6 @@ TIES = 3
 #: Distance from the ceiling beyond which it changes nothing, in standard deviations.
 FARTHEST = 8.0
 _TINY = 1e-300
-
-
-class Scores(NamedTuple):
-    """Measured scores with one row for each trial; greater is better, and none is much above 1."""
-
-    at: Floats
-    """Score at each level, ascending, (trials, levels); NaN if the trial did not reach it."""
-    alike: Floats
-    """The same, but only over the seeds that the trial had at the previous level."""
-    seeds: Floats
-    """Number of each trial's seeds at each level, (trials, levels)."""
-    last: Whole
-    """Column of each trial's last score."""
-    squares: Floats
-    """Sum of squared distances of each trial's seeds from their mean at its last level."""
-    evaluations: Floats
-    """Variance of each score that is due to its evaluation."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +107,9 @@ def estimate(scores: Scores, unseen: float) -> Estimates:
         scores: scores of all trials.
         unseen: fraction of a full training that no trial has reached, 0 to 1.
     """
+    plain, (scores, doubt) = scores, smooth(scores)
     last, moments = scores.last, _moments(scores)
-    seeds, last_scores = _at_last_level(scores.seeds, last), _at_last_level(scores.at, last)
+    seeds, last_scores = at_last_level(scores.seeds, last), at_last_level(scores.at, last)
     squares = _Squares.of(scores.squares, seeds - 1, last, scores.at.shape[1])
     levels, share = _solve_share(moments, squares)
     variance = np.maximum(levels.variance[last], _TINY)
@@ -137,10 +127,11 @@ def estimate(scores: Scores, unseen: float) -> Estimates:
     lean = np.where(seeds > 1, shrunk.kept / seeds, 1.0) * (last_scores - levels.mean[last])
     of_share = lean**2 * share**2 * 2 / (SHARE_FREEDOM + float(squares.freedom.sum()))
     spread = (shrunk.spread + of_share) * few + (1 - shrunk.kept) ** 2 * shrunk.doubt
+    spread += (1 - share) * doubt
     value, spread = _transfer_to_end(levels, share, shrunk.value, spread, last)
     whole = float(levels.variance[-1])
     error = np.sqrt(spread + whole * UNSEEN * unseen)
-    limited = _limit(value, error, scores)
+    limited = _limit(value, error, plain)
     return Estimates(limited, error, noise, float(np.sqrt(whole)), share, evaluations)
 
 
@@ -169,12 +160,6 @@ def _limit(value: Floats, error: Floats, scores: Scores) -> Floats:
     density = np.exp(-(room**2) / 2) / math.sqrt(2 * math.pi)
     limited = ceiling - scale * (room * below + density)
     return np.where(room < FARTHEST, np.minimum(limited, value), value)
-
-
-def _at_last_level(of_levels: Floats, last_levels: Whole) -> Floats:
-    """Return the entry of each row at the last level of its trial."""
-    found: Floats = of_levels[np.arange(len(last_levels)), last_levels]
-    return found
 
 
 class _Squares(NamedTuple):
@@ -244,23 +229,9 @@ class _Levels:
     """Variance of the mean's error."""
 
 
-def _without_outliers(scores: Floats) -> Floats:
-    """Return a copy of the scores with very low ones raised.
-
-    In each column, no score stays further below the lowest tenth than the best is above it.
-    """
-    clipped = scores.copy()
-    for column in clipped.T:
-        there = column[~np.isnan(column)]
-        if len(there) > 3:
-            tenth = np.quantile(there, 0.1)
-            np.maximum(column, 2 * tenth - there.max(), out=column)
-    return clipped
-
-
 def _moments(scores: Scores) -> list[tuple[_Pairs, _FirstScores]]:
     """Return sums of the scores at each level."""
-    at, alike = _without_outliers(scores.at), _without_outliers(scores.alike)
+    at, alike = without_outliers(scores.at), without_outliers(scores.alike)
     there, before = ~np.isnan(at), np.zeros(len(at), bool)
     moments = []
     for level in range(at.shape[1]):

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from sweep.history.posterior.shrinkage import Estimates, Floats, Scores, estimate
+from sweep.history.posterior.scores import Floats, Scores, Whole
+from sweep.history.posterior.shrinkage import Estimates, estimate
 
 PLAYS = 100
 Count = Callable[[int], int]
@@ -62,8 +63,15 @@ class Model:
             luck = stream.normal(0, np.hypot(self.seeds, self.evaluations), (len(at), 300))
             truth = np.minimum(setting[:, None] + luck, self.ceiling).mean(1)
         truth = truth + levels - 1
-        nothing = np.zeros(self.trials)
-        return Scores(at, alike, np.nan_to_num(counts, nan=1.0), last, squares, nothing), truth
+        return without_curves(at, alike, np.nan_to_num(counts, nan=1.0), last, squares), truth
+
+
+def without_curves(
+    at: Floats, alike: Floats, seeds: Floats, last: Whole, squares: Floats
+) -> Scores:
+    """Return scores whose curves and evaluations are unknown."""
+    nothing, unknown = np.zeros(len(at)), np.full_like(at, np.nan)
+    return Scores(at, alike, seeds, last, squares, nothing, unknown, unknown, nothing, nothing)
 
 
 def played(model: Model) -> list[tuple[Estimates, Floats]]:
@@ -123,7 +131,7 @@ def test_claims_of_the_first_are_within_one_error_or_two_as_often_as_they_say(mo
 def test_seeds_that_differ_where_all_means_are_alike_leave_an_error() -> None:
     trials = 6
     alike, three = np.full((trials, 1), 0.5), np.full((trials, 1), 3.0)
-    squares, nothing = np.full(trials, 0.2), np.zeros(trials)
-    found = estimate(Scores(alike, alike, three, np.zeros(trials, int), squares, nothing), 0.0)
+    squares = np.full(trials, 0.2)
+    found = estimate(without_curves(alike, alike, three, np.zeros(trials, int), squares), 0.0)
     assert (found.error > 0).all()
     assert np.isfinite(found.error).all()

@@ -1,0 +1,63 @@
+"""Measured scores as arrays: the input of the model behind the pick."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int_]
+
+
+class Scores(NamedTuple):
+    """Measured scores with one row for each trial; greater is better, and none is much above 1.
+
+    A score with several seeds is their mean, and so is a curve's mean.
+    """
+
+    at: Floats
+    """Score at each level, ascending, (trials, levels); NaN if the trial did not reach it."""
+    alike: Floats
+    """The same, but only over the seeds that the trial had at the previous level."""
+    seeds: Floats
+    """Number of each trial's seeds at each level, (trials, levels)."""
+    last: Whole
+    """Column of each trial's last score."""
+    squares: Floats
+    """Sum of squared distances of each trial's seeds from their mean at its last level."""
+    evaluations: Floats
+    """Variance of each score that is due to its evaluation."""
+    curves: Floats
+    """Mean of the curve up to each level, in which later results count more, (trials, levels);
+    NaN if unknown."""
+    curves_alike: Floats
+    """The same, but only over the seeds that the trial had at the previous level."""
+    products: Floats
+    """Like `squares`, but each seed's distance is multiplied by that of its curve's mean."""
+    curve_squares: Floats
+    """Like `squares`, but of the curves' means."""
+
+
+def at_last_level(of_levels: Floats, last_levels: Whole) -> Floats:
+    """Return the entry of each row at the last level of its trial.
+
+    Args:
+        of_levels: one value for each trial and level, (trials, levels).
+        last_levels: column of each trial's last score, (trials,).
+    """
+    found: Floats = of_levels[np.arange(len(last_levels)), last_levels]
+    return found
+
+
+def without_outliers(scores: Floats) -> Floats:
+    """Return a copy of the scores (trials, levels) with very low ones raised.
+
+    In each column, no score stays further below the lowest tenth than the best is above it.
+    """
+    out = scores.copy()
+    for column in out.T:
+        there = column[~np.isnan(column)]
+        if len(there) > 3:
+            tenth = np.quantile(there, 0.1)
+            np.maximum(column, 2 * tenth - there.max(), out=column)
+    return out
