@@ -37,6 +37,7 @@ from trainables.policies.policy import Scalar
 from trainables.policies.q.actor import QArchitecture
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
+from trainables.trainer import config_checks
 from trainables.trainer.base.algorithm import Stateful
 from trainables.trainer.config import Lanes, TrainerConfig
 from trainables.trainer.config_checks import lane_form
@@ -264,6 +265,13 @@ class DQN(Trainer):
         if why and settings.learner == "fused":
             raise ConfigError("learner", "fused", "auto or torch here", why)
         return {**super().choose(settings, inspection), "learner": "torch" if why else "fused"}
+
+    @classmethod
+    def why_acts_on_cpu(cls, settings: TrainerConfig) -> str:
+        """Return the reason why the policy cannot act on the GPU; empty if it can."""
+        if isinstance(settings, Config) and settings.exploration_config.type == "ParameterNoise":
+            return "exploration_config.type is ParameterNoise"
+        return config_checks.why_acts_on_cpu(settings)
 
     @classmethod
     def _not_fused(cls, settings: Config, spaces: EnvSpaces) -> str:

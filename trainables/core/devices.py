@@ -8,7 +8,11 @@ computes. Neither library is imported here before it is needed.
 import os
 import sys
 from collections.abc import Iterator
+from typing import Literal
 
+from pydantic import Field
+
+from trainables.core.settings import Section
 from trainables.errors import DeviceError, DeviceLost, DeviceOutOfMemory, printable
 
 #: Names of the class of all errors of XLA, in jaxlib now and before.
@@ -21,6 +25,18 @@ _NO_DEVICE = "Unable to initialize backend"
 _OF_MEMORY = ("RESOURCE_EXHAUSTED", "CUDA_ERROR_OUT_OF_MEMORY", "STATUS_ALLOC_FAILED")
 #: The part of an error that a function in Python raised, which the program has called.
 _OF_A_CALLBACK = "allback"
+
+
+class DevicesConfig(Section):
+    """How a trial uses its GPU (``num_gpus``)."""
+
+    act_on: Literal["auto", "cpu", "gpu"] = Field(
+        default="auto",
+        description="Device on which the policy acts while it collects experience: the cpu, or the "
+        "gpu with the learning networks themselves (num_gpus: 1, num_workers: 0; ppo, a2c, impala "
+        "and dqn). Observations then travel once, for acting and learning. auto: the gpu for "
+        "networks with convolutions or a layer of 256 units or more. Evaluations act on the cpu.",
+    )
 
 
 def accelerator() -> str:

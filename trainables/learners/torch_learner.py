@@ -6,7 +6,7 @@ B rows of a minibatch, S statistics.
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from trainables.policies.policy import Scalar
 from trainables.policies.torch_policy import ActorCriticPolicy
 from trainables.rollout.batch import TrainBatch
 
+if TYPE_CHECKING:
+    from trainables.policies.acting.on_device import Frames
+
 Minibatch: TypeAlias = dict[str, Tensor]
 Loss: TypeAlias = Callable[[Any, Mapping[str, Tensor]], tuple[Tensor, Tensor]]
 """Function of networks and columns of a minibatch that returns the loss and statistics (S,)."""
@@ -34,15 +37,21 @@ class TorchLearner:
         loss: the loss.
         stats: names of its statistics.
         grad_clip: largest norm of the gradient, or None for no limit.
+        frames: observations that acting has left on the policy's device; None for none.
     """
 
     def __init__(
-        self, policy: ActorCriticPolicy, loss: Loss, stats: tuple[str, ...], grad_clip: float | None
+        self,
+        policy: ActorCriticPolicy,
+        loss: Loss,
+        stats: tuple[str, ...],
+        grad_clip: float | None,
+        frames: "Frames | None" = None,
     ) -> None:
         self.policy = policy
         self.loss = loss
         self.stats = stats
-        self._grad_clip = grad_clip
+        self._grad_clip, self._frames = grad_clip, frames
         self._sent: dict[str, Tensor] = {}
         """Columns of the batch that is learnt from, on the policy's device."""
 
@@ -59,9 +68,18 @@ class TorchLearner:
     ) -> list[Minibatch]:
         """Return the minibatches of one epoch on the policy's device, as `shuffled` draws them."""
         if not isinstance(batch, SequenceBatch) and not self._sent:
-            given = batch.columns().items()
-            self._sent = {n: torch.from_numpy(one).to(self.policy.device) for n, one in given}
+            self._sent = self._send(batch)
         return shuffled(batch, size, stream, self.policy.device, count, self._sent)
+
+    def _send(self, batch: TrainBatch) -> dict[str, Tensor]:
+        """Return the columns of a batch on the policy's device."""
+        given, found = batch.columns(), dict[str, Tensor]()
+        kept = self._frames.take(given["observations"]) if self._frames else None
+        if kept is not None:
+            del given["observations"]
+            found["observations"] = kept
+        sent = {n: torch.from_numpy(one).to(self.policy.device) for n, one in given.items()}
+        return {**found, **sent}
 
     def standardize_few(self, minibatches: list[Minibatch], moments: Moments) -> None:
         """Standardise the advantages of small minibatches, in place.

@@ -251,6 +251,13 @@ class ActorCritic(Stochastic):
         features, _ = split(observations, self.architecture.masks)
         return self._run(self.critic, self._features(features, None)).squeeze(-1)
 
+    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Return heads and values (B,) of filtered observations (B, *S), without an LSTM."""
+        rows, valid = split(observations, self.architecture.masks)
+        features = self._features(rows, None)
+        head = mask_logits(self._run(self.actor, features), valid)
+        return head, self._run(self.critic, features).squeeze(-1)
+
     def evaluate(
         self, observations: Tensor, actions: Tensor, replay: Replay | None = None
     ) -> Evaluated:

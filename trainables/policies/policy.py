@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from trainables.policies.acting.on_device import Frames
     from trainables.policies.networks import Networks
 
 Array = NDArray[Any]
@@ -43,6 +44,9 @@ class TorchPolicyProtocol(Protocol):
 
     def check_later(self) -> None:
         """Check gradient steps on the device, until `Policy.require_finite` is called."""
+
+    def make_device_actor(self, frames: "Frames") -> Actor:
+        """Return an actor with these networks, on their device; `frames` sends observations."""
 
     def compute_gradients(self, loss: "Tensor") -> dict[str, Array]:
         """Return parameter → gradient of `loss`, as a copy; change no weight."""

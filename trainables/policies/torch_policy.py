@@ -6,7 +6,7 @@ The learning rate is not part of the state; each step takes it from the settings
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -23,8 +23,11 @@ from trainables.policies.acting.actor import Actor, Weights
 from trainables.policies.acting.recurrent import make_actor
 from trainables.policies.architecture import Architecture, OptimizerConfig
 from trainables.policies.networks import ActorCritic, Networks
-from trainables.policies.own.module import OwnActorCritic
+from trainables.policies.own.module import OwnActorCritic, in_acting_mode
 from trainables.policies.policy import Policy, Scalar, check_fits
+
+if TYPE_CHECKING:
+    from trainables.policies.acting.on_device import Frames
 
 
 class TorchPolicy(Policy):
@@ -87,6 +90,14 @@ class TorchPolicy(Policy):
         if self._failed is not None and self._failed.item():
             self._failed.zero_()
             raise NotFiniteError("the loss, or the gradient's norm, is not finite")
+
+    def make_device_actor(self, frames: "Frames") -> Actor:
+        """Return an actor with these networks, on their device; `frames` sends observations.
+
+        Raises:
+            NotImplementedError: this kind of policy has no such actor.
+        """
+        raise NotImplementedError(f"{type(self).__name__} acts in numpy alone")
 
     @property
     def parameters(self) -> Mapping[str, torch.nn.Parameter]:
@@ -314,6 +325,22 @@ class ActorCriticPolicy(TorchPolicy):
     def architecture(self) -> Architecture:
         """Return the architecture of both networks."""
         return self.model.architecture
+
+    def make_device_actor(self, frames: "Frames") -> Actor:
+        """Return an actor with these networks, on their device; `frames` sends observations."""
+        # Imported for a GPU only.
+        from trainables.policies.acting.on_device import DeviceActor
+
+        model = self.model
+
+        def run(observations: Tensor) -> tuple[Tensor, Tensor]:
+            if model.architecture.own is None:
+                return model(observations)  # type: ignore[no-any-return]
+            with in_acting_mode(model):
+                return model(observations)  # type: ignore[no-any-return]
+
+        exploration = make_actor(model.layout, model.architecture).exploration
+        return DeviceActor(model.layout, model.architecture, exploration, run, frames)
 
     def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
         """Return the log-probabilities (R,) of actions for filtered observations (R, *S)."""

@@ -213,6 +213,13 @@ class ActorCriticTrainer(Trainer):
         }
 
     @classmethod
+    def why_acts_on_cpu(cls, settings: TrainerConfig) -> str:
+        """Return the reason why the policy cannot act on the GPU; empty if it can."""
+        if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
+            return "exploration_config.type is StateDependentNoise"
+        return config_checks.why_acts_on_cpu(settings)
+
+    @classmethod
     def learning_rows_at_most(cls, settings: TrainerConfig) -> tuple[str, int]:
         """Return the setting that limits the rows of a gradient, and that limit."""
         return "train_batch_size", settings.batch_size
@@ -468,7 +475,8 @@ class ActorCriticTrainer(Trainer):
         loss = self.torch_loss()
         if self.settings.learner_compile:
             loss = compiling.compiled(loss)
-        return TorchLearner(self.policy.in_torch(), loss, self.stats, self.settings.grad_clip)
+        given = (self.policy.in_torch(), loss, self.stats, self.settings.grad_clip)
+        return TorchLearner(*given, frames=self.frames)
 
 
 def _check_compiling(settings: ActorCriticConfig) -> None:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Self, TypeAlias
 from pydantic import BeforeValidator, Field, ModelWrapValidatorHandler, model_validator
 
 from trainables.core import legacy_names
+from trainables.core.devices import DevicesConfig
 from trainables.core.logs import LogConfig
 from trainables.core.resources import ResourcesConfig
 from trainables.core.settings import Section, Settings, defaults, flatten
@@ -238,6 +239,7 @@ class TrainerConfig(Settings):
     callbacks: CallbacksConfig = CallbacksConfig()
     logs: LogConfig = LogConfig()
     resources: ResourcesConfig = ResourcesConfig()
+    devices: DevicesConfig = DevicesConfig()
     offline: OfflineConfig = OfflineConfig()
     agents: MultiAgentConfig = MultiAgentConfig()
     recording: RecordingConfig = RecordingConfig()

@@ -22,7 +22,7 @@ from trainables.evaluation.config import (
     check_evaluation,
     evaluation_settings,
 )
-from trainables.policies.architecture import ModelConfig
+from trainables.policies.architecture import Architecture, ModelConfig
 from trainables.rollout.callbacks import episode_callbacks, make_calls
 from trainables.rollout.recording import check_rendering
 from trainables.trainable import Trainable
@@ -42,6 +42,8 @@ NEEDED_BY_RANKS: dict[str, tuple[Any, str]] = {
     "num_gpus_per_worker": (0, "ranks learn on the CPU"),
 }
 
+#: Units of a layer from which on a GPU is asked for actions.
+WIDE = 256
 _ONE = "it is one object, which plays as many episodes at once as it likes"
 _OWN_PACE = "it decides when it steps"
 _NO_PICTURES = "it is not drawn"
@@ -261,6 +263,24 @@ def check_gpus(resources: ResourcesConfig) -> None:
                 f"for CUDA (torch.version.cuda is {torch.version.cuda})"
             )
             raise ConfigError(key, asked, "0 on this machine, where torch sees no GPU", hint)
+
+
+def why_acts_on_cpu(settings: TrainerConfig) -> str:
+    """Return the reason why no policy can act on the GPU with these settings; empty if one can."""
+    reasons = {
+        "num_gpus is 0": not settings.resources.num_gpus,
+        "num_workers is not 0, and children act on the CPU": settings.workers.num_workers > 0,
+        "sample_async is true, so it would act while it learns": settings.sampling.sample_async,
+        "multiagent has several policies": has_policies(settings.agents.multiagent),
+        "model.use_lstm is true": settings.model.use_lstm,
+    }
+    return next((why for why, holds in reasons.items() if holds), "")
+
+
+def pays_to_act_on_gpu(made: Architecture) -> bool:
+    """Return whether networks are so large that a GPU acts faster: convolutions or wide layers."""
+    is_own = made.own is not None and len(made.shape) == 3
+    return bool(made.filters) or is_own or max(made.hidden, default=0) >= WIDE
 
 
 def set_threads(resources: ResourcesConfig) -> None:

@@ -4,5 +4,6 @@ actor         actors without a memory
 recurrent     actors with an LSTM
 deciding      deciders: fast actors for rollouts, which postpone all but the choice of actions
 dense         dense layers of actor and critic
+on_device     actors with the learning policy's networks, on its device
 hand_written  actors around a policy class that a user wrote
 """

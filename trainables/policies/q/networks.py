@@ -7,7 +7,7 @@ import copy
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,12 +16,17 @@ from trainables.core import rng
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.connectors import Connectors
+from trainables.policies.acting.actor import Actor
 from trainables.policies.architecture import HIDDEN_GAIN, VALUE_GAIN, OptimizerConfig
 from trainables.policies.exploration.actions import EpsilonGreedyConfig
 from trainables.policies.layers import Trunk, activate, perceptron
 from trainables.policies.networks import Networks, mask_logits, split
+from trainables.policies.own.module import in_acting_mode
 from trainables.policies.q.actor import Noise, QActor, QArchitecture
 from trainables.policies.torch_policy import TorchPolicy
+
+if TYPE_CHECKING:
+    from trainables.policies.acting.on_device import Frames
 
 
 class QNetwork(Networks):
@@ -156,6 +161,21 @@ class QPolicy(TorchPolicy):
     """A policy that takes the choice of the highest value."""
 
     model: QNetwork
+    exploration = EpsilonGreedyConfig()
+    """Settings of the exploration of `make_device_actor`."""
+
+    def make_device_actor(self, frames: "Frames") -> Actor:
+        """Return an actor with this network, on its device; `frames` sends observations."""
+        # Imported for a GPU only.
+        from trainables.policies.acting.on_device import DeviceQActor
+
+        model = self.model
+
+        def values_of(observations: Tensor, noise: Noise) -> Tensor:
+            with in_acting_mode(*([model] if model.architecture.trunk.own else ())):
+                return model.values(model.outputs(observations, noise))
+
+        return DeviceQActor(model.layout, model.architecture, self.exploration, values_of, frames)
 
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
         """Return preprocessor, frozen filter, network and best choice as one ONNX file."""
@@ -182,4 +202,6 @@ def build_q_policy(
         device: device of the networks.
     """
     model = QNetwork(*networks, rng.torch_generator(seed, "init"))
-    return QPolicy(model, partial(QActor, *networks, exploration), config, device)
+    made = QPolicy(model, partial(QActor, *networks, exploration), config, device)
+    made.exploration = exploration
+    return made

@@ -121,4 +121,6 @@ def build_own_q_policy(
         device: device of the networks.
     """
     make_actor = partial(OwnQActor, *networks, exploration)
-    return OwnQPolicy(OwnQNetwork(*networks, seed), make_actor, config, device)
+    made = OwnQPolicy(OwnQNetwork(*networks, seed), make_actor, config, device)
+    made.exploration = exploration
+    return made

@@ -176,6 +176,8 @@ class Algorithm(Trainable):
             hint = f"{cls.__name__} does not apply masks; ppo, a2c, impala and dqn do"
             raise ConfigError("action_mask", source, f"null with {cls.__name__}", hint)
         config_checks.check_model(settings.model, cls.model_keys, cls.__name__)
+        if settings.devices.act_on == "gpu" and (why := cls.why_acts_on_cpu(settings)):
+            raise ConfigError("act_on", "gpu", "auto or cpu here", why)
         if settings.workers.data_parallel:
             if not cls.learns_in_ranks:
                 hint = f"{cls.__name__} does not learn in ranks"
@@ -197,6 +199,11 @@ class Algorithm(Trainable):
             raise ConfigError(
                 "input_evaluation", asked, f"[simulation] or [] with {cls.__name__}", hint
             )
+
+    @classmethod
+    def why_acts_on_cpu(cls, settings: TrainerConfig) -> str:
+        """Return the reason why the policy cannot act on the GPU; empty if it can."""
+        return f"{cls.__name__} acts in numpy alone"
 
     @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:

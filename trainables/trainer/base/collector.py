@@ -6,11 +6,12 @@ and the filters.
 
 import logging
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,7 @@ from trainables.offline.reader import Rows
 from trainables.offline.workers import Learnt, ReadingWorkers, SamplerInput
 from trainables.offline.writer import Output
 from trainables.policies import filters as filters_
-from trainables.policies.acting.actor import Weights
+from trainables.policies.acting.actor import Actor, Weights
 from trainables.policies.filters import make_filter, make_filters
 from trainables.policies.inference import InferencePolicy
 from trainables.policies.policy import Policy
@@ -51,6 +52,9 @@ from trainables.trainer.base.algorithm import Algorithm
 from trainables.trainer.config import TrainerConfig, timed
 from trainables.trainer.evaluation import PeriodicEvaluation
 from trainables.trainer.reporting import EpisodeRecord, Reporter
+
+if TYPE_CHECKING:
+    from trainables.policies.acting.on_device import Frames
 
 logger = logging.getLogger(__name__)
 
@@ -161,11 +165,32 @@ class Collector(Algorithm):
         )
         self.recent: NDArray[Any] = np.zeros((0, *self.spaces.row_shape), between.row_dtype)
         self.inference = InferencePolicy(self.policy.make_actor(), self.spaces, between)
+        self.frames = self._make_frames(settings)
         if settings.restore is not None:
             try:
                 self.load_trained("restore", settings.restore, DEFAULT_POLICY_ID)
             except ConfigError as error:
                 self._unread_source = error
+
+    def _make_frames(self, settings: TrainerConfig) -> "Frames | None":
+        """Return what sends observations to the GPU on which the policy acts; None if none does."""
+        asked = settings.devices.act_on
+        if asked == "cpu" or self.why_acts_on_cpu(settings) or self.calls_us:
+            return None
+        if asked == "auto" and not config_checks.pays_to_act_on_gpu(self.architecture):
+            return None
+        # Imported for a GPU only: trainers otherwise may need no torch.
+        from trainables.policies.acting.on_device import Frames
+
+        logger.info("act_on: the policy acts on the GPU")
+        return Frames(self.policy.in_torch().device)
+
+    @property
+    def _actor_maker(self) -> Callable[[], Actor]:
+        """Function that makes the workers' actors, in this process on the GPU if so decided."""
+        if self.frames is None:
+            return self.policy.make_actor
+        return partial(self.policy.in_torch().make_device_actor, self.frames)
 
     def _settle(self, chosen: Mapping[str, Any]) -> None:
         """Give each setting that was ``auto`` its chosen value."""
@@ -242,7 +267,7 @@ class Collector(Algorithm):
             envs=settings.envs,
             sampling=settings.sampling,
             filters=settings.filters,
-            make_actor=self.policy.make_actor,
+            make_actor=self._actor_maker,
             gamma=settings.gamma,
             steps=-(-settings.batch_size // max(1, settings.workers.num_workers)),
             resources=settings.resources,

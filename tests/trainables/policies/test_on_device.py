@@ -1,0 +1,195 @@
+"""``act_on``: policies act where they learn, and observations are sent once; the CPU stands in."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+
+from tests.support.own_networks import Net
+from tests.support.stand_in import as_accelerator
+from tests.support.trainers import PLAIN, differences, final_state, make, stable
+from trainables.algorithms.dqn import DQN
+from trainables.algorithms.ppo import PPO
+from trainables.algorithms.sac import SAC
+from trainables.errors import ConfigError
+from trainables.learners.torch_learner import TorchLearner
+from trainables.policies.acting.on_device import DeviceActor, DeviceQActor, Frames
+from trainables.trainable import TrialContext
+from trainables.trainer.trainer import Trainer
+
+
+class Excluding(CartPoleEnv):
+    """Half of its steps must not be learnt from."""
+
+    def step(self, action: Any) -> Any:
+        *outcome, info = super().step(action)  # type: ignore[no-untyped-call]  # of gymnasium
+        return *outcome, {**info, "training_enabled": self.np_random.random() < 0.5}
+
+
+OWN = {"custom_model": f"{Net.__module__}:Net", "custom_model_config": {"width": 8}}
+MASKED = {"env": "tests.support.masked:Vault", "action_mask": "info"}
+PICTURES = {"env": "tests.support.pictures:Planes", "model": {"hidden": [16]}}
+
+
+@pytest.fixture(autouse=True)
+def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_accelerator(monkeypatch)
+
+
+def actor_of(trainer: Trainer) -> Any:
+    worker = trainer.workers.local_worker()
+    return None if worker is None else worker.get_policy()
+
+
+def course(config: dict[str, Any], act_on: str) -> tuple[list[dict[str, Any]], Any]:
+    trainer = make({**PLAIN, "num_gpus": 1, **config, "act_on": act_on})
+    assert isinstance(actor_of(trainer), DeviceActor) is (act_on == "gpu")
+    results = [stable(trainer.train()) for _ in range(3)]
+    for one in results:
+        del one["config"]
+    state = final_state(trainer)["trainable"]["data"]
+    trainer.stop()
+    return results, state
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model": OWN},
+        {"model": OWN, "env": "Pendulum-v1"},
+        {"model": OWN, "observation_filter": "MeanStdFilter", "train_batch_size": 96},
+        {"model": OWN, "batch_mode": "complete_episodes"},
+    ],
+    ids=["choices", "numbers", "filtered, four fragments", "whole episodes"],
+)
+def test_a_course_with_acting_on_the_device_is_the_same_to_the_bit(config: dict[str, Any]) -> None:
+    assert differences(course(config, "gpu"), course(config, "cpu")) == []
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"env": "Pendulum-v1"},
+        {"env": "tests.support.masked:Vault", "action_mask": "info"},
+        PICTURES,
+    ],
+    ids=["choices", "numbers", "masks", "pictures"],
+)
+def test_built_in_networks_choose_the_same_actions_there(config: dict[str, Any]) -> None:
+    samples = []
+    for act_on in ("gpu", "cpu"):
+        trainer = make({**PLAIN, "num_gpus": 1, **config, "act_on": act_on})
+        (sample,) = trainer.workers.sample()
+        samples.append({name: sample[name].copy() for name in ("actions", "logp", "values")})
+        trainer.stop()
+    np.testing.assert_allclose(samples[0]["actions"], samples[1]["actions"], atol=1e-5)
+    for name in ("logp", "values"):
+        np.testing.assert_allclose(samples[0][name], samples[1][name], atol=1e-5)
+
+
+def counted_sends(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each batch that is learnt from: True if its observations were on the device already."""
+    found: list[bool] = []
+    take = Frames.take
+
+    def noted(frames: Frames, rows: Any) -> Any:
+        kept = take(frames, rows)
+        found.append(kept is not None)
+        if kept is not None:
+            assert torch.equal(kept, torch.from_numpy(rows))
+        return kept
+
+    monkeypatch.setattr(Frames, "take", noted)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("config", "kept"),
+    [
+        ({}, True),
+        (PICTURES, True),
+        ({"train_batch_size": 96}, True),
+        ({"observation_filter": "MeanStdFilter"}, True),
+        ({"batch_mode": "complete_episodes"}, False),
+        ({"env": f"{__name__}:Excluding"}, False),
+    ],
+    ids=["vectors", "pictures", "four fragments", "filtered", "whole episodes", "invalid rows"],
+)
+def test_observations_are_sent_again_only_if_the_batch_has_other_rows(
+    config: dict[str, Any], kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = counted_sends(monkeypatch)
+    trainer = make({**PLAIN, "num_gpus": 1, **config, "act_on": "gpu"})
+    for _ in range(3):
+        trainer.train()
+    assert found == [kept] * 3
+    trainer.stop()
+
+
+def test_observations_that_a_callback_changed_are_those_that_are_learnt_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = counted_sends(monkeypatch)
+    trainer = make({**PLAIN, "num_gpus": 1, "act_on": "gpu"})
+    (sample,) = trainer.workers.sample()
+    sample.fragments[0].observations[3, 1] += 1.0
+    learner = trainer.learner
+    assert isinstance(learner, TorchLearner)
+    batch = trainer.learning_rows(sample.fragments)
+    with learner.learning():
+        (minibatch,) = learner.minibatches(batch, 24, np.random.default_rng(0), 24)
+    assert found == [False]
+    expected = np.sort(batch.observations, axis=0)
+    np.testing.assert_array_equal(np.sort(minibatch["observations"].numpy(), axis=0), expected)
+    trainer.stop()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{}, {"dueling": True, "num_atoms": 5}, {"noisy": True}, PICTURES, {"model": {"hidden": []}}],
+)
+def test_a_q_network_chooses_the_same_there(config: dict[str, Any]) -> None:
+    chosen = []
+    for act_on in ("gpu", "cpu"):
+        base = {"env": "CartPole-v1", "num_gpus": 1, "learning_starts": 10_000}
+        trainer = DQN({**base, **config, "act_on": act_on}, TrialContext(seed=2))
+        assert isinstance(actor_of(trainer), DeviceQActor) is (act_on == "gpu")
+        (sample,) = trainer.workers.sample()
+        chosen.append(sample["actions"].copy())
+        trainer.stop()
+    np.testing.assert_array_equal(chosen[0], chosen[1])
+
+
+def test_auto_acts_there_with_convolutions_or_wide_layers_only() -> None:
+    for config, there in (
+        ({}, False),
+        ({"model": {"hidden": [255]}}, False),
+        ({"model": {"hidden": [64, 256]}}, True),
+        (PICTURES, True),
+        ({**PICTURES, "num_gpus": 0}, False),
+        ({**PICTURES, "num_workers": 1}, False),
+    ):
+        trainer = make({**PLAIN, "num_gpus": 1, **config})
+        assert (trainer.frames is not None) is there, config
+        trainer.stop()
+
+
+@pytest.mark.parametrize(
+    ("cls", "config", "why"),
+    [
+        (PPO, {"num_gpus": 0}, "num_gpus is 0"),
+        (PPO, {"num_workers": 2}, "children act on the CPU"),
+        (PPO, {"model": {"use_lstm": True}}, "use_lstm is true"),
+        (PPO, {"sample_async": True}, "would act while it learns"),
+        (DQN, {"exploration_config": {"type": "ParameterNoise"}}, "is ParameterNoise"),
+        (SAC, {}, "SAC acts in numpy alone"),
+    ],
+)
+def test_act_on_gpu_is_refused_with_the_reason_where_it_cannot_work(
+    cls: type[Trainer], config: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"act_on: 'gpu'.* expected auto or cpu here; .*{why}"):
+        cls.check_config({"env": "CartPole-v1", "num_gpus": 1, **config, "act_on": "gpu"})

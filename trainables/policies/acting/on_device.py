@@ -1,0 +1,226 @@
+"""Acting on the device of the learning policy, with its own networks: there is no second copy.
+
+Observations are sent once, as they are: images as bytes. Those of a fragment stay on the device, so
+that the policy learns from them without sending them again. Heads and values are fetched, and
+actions are drawn in numpy with the same random numbers as on the CPU. N rows, B rows of a batch, T
+steps, *S the shape of an observation, A choices.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainables.envs.spaces.actions import ActionLayout
+from trainables.policies.acting.actor import Acted, Actor, Weights
+from trainables.policies.acting.dense import Array
+from trainables.policies.architecture import Architecture
+from trainables.policies.distributions import forbid
+from trainables.policies.exploration.actions import EpsilonGreedyConfig, StochasticSampling
+from trainables.policies.q.actor import Noise, QActor, QArchitecture
+
+#: Function of observations on the device, (N, *S), that returns heads (N, H) and values (N,).
+Networks = Callable[[Tensor], tuple[Tensor, Tensor]]
+#: Most fragments that are kept at a time; a batch of more is sent when it is learnt from.
+MOST_FRAGMENTS = 64
+
+
+class Frames:
+    """The observations of the latest fragments, on a device and in memory from which it reads.
+
+    Args:
+        device: the device.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._kept: list[tuple[Tensor, Tensor]] = []
+        """Observations (T, N, *S) of each fragment: in the host's memory, and on the device."""
+        self._free: list[tuple[Tensor, Tensor]] = []
+        """Memory of former fragments, for new ones."""
+        self._steps = 0
+        """Steps of the current fragment; 0 outside fragments."""
+        self._filled = 0
+        """Steps of the current fragment that were put."""
+
+    def begin(self, steps: int) -> None:
+        """Begin a fragment of `steps` steps; earlier ones are kept until `take`."""
+        if self._filled < self._steps or len(self._kept) >= MOST_FRAGMENTS:
+            self.clear()
+        self._steps, self._filled = steps, 0
+
+    def put(self, observations: NDArray[Any]) -> Tensor:
+        """Return observations (N, *S) of the current fragment's next step on the device."""
+        if self._filled >= self._steps:  # not a step of a fragment
+            self._steps = 0
+            return self.send(observations)
+        if not self._filled:
+            self._kept.append(self._allocate(observations))
+        (host, there), row = self._kept[-1], self._filled
+        if host.shape[1:] != observations.shape or host.numpy().dtype != observations.dtype:
+            self.clear()
+            return self.send(observations)
+        host[row] = torch.from_numpy(_writable(observations))
+        self._filled += 1
+        there[row].copy_(host[row], non_blocking=True)
+        return there[row]
+
+    def send(self, observations: NDArray[Any]) -> Tensor:
+        """Return observations (N, *S) on the device, which are not kept."""
+        return torch.from_numpy(_writable(observations)).to(self._device)
+
+    def take(self, rows: NDArray[Any]) -> Tensor | None:
+        """Return the rows (B, *S) of a batch as they are kept on the device, and forget them.
+
+        Returns None if they are not the kept ones, one fragment after the other.
+        """
+        kept, end = self._kept, 0
+        for host, _ in kept:
+            start, end = end, end + host.shape[0] * host.shape[1]
+            if not np.array_equal(host.numpy().reshape(-1, *host.shape[2:]), rows[start:end]):
+                end = -1
+                break
+        whole = bool(kept) and self._filled == self._steps and end == len(rows)
+        self.clear()
+        if not whole:
+            return None
+        found = [there.flatten(0, 1) for _, there in kept]
+        return found[0] if len(found) == 1 else torch.cat(found)
+
+    def clear(self) -> None:
+        """Forget the kept observations; their memory serves the next ones."""
+        self._free += self._kept
+        self._kept, self._steps, self._filled = [], 0, 0
+
+    def _allocate(self, observations: NDArray[Any]) -> tuple[Tensor, Tensor]:
+        """Return memory for a fragment of such observations (N, *S), here and on the device."""
+        shape = (self._steps, *observations.shape)
+        like = torch.from_numpy(_writable(observations)).dtype
+        while self._free:
+            host, there = self._free.pop()
+            if host.shape == shape and host.dtype == like:
+                return host, there
+        pinned = self._device.type == "cuda"
+        return (
+            torch.empty(shape, dtype=like, pin_memory=pinned),
+            torch.empty(shape, dtype=like, device=self._device),
+        )
+
+
+class DeviceActor(Actor):
+    """An actor with the networks of the policy that learns, on their device.
+
+    Args:
+        layout: layout of the actions.
+        architecture: sizes and options of the networks.
+        exploration: way to choose actions; by default the policy's own distribution.
+        networks: the networks.
+        frames: the observations that it sees in fragments.
+    """
+
+    def __init__(
+        self,
+        layout: ActionLayout,
+        architecture: Architecture,
+        exploration: StochasticSampling | None,
+        networks: Networks,
+        frames: Frames,
+    ) -> None:
+        super().__init__(layout, replace(architecture, filters=()), exploration)
+        self._networks_there, self.frames = networks, frames
+
+    def load(self, weights: Weights) -> None:
+        """Copy the log standard deviations; the other weights are where the policy has them."""
+        self._log_std = np.array(weights.get("log_std", self._log_std))
+
+    def weights(self) -> dict[str, Array]:
+        """Return an empty dict: the weights are those of the policy."""
+        return {}
+
+    def prepare_draws(
+        self, steps: int, rows: int, stream: np.random.Generator
+    ) -> np.random.Generator:
+        """Begin a fragment of `steps` steps, whose observations are kept; see `Actor`."""
+        self.frames.begin(steps)
+        if self.explore:
+            return self.exploration.prepare_draws(steps, rows, self._log_std, stream)
+        return stream
+
+    def act(
+        self, observations: NDArray[Any], memory: Array, stream: np.random.Generator | None
+    ) -> Acted:
+        """Choose actions for filtered observations (N, *S), as `Actor.act`; they are kept."""
+        head, values = self._run(self.frames.put(observations))
+        actions, logp = self.exploration.draw(head, self._log_std, stream if self.explore else None)
+        return Acted(actions, {"logp": logp, "values": values}, memory)
+
+    def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
+        """Return heads (N, H) and values (N,) of filtered observations."""
+        return self._run(self.frames.send(observations))
+
+    def _run(self, observations: Tensor) -> tuple[Array, Array]:
+        """Return heads and values of observations on the device, fetched together."""
+        with torch.no_grad():
+            head, values = self._networks_there(observations)
+            both = torch.cat([head.float(), values.float()[:, None]], dim=1).cpu().numpy()
+        return np.ascontiguousarray(both[:, :-1]), np.ascontiguousarray(both[:, -1])
+
+    def _heads_each(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array]:
+        """Return the heads of rows, computed one by one, and the unchanged memory."""
+        return np.concatenate([self.forward(one[None])[0] for one in observations]), memory
+
+
+class DeviceQActor(QActor):
+    """An actor with the Q-network of the policy that learns, on its device.
+
+    Args:
+        layout: layout of the actions.
+        architecture: sizes and options of the network.
+        config: settings of the exploration.
+        values_of: function of observations (N, *S) on the device and of the noise's factors that
+            returns the values (N, A) of all choices.
+        frames: sends the observations.
+    """
+
+    def __init__(
+        self,
+        layout: ActionLayout,
+        architecture: QArchitecture,
+        config: EpsilonGreedyConfig,
+        values_of: Callable[[Tensor, Noise], Tensor],
+        frames: Frames,
+    ) -> None:
+        trunk = replace(architecture.trunk, filters=())
+        super().__init__(layout, replace(architecture, trunk=trunk), config)
+        self._architecture = architecture
+        self._values_there, self._frames = values_of, frames
+
+    def load(self, weights: Weights) -> None:
+        """Do nothing: the weights are where the policy has them."""
+
+    def act_each(
+        self,
+        observations: NDArray[Any],
+        memory: Array,
+        streams: Sequence[np.random.Generator | None],
+    ) -> tuple[NDArray[Any], Array]:
+        """Choose the action of each row as if it were alone, as `QActor.act_each`."""
+        pairs = zip(observations, streams, strict=True)
+        return np.concatenate([self._choose(row[None], one) for row, one in pairs]), memory
+
+    def _values(self, observations: NDArray[Any], noise: Noise) -> Array:
+        """Return the values (N, A) of filtered observations; `NO_CHOICE` for invalid choices."""
+        with torch.no_grad():
+            q: Array = self._values_there(self._frames.send(observations), noise).cpu().numpy()
+        if self._masks:
+            forbid(q, observations)
+        return q
+
+
+def _writable(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array, or a copy, that torch can read: writable, with rows one after the other."""
+    return np.require(array, requirements=["C", "W"])
