@@ -53,7 +53,7 @@ def text(figures: Figures) -> str:
 def _page(figures: Figures) -> Iterator[str]:
     """Yield the lines of the page: the answer first, how it was measured last."""
     games: Sequence[Figures] = [game for game in figures["games"] if game["methods"]]
-    yield from ("# Searches beside their peers", "", *_answer(games, figures["looks"]), "")
+    yield from ("# Searches compared with other tools", "", *_answer(games, figures["looks"]), "")
     yield from _OPENING.format(plays=_plays(games)).splitlines()
     yield from ("", "## Regret", "", *_REGRETS.splitlines())
     for workers in sorted({game["workers"] for game in games}):
@@ -62,9 +62,9 @@ def _page(figures: Figures) -> Iterator[str]:
         yield from _all_regrets(its, figures["looks"])
         yield from ("", *_REACHED.splitlines(), "")
         yield from _by_game(its, _reached)
-    yield from ("", "## Beside the best peer", "", *_VERDICTS.splitlines(), "")
+    yield from ("", "## Compared with the best peer", "", *_VERDICTS.splitlines(), "")
     yield from _verdicts(games)
-    yield from ("", "## Claims", "", *_CLAIMS.splitlines(), "")
+    yield from ("", "## Scores that searches name", "", *_CLAIMS.splitlines(), "")
     its = _with(games, min((game["workers"] for game in games), default=1))
     yield from _by_game(its, _excess)
     if any("within" in found for game in its for found in game["methods"].values()):
@@ -88,10 +88,11 @@ def _answer(games: Sequence[Figures], looks: Sequence[float]) -> Iterator[str]:
         return
     peer = min(others, key=lambda name: (found[name], name))
     yield from textwrap.wrap(
-        f"After as many environment steps as {REACHED_AT} full trainings take, the settings that "
-        f"sweep's default recommends are {found[MAIN]:.0f} % of a game's range below its best ones "
-        f"(median of {len(its)} games, on seeds that no search saw). `asha` with `tpe`, one seed "
-        f"and no prior: {found[BASELINE]:.0f} %. The best peer, {peer}: {found[peer]:.0f} %.",
+        f"How good are the settings that a search recommends? After the environment steps of "
+        f"{REACHED_AT} full trainings, those of sweep's default are {found[MAIN]:.0f} % of a "
+        f"game's range below the best ones (median of {len(its)} games, on seeds that no search "
+        f"saw). The best peer, {peer}, is at {found[peer]:.0f} %, and sweep without its prior and "
+        f"with one seed a setting (`asha` with `tpe`) at {found[BASELINE]:.0f} %.",
         100,
     )
 
@@ -263,47 +264,51 @@ def _over_games(
     return found
 
 
-_OPENING = """This command plays the searches and writes the page:
+_OPENING = """Methods in bold are sweep's. There are {plays} of each game, with the same
+seeds for all methods. [How the searches are played](#how-the-searches-are-played) explains the
+details. This command plays them and writes the page:
 
     python -m benchmarks.search --table curves.npz --tables FOLDER
 
-![Regret against trainings, mean over games](search.svg)
-
-Methods in bold are sweep's. {plays} of every game, the same splits of seeds for all methods.
-[How the searches are played](#how-the-searches-are-played) is at the end."""
-_REGRETS = """Regret is the best setting's worth less that of the recommended one, on unseen seeds,
-in per cent of the way from a poor setting (one of ten is worse) to the best one. After so many full
-trainings, first the median of the games, then their mean:"""
-_VERDICTS = """The peer with the least median regret after all trainings, chosen when all had
-played; the median difference in regret, play by play, with its 95 % interval. Less is better; a
-search has won or lost where the interval leaves zero out."""
-_SETTLED = """With `budget: {settled: 0.02}` a sweep ends when as much training again is expected to
-improve the pick by less than that share of its range. Steps saved of all that the same search takes
-without that budget, and its regret less that of the other after all trainings; means over the
-plays:"""
-_CLAIMS = """The score that a search names for the recommended setting less its worth on unseen
-seeds, in per cent of the same range, with one worker: after 16 trainings, then after all of them.
-A value above zero was luck:"""
-_WITHIN = f"""Share of the claims within one and within two standard errors of the worth on unseen
-seeds, from {CLAIMS_FROM} trainings on. The error is that of the claim and that of the worth (a mean
-of few seeds) together; a normal error would give 68 % and 95 %:"""
-_REACHED = f"""Full trainings until a method has, and keeps, the regret that {BASELINE} has after
-{REACHED_AT} (*never*: not within the plays):"""
+![Regret against trainings, mean over games](search.svg)"""
+_REGRETS = """The regret of a search says how much worse its recommended settings are than the
+game's best ones, on seeds that no search saw. It is a percentage of the game's range: from a poor
+setting (only one in ten is worse) to the best one. Smaller is better. A column is the training that
+a search had used by then, counted in full trainings; a cell has the median over the games, then the
+mean."""
+_VERDICTS = """Each game is compared with the peer that had the least median regret at the end
+of this game. The difference is the median over plays of sweep's regret less the peer's, with its
+95 % interval: below zero sweep is better. A search has won or lost if the interval does not contain
+zero."""
+_SETTLED = """With `budget: {settled: 0.02}` a sweep ends by itself when as much training again is
+expected to improve the recommended setting by less than 2 % of its range. The table compares such
+sweeps with the same sweeps without this budget: environment steps saved, and regret added at the
+end. Figures are means over plays."""
+_CLAIMS = """At the end a search names a score for the setting that it recommends. The table has
+that score less the setting's mean score on unseen seeds, in per cent of the game's range, with one
+worker: after 16 full trainings, then at the end. Above zero the score was partly luck."""
+_WITHIN = f"""The next table shows how often the named score was right: the share of scores within
+one, then within two standard errors of the mean on unseen seeds, from {CLAIMS_FROM} full trainings
+on. Correct standard errors would give 68 % and 95 %."""
+_REACHED = f"""The next table has the number of full trainings after which a method's regret is,
+and stays, at most that of {BASELINE} after {REACHED_AT} (*never*: not within the plays):"""
 _HOW = """## How the searches are played
 
-**Games** are tables of learning curves (settings x seeds x points), played as if each point cost
-its training. `benchmarks/search/game.py` describes the file; `--table` plays any such file, and
-`python -m benchmarks.search.trained` makes one from our own trainers. Each play splits the seeds of
-every setting anew: the search sees one half, the other half judges. Figures of a game are medians
-over its plays with 95 % bootstrap intervals. One training is that of one setting under one seed.
+**A game** is a table of learning curves: one for each setting and seed. A search plays it by asking
+for parts of curves instead of training. One full training is a whole curve: one setting under one
+seed. In each play half of the seeds of each setting, drawn anew, are shown to the search; the other
+half judge the setting that it recommends. The tables have medians over plays with 95 % bootstrap
+intervals. `benchmarks/search/game.py` describes the file; `--table` plays any such file, and
+`python -m benchmarks.search.trained` makes one from our own trainers.
 
-**sweep** runs whole: the driver with its scheduler, searcher and pick, on the [simulated
-pool](testing-schedulers.md). The prior of `default` never contains the game that is played, under
-any name. Peers ({peers}) are asked and told by their own interfaces, and recommend the setting that
-they themselves name as the best (`study.best_trial`, `get_best_result`, `best_config`, the
-incumbent). Where a peer cannot be given several seeds, a variant of it is told means of three.
+**sweep** runs as it does for users, with driver, scheduler, searcher and choice of the best trial,
+but on the [simulated pool](testing-schedulers.md). The prior of `default` never contains the game
+that is played.
 
-**Settings between the rows** of a table get the curves of the nearest row, for every method alike:
-these are real curves with real noise, where a model of the table would favour searchers that use
-the same model. Each trial has a seed of its own, so a row that is proposed again shows another
-one."""
+**Peers** ({peers}) are used through their own interfaces. They recommend the setting that they
+name as the best (`study.best_trial`, `get_best_result`). A peer that cannot train a setting under
+several seeds is also played with the mean of three seeds as its result.
+
+**A proposed setting that is not in the table** gets the curves of the nearest setting in the table,
+for all methods. Curves are therefore real, with real noise. Each trial has another seed, so a
+setting that is proposed twice shows two curves."""
