@@ -353,7 +353,7 @@ CASES = (
         Side("before", "fixed", ("61.5",)),
         2.5,
         more_is_better=False,
-        reason="the 61.5 s were measured on a machine on which the command now takes 19.9 s",
+        reason="61.5 s was measured on a faster machine, on which the command now takes 19.9 s",
     ),
     _memory("driver"),
     _memory("worker"),
@@ -436,7 +436,9 @@ CASES = (
     *(
         _sampling(8, "NoFilter", 0.7, env, reason=reason)
         for env, reason in {
-            "LunarLander-v3": "with one action, steps are cheaper by up to a quarter",
+            "LunarLander-v3": (
+                "the environments alone repeat one action, whose steps are up to a quarter cheaper"
+            ),
             "Acrobot-v1": ACTS,
             "Pendulum-v1": ACTS,
             "HalfCheetah-v5": ACTS,

@@ -66,9 +66,9 @@ class Searcher(searchers.Searcher):
     Options: ClassVar[type[SearcherOptions]] = Options
     supports: ClassVar[Supports] = Supports(
         proposes="models good and bad settings of the highest rung with enough trials",
-        conditions="modelled; one that is absent counts as anywhere",
+        conditions="modelled; an absent parameter counts as any value",
         choices="modelled",
-        unfinished="does not look at them",
+        unfinished="ignores them",
         objectives=True,
     )
 

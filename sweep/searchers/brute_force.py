@@ -12,9 +12,9 @@ class Searcher(Enumerating):
     Options: ClassVar[type[SearcherOptions]] = SearcherOptions
     supports: ClassVar[Supports] = Supports(
         proposes="goes through all points in a random order",
-        conditions="points that differ only where no condition holds are one",
+        conditions="points that differ only in inactive parameters count once",
         choices="part of the enumeration",
-        unfinished="they have their points",
+        unfinished="their points are not proposed again",
         objectives=True,
     )
     name = "brute_force"

@@ -61,7 +61,7 @@ class Searcher(searchers.Searcher):
         proposes="fits a Gaussian process to the scores; for few, expensive trials",
         conditions="drawn at random",
         choices="modelled",
-        unfinished="expects from them what the process does",
+        unfinished="uses the scores that the process predicts for them",
         objectives=True,
         constraints=True,
     )

@@ -23,9 +23,9 @@ class Searcher(Enumerating):
     Options: ClassVar[type[SearcherOptions]] = Options
     supports: ClassVar[Supports] = Supports(
         proposes="goes through all points in the order of the file",
-        conditions="points that differ only where no condition holds are one",
+        conditions="points that differ only in inactive parameters count once",
         choices="part of the grid",
-        unfinished="they have their points",
+        unfinished="their points are not proposed again",
         objectives=True,
     )
     name = "grid"

@@ -38,9 +38,9 @@ class Searcher(searchers.Searcher):
     Options: ClassVar[type[SearcherOptions]] = Options
     supports: ClassVar[Supports] = Supports(
         proposes="covers the space evenly, whatever the scores",
-        conditions="part of the sequence where they hold",
+        conditions="part of the sequence if their condition holds",
         choices="part of the sequence",
-        unfinished="does not look at them",
+        unfinished="ignores them",
         objectives=True,
     )
 

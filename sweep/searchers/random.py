@@ -14,9 +14,9 @@ class Searcher(searchers.Searcher):
     Options: ClassVar[type[SearcherOptions]] = PriorOptions
     supports: ClassVar[Supports] = Supports(
         proposes="draws at random",
-        conditions="drawn where they hold",
+        conditions="drawn if their condition holds",
         choices="drawn",
-        unfinished="does not look at them",
+        unfinished="ignores them",
         objectives=True,
     )
 

@@ -72,9 +72,9 @@ class ActorCriticConfig(TrainerConfig):
     )
     normalize_advantages: bool = Field(
         default=True,
-        description="Advantages of each minibatch have mean 0 and deviation 1; of fewer than "
-        f"{LEAST_ROWS} rows by the mean and deviation of the whole batch. A batch of one row, "
-        "which has no deviation, is refused.",
+        description="Scale the advantages of each minibatch to mean 0 and standard deviation 1; "
+        f"minibatches of fewer than {LEAST_ROWS} rows use mean and deviation of the whole batch. "
+        "A batch of one row, which has no deviation, is refused.",
     )
     grad_clip: float | None = Field(
         default=0.5, gt=0, description="Maximum norm of the whole gradient; null: no clipping."

@@ -37,7 +37,7 @@ class VectorConfig(Section):
         default=False,
         description="Replace an environment that raises, dies or times out by a new one with a "
         "seed of its own; its episode is lost, and the others continue. Violations of gymnasium's "
-        "interface are errors all the same.",
+        "interface remain errors.",
     )
     remote_worker_envs: bool = Field(
         default=False,
