@@ -324,7 +324,7 @@ class Proposer:
         """Return a random one of the points that no trial has; Exhausted if there is none."""
         points = _points.countable(space)
         if points is None:
-            raise Exhausted(f"of {ASKED + DRAWN} proposals each has a trial already")
+            raise Exhausted(f"each of {ASKED + DRAWN} proposals has a trial already")
         left = list(_points.untried_points(points, trials, range(points.count)))
         if not left:
             raise Exhausted(f"each of the {points.count} points of the space has a trial")

@@ -247,7 +247,7 @@ def _policy_spec(policy: Any, common: Mapping[str, Any]) -> PolicySpec:
         return PolicySpec(policy, config=common)
     if not 1 <= len(policy) <= len(PolicySpec._fields):
         allowed = "(class, observation space, action space, settings)"
-        raise ConfigError("policy", f"{len(policy)} things", allowed)
+        raise ConfigError("policy", f"a tuple of {len(policy)}", allowed)
     given = PolicySpec(*policy)
     return given._replace(config={**common, **(given.config or {})})
 

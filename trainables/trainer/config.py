@@ -107,7 +107,7 @@ def _validate_agents(agents: Any) -> Any:
         *(("policies_to_train", one) for one in _validate_trained(agents)),
     ]:
         if not isinstance(pid, str) or pid not in policies:
-            allowed = ", ".join(policies) or "policies, which are missing"
+            allowed = ", ".join(policies) or "the policies, since none are given"
             raise ValueError(f"{place}: {pid!r} is not one of {allowed}")
     if (counted := agents.get("count_steps_by", "env_steps")) not in COUNTED:
         raise ValueError(f"count_steps_by: {' or '.join(COUNTED)}, not {counted!r}")

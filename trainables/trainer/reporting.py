@@ -218,8 +218,8 @@ def check_callbacks(
             "fake_sampler",
             True,
             "false with a callback for on_postprocess_traj",
-            "the batch that is given for ever stands in checkpoints without its episodes, of "
-            "which the callback needs; leave out one of the two",
+            "checkpoints have the repeated batch without its episodes, which the callback needs; "
+            "leave out one of the two",
         )
     if calls and num_workers:
         calls.portable()

@@ -258,6 +258,6 @@ def read_clauses(
         for condition in found:
             check_known(condition, parameters, path, source)
             if not condition.names:
-                raise source.refuse(path, item, "an expression that speaks of a parameter")
+                raise source.refuse(path, item, "an expression that names a parameter")
         clauses.append(Clause(found, path, source))
     return tuple(clauses)

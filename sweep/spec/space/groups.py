@@ -80,7 +80,7 @@ class _Walk:
     ) -> Iterator[Entry]:
         """Yield the parameters of a group; BadSpace for groups that are nested too deeply."""
         if len(path) > _DEEPEST:
-            raise self.source.refuse(path[:4], "…", f"at most {_DEEPEST} groups in each other")
+            raise self.source.refuse(path[:4], "…", f"at most {_DEEPEST} groups inside each other")
         for part, item in raw.items():
             inner_path = (*path, str(part))
             name = self._name(prefix, part, inner_path)
@@ -106,7 +106,7 @@ class _Walk:
         """Return the members below the key ``parameters``; BadSpace for other keys beside it."""
         for word in item:
             if word not in ("parameters", "when"):
-                raise self.source.refuse((*path, word), word, "next to parameters only when")
+                raise self.source.refuse((*path, word), word, "no key but when beside parameters")
         members: Mapping[str, Any] = item["parameters"]
         if not members:
             raise self.source.refuse((*path, "parameters"), {}, "one parameter at least")

@@ -21,7 +21,7 @@ def check(old: Space, new: Space) -> None:
             renamed = [other for other in new.parameters if other not in old.parameters]
             hint = nearest(name, renamed) or "old trials have a value of it"
             problem = f"the parameter {name} is gone"
-            raise new.source.refuse((), name, "all parameters under their names", hint, problem)
+            raise new.source.refuse((), name, "all parameters of the old space", hint, problem)
         _check_parameter(parameter, new.parameters[name], new)
     for name, parameter in new.parameters.items():
         if name not in old.parameters:

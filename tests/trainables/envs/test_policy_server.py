@@ -465,7 +465,7 @@ def test_a_wrong_token_is_said_by_the_client() -> None:
 def test_a_port_that_is_taken_is_an_error_and_of_several_the_next_one_is() -> None:
     with serving() as (first, _):
         port = int(first.address.rpartition(":")[2])
-        with pytest.raises(EnvError, match=f"no port of .*{port}.* can be listened at"):
+        with pytest.raises(EnvError, match=f"none of the ports .*{port}.* is free"):
             PolicyServer(EnvContext({**SPACES, "port": port})).start()
         if port < 2**16 - 8:
             with serving(port=port, ports=8) as (second, _):

@@ -314,7 +314,7 @@ def test_every_format_acts_as_the_module_does(
             {"custom_model": f"{HERE}:Parted", "custom_model_config": {"turned": True}},
             {"env": "tests.support.spaces:AnySpaces", "env_config": {"observation": "large image"}},
             "torch-export",
-            r"exports no program of this policy \(.*; the format onnx has all",
+            r"cannot export this policy \(.*; use the format onnx",
         ),
     ],
 )

@@ -208,7 +208,7 @@ class NonZero(Draws):
     [
         ("few", "Odd.compute_actions gave 0 actions for 1 observations"),
         ("alone", "not .actions, state_outs, extra_fetches."),
-        ("states", "gave 1 states, and begins with 0"),
+        ("states", "gave 1 states, but has 0 at the start"),
         ("rows", "gave odd of another number of rows than 1"),
     ],
 )

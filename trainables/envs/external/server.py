@@ -518,7 +518,7 @@ class PolicyServer(ExternalEnv):
             except (OSError, OverflowError) as error:
                 latest = error
         hint = "name another port, several with ports, or port: 0 for any that is free"
-        raise EnvError(f"no port of {tried} at {config.host} can be listened at ({latest}); {hint}")
+        raise EnvError(f"none of the ports {tried} at {config.host} is free ({latest}); {hint}")
 
 
 def _name(request: dict[str, Any], key: str, client: str) -> str:

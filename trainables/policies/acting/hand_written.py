@@ -166,13 +166,13 @@ class HandWritten(Actor):
             raise self._invalid_result(f"{len(actions)} actions for {count} observations")
         if len(following or ()) != len(self._initial_states):
             raise self._invalid_result(
-                f"{len(following or ())} states, and begins with {len(self._initial_states)}"
+                f"{len(following or ())} states, but has {len(self._initial_states)} at the start"
             )
         parts = [np.asarray(part, np.float32).reshape(count, -1) for part in following or ()]
         after = np.hstack([np.zeros((count, 0), np.float32), *parts])
         if after.shape != memory.shape:
             raise self._invalid_result(
-                f"states of {after.shape[1]} numbers, and begins with {memory.shape[1]}"
+                f"states of {after.shape[1]} numbers, but has {memory.shape[1]} at the start"
             )
         columns = {name: np.asarray(one) for name, one in (said or {}).items()}
         if wrong := [name for name, one in columns.items() if len(one) != count]:

@@ -185,8 +185,8 @@ def _write_program(graph: bytes, path: Path) -> None:
             made = torch.export.export(Program(), (example,), dynamic_shapes=free)
     except Exception as error:
         why = f"{type(error).__name__}: {error}".splitlines()[0]
-        what = f"torch exports no program of this policy ({why})"
-        raise ExportError(f"{what}; the format {ONNX} has all") from error
+        what = f"torch cannot export this policy ({why})"
+        raise ExportError(f"{what}; use the format {ONNX}, which every policy has") from error
     torch.export.save(made, path)
 
 

@@ -173,7 +173,7 @@ def test_a_combination_of_a_parameter_that_is_not_there_does_not_occur() -> None
     [
         (["lr >= 0"], "forbid[0]", "a thousandth", "none of 1000 randomly drawn points"),
         (["lrr > 1"], "forbid[0]", "a parameter of this space", "did you mean 'lr'"),
-        (["1 > 2"], "forbid[0]", "speaks of a parameter", ""),
+        (["1 > 2"], "forbid[0]", "names a parameter", ""),
         (["lr + 1"], "forbid[0]", "true or false", "neither true nor false"),
         (["lr >"], "forbid[0]", "comparisons", "cannot be read"),
         ([{"target": 3.0}], "forbid[0].target", "a value that target can take", ""),

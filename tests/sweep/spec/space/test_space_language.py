@@ -484,7 +484,13 @@ for _ in range(40):
         ({"choice": [BIG]}, "x.choice[0]", BIG, "a finite number", ""),
         (BIG, "x", BIG, "a finite number", ""),
         ({"parameters": {}}, "x.parameters", {}, "one parameter at least", ""),
-        ({"parameters": {"a": {"b": 1}}, "c": 1}, "x.c", "c", "next to parameters only when", ""),
+        (
+            {"parameters": {"a": {"b": 1}}, "c": 1},
+            "x.c",
+            "c",
+            "no key but when beside parameters",
+            "",
+        ),
         (DEEP, "x.g.g.g", "…", "at most 16 groups", ""),
     ],
 )
