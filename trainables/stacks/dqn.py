@@ -13,6 +13,7 @@ from trainables.learners.schedules import learning_rate
 from trainables.stacks.dqn_program import STATS, Lane, Rates, Settings, Shape
 from trainables.stacks.lanes import Tree, as_arrays
 from trainables.stacks.n_step import NO_STEP, Step, Transition, no_steps
+from trainables.stacks.networks import program_width
 from trainables.stacks.replay import Replay, packed, unpacked, width
 from trainables.stacks.trainer import (
     LaneTrainer,
@@ -132,7 +133,7 @@ class LaneDQN(LaneTrainer, DQN):
             steps=of.sampling.rollout_fragment_length,
             rounds=self.rounds,
             layers=(*trunk, *head),
-            hidden=tuple(self.architecture.hidden),
+            hidden=tuple(map(program_width, self.architecture.hidden)),
             batch=of.replay.replay_batch_size,
             places=1 << (of.replay.buffer_size - 1).bit_length(),
             waiting=max(_USUAL_STEPS, of.n_step) - 1,

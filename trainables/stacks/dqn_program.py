@@ -46,7 +46,7 @@ class Shape:
     layers: tuple[str, ...]
     """Names of the network's layers, from input to output."""
     hidden: tuple[int, ...]
-    """Number of units of each hidden layer."""
+    """Number of units of each hidden layer, as `program_width` returns it."""
     batch: int
     """B."""
     places: int

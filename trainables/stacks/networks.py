@@ -18,6 +18,21 @@ Weights = dict[str, Array]
 """``<layer>.weight`` and ``<layer>.bias`` of each layer, and further learned arrays."""
 
 
+#: Widths of layers are rounded up to a multiple of this number of units, at least.
+LEAST_UNITS = 8
+
+
+def program_width(units: int) -> int:
+    """Return the width in a program of a layer of `units` units; units beyond them are zero.
+
+    This is the next multiple of 8, or of an eighth of the next power of two if that is more. So
+    there are few programs for many widths, and little is computed in vain: on a CPU, layers of
+    twice the width take 1.5 to 2.3 times as long.
+    """
+    step = max(LEAST_UNITS, (1 << (units - 1).bit_length()) // 8)
+    return -(-units // step) * step
+
+
 def weight_shapes(layers: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, ...]]:
     """Return name → shape of the weights of layers, given as layer → (inputs, outputs)."""
     found: dict[str, tuple[int, ...]] = {}

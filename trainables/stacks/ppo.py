@@ -12,7 +12,7 @@ from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
 from trainables.learners.schedules import learning_rate
 from trainables.stacks.lanes import Tree, as_arrays
-from trainables.stacks.networks import cut, padded
+from trainables.stacks.networks import cut, padded, program_width
 from trainables.stacks.ppo_program import Lane, Rates, Settings, Shape
 from trainables.stacks.trainer import (
     Array,
@@ -76,7 +76,7 @@ class LanePPO(LaneTrainer, PPO):
             num_envs=of.sampling.num_envs_per_worker,
             steps=of.sampling.rollout_fragment_length,
             rounds=self.rounds,
-            hidden=tuple(self.architecture.hidden),
+            hidden=tuple(map(program_width, self.architecture.hidden)),
             minibatch=min(of.minibatch_size, of.fragment_size),
             spreads_actions=of.sampling.spreads_actions,
         )

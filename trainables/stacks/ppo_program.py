@@ -46,7 +46,7 @@ class Shape:
     rounds: int
     """R."""
     hidden: tuple[int, ...]
-    """Number of units of each hidden layer."""
+    """Number of units of each hidden layer, as `program_width` returns it."""
     minibatch: int
     """Rows of a minibatch; B is a multiple of it."""
     spreads_actions: bool

@@ -26,7 +26,7 @@ CONFIG = {
     "rollout_fragment_length": 4,
     "replay_batch_size": 32,
     "buffer_size": 1000,
-    "model": {"hidden": [16, 8]},
+    "model": {"hidden": [16, 5]},
     "lr": 1e-2,
 }
 update = jax.jit(program._update, static_argnums=0)
@@ -52,7 +52,7 @@ def drawn(stream: np.random.Generator, count: int) -> dict[str, NDArray[Any]]:
         {},
         {"double_q": False, "grad_clip": 0.1},
         {"tau": None, "grad_clip": None},
-        {"model": {"hidden": [16, 8], "activation": "relu"}},
+        {"model": {"hidden": [16, 5], "activation": "relu"}},
     ],
     ids=["double", "single, bounded", "a target that waits", "relu"],
 )

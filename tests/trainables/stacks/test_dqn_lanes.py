@@ -23,7 +23,7 @@ CONFIG = {
     "buffer_size": 100,
     "observation_filter": "MeanStdFilter",
     "timesteps_per_iteration": 32,
-    "model": {"hidden": [8, 8]},
+    "model": {"hidden": [8, 7]},
     "lanes": 4,
 }
 PARTS = ("policy", "filters", "workers", "progress", "replay", "target")
@@ -36,7 +36,7 @@ OTHERS: list[dict[str, Any]] = [
         "updates_per_step": 1,
         "gamma": 0.9,
         "grad_clip": None,
-        "model": {"hidden": [8, 8], "activation": "relu"},
+        "model": {"hidden": [5, 8], "activation": "relu"},
     },
 ]
 

@@ -14,6 +14,7 @@ from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, NotFiniteError
 from trainables.policies.filters import MeanStdFilter
 from trainables.stacks import trainer as lanes
+from trainables.stacks.networks import program_width
 from trainables.trainable import TrialContext
 
 CONFIG = {
@@ -24,11 +25,11 @@ CONFIG = {
     "sgd_minibatch_size": 64,
     "observation_filter": "MeanStdFilter",
     "lr": 1e-3,
-    "model": {"hidden": [16, 16]},
+    "model": {"hidden": [16, 13]},
     "lanes": 4,
 }
 #: Changes `CONFIG` to noise that follows the state.
-FOLLOWING = {
+FOLLOWING: dict[str, Any] = {
     "env": "Pendulum-v1",
     "observation_filter": "NoFilter",
     "exploration_config": {"type": "StateDependentNoise", "sample_freq": 5, "log_std_init": -1.0},
@@ -36,7 +37,7 @@ FOLLOWING = {
 #: Settings that are data of a lane: trainers with these are in one program with `CONFIG`, and with
 #: `FOLLOWING`.
 OTHERS: list[dict[str, Any]] = [
-    {"num_sgd_iter": 1, "lr": 1e-5, "model": {"hidden": [16, 16], "activation": "relu"}},
+    {"num_sgd_iter": 1, "lr": 1e-5, "model": {"hidden": [9, 16], "activation": "relu"}},
     {"num_sgd_iter": 6, "observation_filter": "NoFilter"},
     {"num_sgd_iter": 7, "observation_filter": "MeanStdFilter", "exploration_config": {}},
 ]
@@ -77,6 +78,27 @@ def test_neighbours_and_places_change_no_bit(more: dict[str, Any]) -> None:
     assert_same(numbers_of(alone), numbers_of(beside))
     with pytest.raises(AssertionError):
         assert_same(numbers_of(alone), numbers_of(neighbours[0]))
+
+
+def test_widths_of_a_program_are_few_and_hardly_more_than_those_of_lanes() -> None:
+    widths = [program_width(units) for units in range(1, 513)]
+    assert [program_width(one) for one in (1, 8, 16, 32, 64, 128, 256, 512)] == [
+        *(8, 8, 16, 32, 64, 128, 256, 512)
+    ]
+    assert len(set(widths)) == 20
+    assert all(
+        units <= width < max(units + 8, 1.25 * units) for units, width in enumerate(widths, 1)
+    )
+
+
+def test_a_checkpoint_holds_the_shapes_of_the_policy() -> None:
+    lane = made(**FOLLOWING)
+    curve(lane, 1)
+    state = numbers_of(lane)
+    assert state["/policy/weights/actor.1.weight"].shape == (13, 16)
+    assert state["/policy/optimizer/actor.1.weight/exp_avg"].shape == (13, 16)
+    assert state["/workers/0/matrices"].shape == (4, 13, 1)
+    assert lane.take("matrices").shape == (4, 16, 1)  # type: ignore[attr-defined]
 
 
 def test_without_a_filter_nothing_is_counted_and_observations_are_as_they_are() -> None:
