@@ -569,8 +569,8 @@ class MultiAgentTrainer(Trainer):
         """
         policy_id = name_of_policy(self.members, policy_id)
         if self.settings.offline.reads_experience:
-            allowed = "a policy that stays with this input"
-            raise ConfigError("policy_id", policy_id, allowed, "batches of it may be read")
+            allowed = "no policy while input is read"
+            raise ConfigError("policy_id", policy_id, allowed, "stored batches of it may follow")
         now = canonical(self.settings.agents.multiagent)
         policies = {pid: one for pid, one in now["policies"].items() if pid != policy_id}
         if not policies:

@@ -472,6 +472,6 @@ def test_other_kinds_of_files_have_batches_of_one_agent(tmp_path: Path) -> None:
 def test_a_policy_of_which_batches_are_read_stays(tmp_path: Path) -> None:
     path = written(tmp_path / "data", WHOLE)
     trainer: Any = made(tmp_path, BC, **CHOOSING, input=str(path))
-    with pytest.raises(ConfigError, match=r"policy_id: 'ones' .*stays with this input"):
+    with pytest.raises(ConfigError, match=r"policy_id: 'ones' .*no policy while input is read"):
         trainer.remove_policy("ones", policy_mapping_fn={"left": "others"})
     trainer.stop()
