@@ -274,6 +274,13 @@ class DQN(Trainer):
         return config_checks.why_acts_on_cpu(settings)
 
     @classmethod
+    def why_no_graphs(cls, settings: TrainerConfig) -> str:
+        """Return the reason why gradient steps cannot be captured; empty if they can."""
+        if isinstance(settings, Config) and settings.noisy:
+            return "noisy is true"
+        return config_checks.why_no_graphs(settings)
+
+    @classmethod
     def _not_fused(cls, settings: Config, spaces: EnvSpaces) -> str:
         """Return the reason why torch has to compute the gradients; empty if it need not."""
         if cls.differences is not DQN.differences:
@@ -427,9 +434,20 @@ class DQN(Trainer):
 
         device = self.policy.device
         batch = {name: torch.from_numpy(column).to(device) for name, column in rows.items()}
+        if self.graphs is None:
+            return self._step(batch, self.learning_rate)
+        batch.pop("indices", None)
+
+        def step(inputs: "Mapping[str, Tensor]") -> "Mapping[str, Any]":
+            return self._step(inputs, inputs["rate"])._asdict()
+
+        return Learnt(**self.graphs.run("step", step, {**batch, "rate": self.learning_rate}))
+
+    def _step(self, batch: "Mapping[str, Tensor]", rate: Scalar) -> Learnt:
+        """Make one gradient step on rows (B, …) on the policy's device, with a learning rate."""
         td = self.differences(batch)
         loss = (td.losses * batch["weights"]).mean() if "weights" in batch else td.losses.mean()
-        norm = self.policy.minimise(loss, self.learning_rate, self.settings.grad_clip)
+        norm = self.policy.minimise(loss, rate, self.settings.grad_clip)
         return Learnt(loss.detach(), td.values.mean(), norm, td.errors)
 
     def differences(self, batch: "Mapping[str, Tensor]") -> "Differences":

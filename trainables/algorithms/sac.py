@@ -41,6 +41,10 @@ Rows = Mapping[str, NDArray[Any]]
 SHARE_OF_ENTROPY = 0.5
 
 
+#: Inputs of a captured update beside the batch: the learning rates.
+RATES = ("critic_rate", "rate")
+
+
 class Config(OffPolicyConfig):
     """Settings of SAC; the defaults are the published ones, but for choices."""
 
@@ -150,7 +154,7 @@ class SAC(OffPolicyTrainer):
         return SoftLossesOfNumbers(*given, model.limits)
 
     @cached_property
-    def _torch_losses(self) -> "Losses":
+    def _torch_losses(self) -> "TorchLosses":
         """Losses in torch, made at the first access."""
         return TorchLosses(self.policy, self.settings, self.target_entropy)
 
@@ -166,15 +170,35 @@ class SAC(OffPolicyTrainer):
 
     def update(self, rows: Rows) -> dict[str, Scalar]:
         """Make one step of critics, actor and temperature; move the targets; return statistics."""
+        losses, rates = self.losses, (self.critic_learning_rate, self.learning_rate)
+        if self.graphs is None or not isinstance(losses, TorchLosses):
+            losses.begin(rows, self.streams["update"])
+            return self._step(rows, *rates)
+        inputs = losses.inputs(rows, self.streams["update"])
+        named = dict(zip(RATES, rates, strict=True))
+        return {**self.graphs.run("update", self._captured, {**inputs, **named})}
+
+    def _captured(self, inputs: "Mapping[str, Tensor]") -> "dict[str, Any]":
+        """Make one update with the inputs of `TorchLosses`, and `RATES` as tensors ()."""
+        self._torch_losses.take(inputs)
+        return self._step({}, *(inputs[name] for name in RATES))
+
+    def _step(self, rows: Rows, critic_rate: Scalar, rate: Scalar) -> dict[str, Scalar]:
+        """Make one update with the batch with which the losses have begun; return statistics.
+
+        Args:
+            rows: that batch, for losses in numpy.
+            critic_rate: learning rate of the critics.
+            rate: learning rate of actor and temperature.
+        """
         settings, losses, policy = self.settings, self.losses, self.policy
-        losses.begin(rows, self.streams["update"])
         critic_loss, q = losses.critics(rows)
-        norm = policy.descend(self.critic_learning_rate, settings.grad_clip, "critics")
+        norm = policy.descend(critic_rate, settings.grad_clip, "critics")
         actor_loss = losses.actor()
-        policy.descend(self.learning_rate, settings.grad_clip, "actor")
+        policy.descend(rate, settings.grad_clip, "actor")
         if settings.learn_alpha:
             losses.temperature()
-            policy.descend(self.learning_rate, None, "log_alpha")
+            policy.descend(rate, None, "log_alpha")
         policy.model.update_targets(settings.tau)
         return {
             "critic_loss": critic_loss,
@@ -248,14 +272,29 @@ class TorchLosses:
             rows: columns of the batch.
             stream: random numbers for the noise.
         """
-        model = self.policy.model
-        self._batch = self.policy.tensors(rows)
-        self._batch["alpha"] = model.log_alpha.detach().exp()
-        self.alpha = self._batch["alpha"].reshape(())
+        self.take(self.inputs(rows, stream))
+
+    def inputs(self, rows: Rows, stream: np.random.Generator) -> "dict[str, Tensor]":
+        """Return a batch (B, …) on the policy's device, with the noise for the actor's actions.
+
+        Args:
+            rows: columns of the batch.
+            stream: random numbers for the noise.
+        """
+        model, drawn = self.policy.model, dict[str, NDArray[Any]]()
         if model.limits is not None:
             shape = model.noise_shape(2 * len(rows["rewards"]))
-            noise = self.policy.tensors({"noise": stream.standard_normal(shape, np.float32)})
-            both = [noise["noise"]] * 2 if model.follows_state else noise["noise"].chunk(2)
+            drawn["drawn"] = stream.standard_normal(shape, np.float32)
+        return self.policy.tensors({**rows, **drawn})
+
+    def take(self, inputs: "Mapping[str, Tensor]") -> None:
+        """Start with the batch of `inputs`."""
+        model = self.policy.model
+        self._batch = {**inputs, "alpha": model.log_alpha.detach().exp()}
+        self.alpha = self._batch["alpha"].reshape(())
+        if model.limits is not None:
+            drawn = inputs["drawn"]
+            both = [drawn] * 2 if model.follows_state else drawn.chunk(2)
             self._batch |= dict(zip(("noise", "next_noise"), both, strict=True))
 
     def critics(self, rows: Rows) -> tuple[Scalar, Scalar]:

@@ -5,7 +5,7 @@ One round: sample → store → updates, each of which samples a batch and updat
 numbers of an action.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -108,7 +108,7 @@ class TD3(OffPolicyTrainer):
         return DelayedLosses(self.policy.model, settings.gamma, smoothing, limits)
 
     @cached_property
-    def _torch_losses(self) -> "Losses":
+    def _torch_losses(self) -> "TorchLosses":
         """Losses in torch, made at the first access."""
         return TorchLosses(self.policy, self.settings)
 
@@ -117,13 +117,47 @@ class TD3(OffPolicyTrainer):
 
         Returns statistics of the critics.
         """
-        settings, losses, policy = self.settings, self.losses, self.policy
-        critic_loss, q = losses.critics(rows, self.streams["update"])
-        norm = policy.descend(self.critic_learning_rate, settings.grad_clip, "critics")
+        losses, rates = self.losses, (self.critic_learning_rate, self.learning_rate)
         self.updates.count += 1
-        if self.updates.count % settings.policy_delay == 0:
-            losses.actor(rows)
-            policy.descend(self.learning_rate, settings.grad_clip, "actor")
+        whole = self.updates.count % self.settings.policy_delay == 0
+        if self.graphs is None or not isinstance(losses, TorchLosses):
+            found = losses.critics(rows, self.streams["update"])
+            return self._step(whole, rates, found, lambda: losses.actor(rows))
+
+        def step(inputs: "Mapping[str, Tensor]") -> "dict[str, Any]":
+            of = self._torch_losses
+            return self._step(
+                whole,
+                (inputs["critic_rate"], inputs["rate"]),
+                of.critics_of(inputs),
+                lambda: of.actor_of(inputs["observations"]),
+            )
+
+        inputs = losses.inputs(rows, self.streams["update"])
+        named = dict(zip(("critic_rate", "rate"), rates, strict=True))
+        return {**self.graphs.run("all" if whole else "critics", step, {**inputs, **named})}
+
+    def _step(
+        self,
+        whole: bool,
+        rates: tuple[Scalar, Scalar],
+        found: tuple[Scalar, Scalar],
+        actor: Callable[[], Scalar],
+    ) -> dict[str, Scalar]:
+        """Make one step with the critics' gradients that were computed; return statistics.
+
+        Args:
+            whole: True to update actor and targets, too.
+            rates: learning rates of critics and actor.
+            found: loss and mean value of the critics.
+            actor: computes the gradient of the actor.
+        """
+        settings, policy = self.settings, self.policy
+        critic_loss, q = found
+        norm = policy.descend(rates[0], settings.grad_clip, "critics")
+        if whole:
+            actor()
+            policy.descend(rates[1], settings.grad_clip, "actor")
             policy.model.update_targets(settings.tau)
         return {"critic_loss": critic_loss, "mean_q": q, "critic_grad_norm": norm}
 
@@ -188,9 +222,16 @@ class TorchLosses:
         Returns:
             The squared errors of both critics, averaged over rows; and their mean value.
         """
+        return self.critics_of(self.inputs(rows, stream))
+
+    def inputs(self, rows: Rows, stream: np.random.Generator) -> "dict[str, Tensor]":
+        """Return a batch (B, …) on the policy's device, with the noise of the target's action."""
+        shape = self.policy.model.noise_shape(len(rows["rewards"]))
+        return self.policy.tensors({**rows, "noise": stream.standard_normal(shape, np.float32)})
+
+    def critics_of(self, batch: "Mapping[str, Tensor]") -> tuple[Scalar, Scalar]:
+        """Compute the gradient of the critics for a batch of `inputs`; return as `critics`."""
         settings, model = self.settings, self.policy.model
-        noise = stream.standard_normal(model.noise_shape(len(rows["rewards"])), np.float32)
-        batch = self.policy.tensors({**rows, "noise": noise})
         smoothing = settings.target_noise, settings.target_noise_clip
         loss, q = self._critic_loss(model, batch, settings.gamma, smoothing)
         self.policy.differentiate(loss, "critics")
@@ -202,6 +243,10 @@ class TorchLosses:
         Returns the mean of -Q of its actions, by the first critic.
         """
         seen = self.policy.tensors({"observations": rows["observations"]})["observations"]
+        return self.actor_of(seen)
+
+    def actor_of(self, seen: "Tensor") -> Scalar:
+        """Compute the gradient of the actor for observations (B, D); return as `actor`."""
         loss = self._actor_loss(self.policy.model, seen)
         self.policy.differentiate(loss, "actor")
         return loss.detach()

@@ -37,6 +37,12 @@ class DevicesConfig(Section):
         "and dqn). Observations then travel once, for acting and learning. auto: the gpu for "
         "networks with convolutions or a layer of 256 units or more. Evaluations act on the cpu.",
     )
+    graphs: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="Gradient steps of ppo, a2c, impala, dqn, sac and td3 are captured once, as "
+        "CUDA graphs, and launched as a whole; needs num_gpus: 1 and Adam. auto: on with CUDA. A "
+        "step that cannot be captured is launched kernel by kernel, which a warning says.",
+    )
 
 
 def accelerator() -> str:

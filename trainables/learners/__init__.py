@@ -9,5 +9,6 @@ sgd            the learning loop: epochs of shuffled minibatches
 torch_learner  gradient steps in torch
 statistics     numbers of gradient steps, fetched from their device at once
 compiling      losses compiled by torch
+graphs         gradient steps that are captured once and launched as a whole
 fused          gradient steps in numpy, for small networks
 """

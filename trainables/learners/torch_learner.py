@@ -22,6 +22,7 @@ from trainables.policies.torch_policy import ActorCriticPolicy
 from trainables.rollout.batch import TrainBatch
 
 if TYPE_CHECKING:
+    from trainables.learners.graphs import Graphs
     from trainables.policies.acting.on_device import Frames
 
 Minibatch: TypeAlias = dict[str, Tensor]
@@ -38,6 +39,7 @@ class TorchLearner:
         stats: names of its statistics.
         grad_clip: largest norm of the gradient, or None for no limit.
         frames: observations that acting has left on the policy's device; None for none.
+        graphs: what captures gradient steps; None for ordinary steps.
     """
 
     def __init__(
@@ -47,11 +49,12 @@ class TorchLearner:
         stats: tuple[str, ...],
         grad_clip: float | None,
         frames: "Frames | None" = None,
+        graphs: "Graphs | None" = None,
     ) -> None:
         self.policy = policy
         self.loss = loss
         self.stats = stats
-        self._grad_clip, self._frames = grad_clip, frames
+        self._grad_clip, self._frames, self._graphs = grad_clip, frames, graphs
         self._sent: dict[str, Tensor] = {}
         """Columns of the batch that is learnt from, on the policy's device."""
 
@@ -102,6 +105,9 @@ class TorchLearner:
 
     def step(self, minibatch: Minibatch, rate: float, share: float = 1.0) -> tuple[Tensor, Scalar]:
         """Make one gradient step; see `Learner.step`."""
+        if self._graphs is not None:
+            found = self._graphs.run("step", self._captured, {**minibatch, "rate": rate})
+            return found["stats"], found["norm"]
         if len(minibatch["actions"]):
             loss, measured = self.loss(self.policy.model, minibatch)
         else:  # the other ranks wait for a gradient of this one: zeros
@@ -110,6 +116,14 @@ class TorchLearner:
         if share != 1.0:
             loss, measured = loss * share, measured * share
         return measured, self.policy.minimise(loss, rate, self._grad_clip)
+
+    def _captured(self, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Make one gradient step; `inputs` are a minibatch and ``rate``, the learning rate ()."""
+        loss, stats = self.loss(self.policy.model, inputs)
+        return {
+            "stats": stats,
+            "norm": self.policy.minimise(loss, inputs["rate"], self._grad_clip),
+        }
 
 
 def shuffled(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from trainables.policies.architecture import MOMENTS, OptimizerConfig
+from trainables.policies.policy import Scalar
 
 
 def initial_moments(weight: Tensor, config: OptimizerConfig) -> dict[str, Tensor]:
@@ -23,7 +24,7 @@ def move(
     weights: list[Tensor],
     gradients: list[Tensor],
     moments: Sequence[Mapping[str, Tensor]],
-    rate: float,
+    rate: Scalar,
     config: OptimizerConfig,
     failed: Tensor | None = None,
 ) -> None:
@@ -33,7 +34,7 @@ def move(
         weights: tensors to update.
         gradients: one gradient per weight.
         moments: moments of each weight by name, updated in place.
-        rate: learning rate.
+        rate: learning rate; with Adam also a tensor ().
         config: settings of the optimiser.
         failed: tensor () on the weights' device; if it is 1, nothing changes. None for 0.
     """
@@ -42,11 +43,11 @@ def move(
         _adam(weights, gradients, kept, rate, config, failed)
         return
     if failed is None:
-        _move_without_adam(weights, gradients, kept, rate, config)
+        _move_without_adam(weights, gradients, kept, float(rate), config)
         return
     changed = [*weights, *(one for each in kept.values() for one in each)]
     before = [one.clone() for one in changed]
-    _move_without_adam(weights, gradients, kept, rate, config)
+    _move_without_adam(weights, gradients, kept, float(rate), config)
     for one, former in zip(changed, before, strict=True):
         one.copy_(torch.where(failed > 0, former, one))
 
@@ -87,7 +88,7 @@ def _adam(
     weights: list[Tensor],
     gradients: list[Tensor],
     moments: Mapping[str, list[Tensor]],
-    rate: float,
+    rate: Scalar,
     config: OptimizerConfig,
     failed: Tensor | None,
 ) -> None:

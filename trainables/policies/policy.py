@@ -32,11 +32,18 @@ class TorchPolicyProtocol(Protocol):
     def model(self) -> "Networks":
         """Return the networks."""
 
+    generation: int
+    """Number that grows when tensors of the optimiser are replaced."""
+
+    @property
+    def parameters(self) -> "Mapping[str, torch.nn.Parameter]":
+        """Return name → parameter."""
+
     @property
     def device(self) -> "torch.device":
         """Return the device of the networks."""
 
-    def minimise(self, loss: "Tensor", learning_rate: float, grad_clip: float | None) -> Scalar:
+    def minimise(self, loss: "Tensor", learning_rate: Scalar, grad_clip: float | None) -> Scalar:
         """Make one gradient step on `loss`; return the norm of the gradient before clipping.
 
         `grad_clip` is the largest norm, None for no clipping.
@@ -52,7 +59,7 @@ class TorchPolicyProtocol(Protocol):
         """Return parameter → gradient of `loss`, as a copy; change no weight."""
 
     def apply_gradients(
-        self, gradients: Mapping[str, Array], learning_rate: float, grad_clip: float | None
+        self, gradients: Mapping[str, Array], learning_rate: Scalar, grad_clip: float | None
     ) -> Scalar:
         """Make one step with these gradients; return their norm before clipping.
 

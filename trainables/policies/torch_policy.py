@@ -55,6 +55,8 @@ class TorchPolicy(Policy):
         self._failed: Tensor | None = None
         """Tensor (): 0, or 1 from the first step on that was not finite; None if each step is
         checked at once."""
+        self.generation = 0
+        """Number of states that were restored, with new tensors of moments."""
         self._latest_loss: Tensor | None = None
         """Loss of the gradients that the next `descend` applies, if steps are checked later."""
         self._parameters = model.by_name
@@ -105,7 +107,7 @@ class TorchPolicy(Policy):
         return self._parameters
 
     def minimise(
-        self, loss: Tensor, learning_rate: float, grad_clip: float | None, part: str = ""
+        self, loss: Tensor, learning_rate: Scalar, grad_clip: float | None, part: str = ""
     ) -> Scalar:
         """Make one gradient step of one optimiser; return the norm of the gradient before clipping.
 
@@ -135,7 +137,7 @@ class TorchPolicy(Policy):
         return {name: gradient.cpu().numpy().copy() for name, gradient in gradients.items()}
 
     def apply_gradients(
-        self, gradients: Mapping[str, NDArray[Any]], learning_rate: float, grad_clip: float | None
+        self, gradients: Mapping[str, NDArray[Any]], learning_rate: Scalar, grad_clip: float | None
     ) -> Scalar:
         """Make one step with these gradients; return their norm before clipping.
 
@@ -189,7 +191,7 @@ class TorchPolicy(Policy):
         """
         return self._moments.get(name, {})
 
-    def descend(self, learning_rate: float, grad_clip: float | None, part: str = "") -> Scalar:
+    def descend(self, learning_rate: Scalar, grad_clip: float | None, part: str = "") -> Scalar:
         """Make one step of one optimiser.
 
         Return the norm of the stored gradients before clipping to `grad_clip`, None for no
@@ -222,7 +224,7 @@ class TorchPolicy(Policy):
         return total
 
     @torch.no_grad()
-    def _step(self, part: str, learning_rate: float) -> None:
+    def _step(self, part: str, learning_rate: Scalar) -> None:
         """Update the parameters of one optimiser that have a gradient; create missing moments."""
         moved = {name: p for name, p in self._groups[part].items() if p.grad is not None}
         for name, parameter in moved.items():
@@ -293,6 +295,7 @@ class TorchPolicy(Policy):
         Raises ValueError for a state of another kind of policy.
         """
         self._check_fits(state)
+        self.generation += 1
         self.model.load_weights(state["weights"])
         for name, moments in state["optimizer"].items():
             if moments or name in self._moments:

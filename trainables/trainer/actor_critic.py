@@ -220,6 +220,15 @@ class ActorCriticTrainer(Trainer):
         return config_checks.why_acts_on_cpu(settings)
 
     @classmethod
+    def why_no_graphs(cls, settings: TrainerConfig) -> str:
+        """Return the reason why gradient steps cannot be captured; empty if they can."""
+        if settings.model.use_lstm:
+            return "model.use_lstm is true"
+        if isinstance(settings, ActorCriticConfig) and settings.scheduled:
+            return f"{next(iter(settings.scheduled))}_schedule is not constant"
+        return config_checks.why_no_graphs(settings)
+
+    @classmethod
     def learning_rows_at_most(cls, settings: TrainerConfig) -> tuple[str, int]:
         """Return the setting that limits the rows of a gradient, and that limit."""
         return "train_batch_size", settings.batch_size
@@ -476,7 +485,7 @@ class ActorCriticTrainer(Trainer):
         if self.settings.learner_compile:
             loss = compiling.compiled(loss)
         given = (self.policy.in_torch(), loss, self.stats, self.settings.grad_clip)
-        return TorchLearner(*given, frames=self.frames)
+        return TorchLearner(*given, frames=self.frames, graphs=self.graphs)
 
 
 def _check_compiling(settings: ActorCriticConfig) -> None:

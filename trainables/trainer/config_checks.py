@@ -277,6 +277,14 @@ def why_acts_on_cpu(settings: TrainerConfig) -> str:
     return next((why for why, holds in reasons.items() if holds), "")
 
 
+def why_no_graphs(settings: TrainerConfig) -> str:
+    """Return the reason why no gradient step can be captured; empty if one can."""
+    if settings.optimizer.name not in ("adam", "adamw"):
+        return f"optimizer.name is {settings.optimizer.name}"
+    compiles = getattr(settings, "learner_compile", False)
+    return "learner_compile is true" if compiles else ""
+
+
 def pays_to_act_on_gpu(made: Architecture) -> bool:
     """Return whether networks are so large that a GPU acts faster: convolutions or wide layers."""
     is_own = made.own is not None and len(made.shape) == 3

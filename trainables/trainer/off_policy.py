@@ -18,6 +18,7 @@ from trainables.policies.architecture import EPS, Activation, OptimizerConfig
 from trainables.policies.policy import Scalar
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
+from trainables.trainer import config_checks
 from trainables.trainer.base.algorithm import Stateful
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.steps import learn_on_rows, off_policy_step
@@ -134,6 +135,13 @@ class OffPolicyTrainer(Trainer):
         if isinstance(settings, OffPolicyConfig) and settings.learner_compile:
             return "learner_compile is true"
         return ""
+
+    @classmethod
+    def why_no_graphs(cls, settings: TrainerConfig) -> str:
+        """Return the reason why gradient steps cannot be captured; empty if they can."""
+        if not cls.has_closed_form:
+            return super().why_no_graphs(settings)
+        return config_checks.why_no_graphs(settings)
 
     @property
     def is_fused(self) -> bool:

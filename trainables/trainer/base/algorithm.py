@@ -176,8 +176,7 @@ class Algorithm(Trainable):
             hint = f"{cls.__name__} does not apply masks; ppo, a2c, impala and dqn do"
             raise ConfigError("action_mask", source, f"null with {cls.__name__}", hint)
         config_checks.check_model(settings.model, cls.model_keys, cls.__name__)
-        if settings.devices.act_on == "gpu" and (why := cls.why_acts_on_cpu(settings)):
-            raise ConfigError("act_on", "gpu", "auto or cpu here", why)
+        cls._check_devices(settings)
         if settings.workers.data_parallel:
             if not cls.learns_in_ranks:
                 hint = f"{cls.__name__} does not learn in ranks"
@@ -201,9 +200,22 @@ class Algorithm(Trainable):
             )
 
     @classmethod
+    def _check_devices(cls, settings: TrainerConfig) -> None:
+        """Raise ConfigError for settings of the GPU that cannot work with the others."""
+        if settings.devices.act_on == "gpu" and (why := cls.why_acts_on_cpu(settings)):
+            raise ConfigError("act_on", "gpu", "auto or cpu here", why)
+        if settings.devices.graphs == "on" and not settings.resources.num_gpus:
+            raise ConfigError("graphs", "on", "auto or off with num_gpus: 0", "CUDA has graphs")
+
+    @classmethod
     def why_acts_on_cpu(cls, settings: TrainerConfig) -> str:
         """Return the reason why the policy cannot act on the GPU; empty if it can."""
         return f"{cls.__name__} acts in numpy alone"
+
+    @classmethod
+    def why_no_graphs(cls, settings: TrainerConfig) -> str:
+        """Return the reason why gradient steps cannot be captured; empty if they can."""
+        return f"those of {cls.__name__} are not captured"
 
     @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.core import rng
+from trainables.core import devices, rng
 from trainables.core.resources import EnvironmentVariables
 from trainables.core.settings import SettingsView, flatten, override, parse
 from trainables.envs.exactness.measuring import Inquiry, Inspection, known_by, resolve
@@ -54,6 +54,7 @@ from trainables.trainer.evaluation import PeriodicEvaluation
 from trainables.trainer.reporting import EpisodeRecord, Reporter
 
 if TYPE_CHECKING:
+    from trainables.learners.graphs import Graphs
     from trainables.policies.acting.on_device import Frames
 
 logger = logging.getLogger(__name__)
@@ -149,6 +150,7 @@ class Collector(Algorithm):
         self.policy = self.make_policy(config_checks.learning_device(settings.resources))
         if settings.resources.num_gpus:
             self.policy.in_torch().check_later()
+        self.graphs = self._make_graphs(settings)
         self.filters = make_filters(settings.filters, shape, masks=masks)
         self.streams = {
             name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")
@@ -184,6 +186,21 @@ class Collector(Algorithm):
 
         logger.info("act_on: the policy acts on the GPU")
         return Frames(self.policy.in_torch().device)
+
+    def _make_graphs(self, settings: TrainerConfig) -> "Graphs | None":
+        """Return what captures gradient steps; None if they are ordinary steps."""
+        asked = settings.devices.graphs
+        if asked == "off" or not settings.resources.num_gpus:
+            return None
+        if asked == "auto" and devices.accelerator() != "cuda":
+            return None
+        if why := self.why_no_graphs(settings):
+            logger.info("graphs: gradient steps are launched kernel by kernel, as %s", why)
+            return None
+        # Imported for a GPU only: trainers otherwise may need no torch.
+        from trainables.learners.graphs import Graphs
+
+        return Graphs(self.policy.in_torch())
 
     @property
     def _actor_maker(self) -> Callable[[], Actor]:
