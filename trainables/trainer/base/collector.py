@@ -63,6 +63,8 @@ logger = logging.getLogger(__name__)
 class Collector(Algorithm):
     """Builds policy, filters and workers from the settings, and keeps them synchronised."""
 
+    frames: "Frames | None" = None
+    """Sender of observations to the GPU on which the policy acts; None if it acts on the CPU."""
     _unread_source: ConfigError | None = None
     """Error of reading the file that ``restore`` names, raised only if the trial starts from
     scratch; None if the file was read."""
