@@ -106,7 +106,9 @@ class BC(Trainer):
 
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Mapping[str, Scalar]]":
         """Return the loss () of observations and actions (B, …), and its parts by name."""
-        evaluated: Any = self.policy.model.evaluate(batch["observations"], batch["actions"], None)
+        with self.policy.lowered():
+            seen, taken = batch["observations"], batch["actions"]
+            evaluated: Any = self.policy.model.evaluate(seen, taken, None)
         imitation, entropy = -evaluated.logp.mean(), evaluated.entropies.mean()
         stats: dict[str, Scalar] = {
             "policy_loss": imitation.detach(),

@@ -371,7 +371,8 @@ class DQN(Trainer):
 
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Mapping[str, Scalar]]":
         """Return the loss () of filtered rows (B, …), and the mean value of the choices taken."""
-        td = self.differences(batch)
+        with self.policy.lowered():
+            td = self.differences(batch)
         losses = td.losses * batch["weights"] if "weights" in batch else td.losses
         return losses.mean(), {"mean_q": td.values.mean()}
 
@@ -445,7 +446,8 @@ class DQN(Trainer):
 
     def _step(self, batch: "Mapping[str, Tensor]", rate: Scalar) -> Learnt:
         """Make one gradient step on rows (B, …) on the policy's device, with a learning rate."""
-        td = self.differences(batch)
+        with self.policy.lowered():
+            td = self.differences(batch)
         loss = (td.losses * batch["weights"]).mean() if "weights" in batch else td.losses.mean()
         norm = self.policy.minimise(loss, rate, self.settings.grad_clip)
         return Learnt(loss.detach(), td.values.mean(), norm, td.errors)

@@ -117,7 +117,8 @@ class IQL(OffPolicyTrainer):
 
         The loss of one network has no gradient for another.
         """
-        found, parts = self._losses(self.policy.model, batch, self.settings)
+        with self.policy.lowered():
+            found, parts = self._losses(self.policy.model, batch, self.settings)
         return found, dict(zip(STATS, parts.unbind(), strict=True))
 
     @cached_property

@@ -303,7 +303,8 @@ class TorchLosses:
         Returns:
             Half the squared errors of both critics, averaged over rows; and their mean value.
         """
-        loss, q = self._critic_loss(self.policy.model, self._batch, self.gamma)
+        with self.policy.lowered():
+            loss, q = self._critic_loss(self.policy.model, self._batch, self.gamma)
         self.policy.differentiate(loss, "critics")
         return loss.detach(), q
 
@@ -312,7 +313,8 @@ class TorchLosses:
 
         Returns the mean of alpha log p - min Q of its actions.
         """
-        loss, entropy = self._actor_loss(self.policy.model, self._batch)
+        with self.policy.lowered():
+            loss, entropy = self._actor_loss(self.policy.model, self._batch)
         self.policy.differentiate(loss, "actor")
         self.entropy = entropy
         return loss.detach()

@@ -233,7 +233,8 @@ class TorchLosses:
         """Compute the gradient of the critics for a batch of `inputs`; return as `critics`."""
         settings, model = self.settings, self.policy.model
         smoothing = settings.target_noise, settings.target_noise_clip
-        loss, q = self._critic_loss(model, batch, settings.gamma, smoothing)
+        with self.policy.lowered():
+            loss, q = self._critic_loss(model, batch, settings.gamma, smoothing)
         self.policy.differentiate(loss, "critics")
         return loss.detach(), q
 
@@ -247,7 +248,8 @@ class TorchLosses:
 
     def actor_of(self, seen: "Tensor") -> Scalar:
         """Compute the gradient of the actor for observations (B, D); return as `actor`."""
-        loss = self._actor_loss(self.policy.model, seen)
+        with self.policy.lowered():
+            loss = self._actor_loss(self.policy.model, seen)
         self.policy.differentiate(loss, "actor")
         return loss.detach()
 

@@ -8,6 +8,7 @@ computes. Neither library is imported here before it is needed.
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 from pydantic import Field
@@ -43,6 +44,12 @@ class DevicesConfig(Section):
         "CUDA graphs, and launched as a whole; needs num_gpus: 1 and Adam. auto: on with CUDA. A "
         "step that cannot be captured is launched kernel by kernel, which a warning says.",
     )
+    precision: Literal["float32", "tf32", "bf16"] = Field(
+        default="float32",
+        description="Precision of matrix products and convolutions on the GPU: float32, as torch "
+        "has it; tf32, 10 bits of mantissa in products, too; bf16, 8 bits in the layers' forward "
+        "pass, while weights, losses and optimisers stay float32.",
+    )
 
 
 def accelerator() -> str:
@@ -53,6 +60,23 @@ def accelerator() -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else ""
+
+
+@contextmanager
+def precise(config: DevicesConfig) -> Iterator[None]:
+    """Set torch's flags for the precision inside the block, and restore them after it."""
+    if config.precision != "tf32":
+        yield
+        return
+    import torch
+
+    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = products.allow_tf32, convolutions.allow_tf32
+    products.allow_tf32 = convolutions.allow_tf32 = True
+    try:
+        yield
+    finally:
+        products.allow_tf32, convolutions.allow_tf32 = before
 
 
 def device_error(error: BaseException) -> DeviceError | None:

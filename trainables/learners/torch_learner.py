@@ -98,7 +98,7 @@ class TorchLearner:
         device = self.policy.device
         columns = {name: torch.from_numpy(one).to(device) for name, one in batch.columns().items()}
         model: Any = self.policy.model
-        with torch.no_grad(), in_acting_mode(model):
+        with torch.no_grad(), self.policy.lowered(), in_acting_mode(model):
             observed = columns["observations"], columns["actions"]
             found = model.evaluate(*observed, replay_of(columns))
         return found.logp.cpu().numpy(), found.values.cpu().numpy()
@@ -109,7 +109,8 @@ class TorchLearner:
             found = self._graphs.run("step", self._captured, {**minibatch, "rate": rate})
             return found["stats"], found["norm"]
         if len(minibatch["actions"]):
-            loss, measured = self.loss(self.policy.model, minibatch)
+            with self.policy.lowered():
+                loss, measured = self.loss(self.policy.model, minibatch)
         else:  # the other ranks wait for a gradient of this one: zeros
             loss = torch.stack([p.sum() for p in self.policy.model.parameters()]).sum() * 0.0
             measured = torch.zeros(len(self.stats))
@@ -119,7 +120,8 @@ class TorchLearner:
 
     def _captured(self, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
         """Make one gradient step; `inputs` are a minibatch and ``rate``, the learning rate ()."""
-        loss, stats = self.loss(self.policy.model, inputs)
+        with self.policy.lowered():
+            loss, stats = self.loss(self.policy.model, inputs)
         return {
             "stats": stats,
             "norm": self.policy.minimise(loss, inputs["rate"], self._grad_clip),

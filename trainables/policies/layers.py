@@ -124,6 +124,11 @@ def _rebuild_trunk(architecture: Architecture, weights: Mapping[str, NDArray[Any
     return made
 
 
+def widened(outputs: Tensor) -> Tensor:
+    """Return a layer's outputs in float32 if they are bfloat16, else as they are."""
+    return outputs.float() if outputs.dtype == torch.bfloat16 else outputs
+
+
 def unit_pixels(observations: Tensor, architecture: Architecture) -> Tensor:
     """Return images as float32 from 0 to 1; vectors and filtered images are returned unchanged."""
     if observations.dtype == torch.uint8:

@@ -21,7 +21,7 @@ from trainables.envs.spaces.actions import ActionLayout
 from trainables.policies.architecture import HIDDEN_GAIN, POLICY_GAIN, VALUE_GAIN, Architecture
 from trainables.policies.distributions import NO_CHOICE, choice_grid
 from trainables.policies.exploration.actions import LEAST_VARIANCE
-from trainables.policies.layers import Trunk, activate, lstm, perceptron, unit_pixels
+from trainables.policies.layers import Trunk, activate, lstm, perceptron, unit_pixels, widened
 
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -274,7 +274,7 @@ class ActorCritic(Stochastic):
         rows, valid = split(observations, self.architecture.masks)
         features = self._features(rows, replay)
         units = self._run_hidden(self.actor, features)
-        head = mask_logits(self.actor[-1](units), valid)
+        head = mask_logits(widened(self.actor[-1](units)), valid)
         logp, entropies = self._logp_entropy(head, actions, units)
         return Evaluated(logp, entropies, self._run(self.critic, features).squeeze(-1))
 
@@ -292,8 +292,7 @@ class ActorCritic(Stochastic):
 
     def _run(self, layers: nn.ModuleList, x: Tensor) -> Tensor:
         """Return the output (…, A) of the actor, or (…, 1) of the critic, for features (…, D)."""
-        out: Tensor = layers[-1](self._run_hidden(layers, x))
-        return out
+        return widened(layers[-1](self._run_hidden(layers, x)))
 
     def _run_hidden(self, layers: nn.ModuleList, x: Tensor) -> Tensor:
         """Return the inputs (…, H) of a perceptron's last layer for features (…, D)."""

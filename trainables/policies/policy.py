@@ -32,6 +32,8 @@ class TorchPolicyProtocol(Protocol):
     def model(self) -> "Networks":
         """Return the networks."""
 
+    in_bfloat16: bool
+    """True if layers compute in bfloat16 inside `lowered`."""
     generation: int
     """Number that grows when tensors of the optimiser are replaced."""
 

@@ -5,6 +5,7 @@ The learning rate is not part of the state; each step takes it from the settings
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -55,6 +56,8 @@ class TorchPolicy(Policy):
         self._failed: Tensor | None = None
         """Tensor (): 0, or 1 from the first step on that was not finite; None if each step is
         checked at once."""
+        self.in_bfloat16 = False
+        """True if layers compute in bfloat16 inside `lowered`."""
         self.generation = 0
         """Number of states that were restored, with new tensors of moments."""
         self._latest_loss: Tensor | None = None
@@ -75,6 +78,16 @@ class TorchPolicy(Policy):
     def in_torch(self) -> Self:
         """Return the policy itself."""
         return self
+
+    def lowered(self) -> AbstractContextManager[None]:
+        """Return a context in which the layers' forward pass has the policy's precision."""
+        if not self.in_bfloat16:
+            return nullcontext()
+        # Without a cache of converted weights, which a captured step would read later.
+        context: AbstractContextManager[None] = torch.autocast(
+            self.device.type, torch.bfloat16, cache_enabled=False
+        )
+        return context
 
     def check_later(self) -> None:
         """Check losses and gradients on the device, without a wait for it in every step.
@@ -337,9 +350,8 @@ class ActorCriticPolicy(TorchPolicy):
         model = self.model
 
         def run(observations: Tensor) -> tuple[Tensor, Tensor]:
-            if model.architecture.own is None:
-                return model(observations)  # type: ignore[no-any-return]
-            with in_acting_mode(model):
+            own = [model] if model.architecture.own else []
+            with self.lowered(), in_acting_mode(*own):
                 return model(observations)  # type: ignore[no-any-return]
 
         exploration = make_actor(model.layout, model.architecture).exploration
@@ -348,7 +360,7 @@ class ActorCriticPolicy(TorchPolicy):
     def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
         """Return the log-probabilities (R,) of actions for filtered observations (R, *S)."""
         seen, taken = (torch.from_numpy(one).to(self.device) for one in (observations, actions))
-        with torch.no_grad():
+        with torch.no_grad(), self.lowered():
             found: NDArray[Any] = self.model.evaluate(seen, taken, None).logp.cpu().numpy()
         return found
 

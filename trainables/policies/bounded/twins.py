@@ -23,7 +23,7 @@ from trainables.policies.acting.actor import Actor
 from trainables.policies.architecture import Architecture, OptimizerConfig
 from trainables.policies.bounded.acting import LOG_STD, MEAN_CLIP, Bounds
 from trainables.policies.exploration.actions import LEAST_VARIANCE
-from trainables.policies.layers import activate, perceptron
+from trainables.policies.layers import activate, perceptron, widened
 from trainables.policies.networks import HALF_LOG_2PI, ActorCritic, Networks
 from trainables.policies.torch_policy import ActorCriticPolicy, TorchPolicy
 
@@ -93,7 +93,7 @@ class Twins(Networks):
         """
         layers = self.target_actor if slow else self.actor
         units = hidden_units(layers, observations, self.architecture.activation)
-        return layers[-1](units), units
+        return widened(layers[-1](units)), units
 
     def critic_values(
         self, observations: Tensor, actions: Tensor | None = None, slow: bool = False
@@ -107,7 +107,7 @@ class Twins(Networks):
         """
         layers = self.targets if slow else self.critics
         x = observations if actions is None else torch.cat([observations, actions], dim=1)
-        q: Tensor = layers[-1](hidden_units(layers, x, self.architecture.activation))
+        q = widened(layers[-1](hidden_units(layers, x, self.architecture.activation)))
         return q if actions is None else q[..., 0]
 
     def unit(self, actions: Tensor) -> Tensor:
@@ -207,7 +207,7 @@ class Judged(ActorCritic):
         x = observations
         if len(self._half):
             x = torch.cat([x, ((actions - self._middle) / self._half).clamp(-1, 1)], dim=1)
-        q: Tensor = layers[-1](hidden_units(layers, x, self.architecture.activation))
+        q = widened(layers[-1](hidden_units(layers, x, self.architecture.activation)))
         return q[..., 0] if len(self._half) else q[:, torch.arange(len(actions)), actions]
 
     @torch.no_grad()

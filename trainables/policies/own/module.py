@@ -26,7 +26,7 @@ from trainables.policies.acting.actor import Actor, Weights
 from trainables.policies.acting.dense import Array
 from trainables.policies.architecture import Architecture, OwnModule
 from trainables.policies.exploration.actions import StochasticSampling
-from trainables.policies.layers import unit_pixels
+from trainables.policies.layers import unit_pixels, widened
 from trainables.policies.networks import Evaluated, Networks, Replay, Stochastic, mask_logits, split
 
 PLACE = "model.custom_model"
@@ -58,7 +58,7 @@ class OwnActorCritic(Stochastic):
         """Return heads (B, P) and values (B,) of filtered observations (B, *S)."""
         rows, valid = split(observations, self.architecture.masks)
         head, values = outputs_of(self.module, unit_pixels(rows, self.architecture))
-        return mask_logits(head, valid), values
+        return mask_logits(widened(head), valid), widened(values)
 
     def value(self, observations: Tensor) -> Tensor:
         """Return the values (B,) of filtered observations (B, *S)."""

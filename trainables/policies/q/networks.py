@@ -19,7 +19,7 @@ from trainables.envs.spaces.connectors import Connectors
 from trainables.policies.acting.actor import Actor
 from trainables.policies.architecture import HIDDEN_GAIN, VALUE_GAIN, OptimizerConfig
 from trainables.policies.exploration.actions import EpsilonGreedyConfig
-from trainables.policies.layers import Trunk, activate, perceptron
+from trainables.policies.layers import Trunk, activate, perceptron, widened
 from trainables.policies.networks import Networks, mask_logits, split
 from trainables.policies.own.module import in_acting_mode
 from trainables.policies.q.actor import Noise, QActor, QArchitecture
@@ -61,10 +61,11 @@ class QNetwork(Networks):
             noise: factors of noisy layers; empty for no noise.
         """
         x = self.trunk(split(observations, self.architecture.trunk.masks)[0])
-        out = self._head("head", x, noise).view(len(x), self.layout.logits, -1)
+        out = widened(self._head("head", x, noise)).view(len(x), self.layout.logits, -1)
         if not self.architecture.dueling:
             return out
-        return self._head("value", x, noise)[:, None] + out - out.mean(1, keepdim=True)
+        state = widened(self._head("value", x, noise))
+        return state[:, None] + out - out.mean(1, keepdim=True)
 
     def values(self, outputs: Tensor) -> Tensor:
         """Return the value of each choice (B, A) for `outputs` (B, A, Z)."""
@@ -172,7 +173,8 @@ class QPolicy(TorchPolicy):
         model = self.model
 
         def values_of(observations: Tensor, noise: Noise) -> Tensor:
-            with in_acting_mode(*([model] if model.architecture.trunk.own else ())):
+            own = [model] if model.architecture.trunk.own else []
+            with self.lowered(), in_acting_mode(*own):
                 return model.values(model.outputs(observations, noise))
 
         return DeviceQActor(model.layout, model.architecture, self.exploration, values_of, frames)

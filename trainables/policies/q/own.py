@@ -15,7 +15,7 @@ from trainables.policies.acting.actor import Weights
 from trainables.policies.acting.dense import Array
 from trainables.policies.architecture import OptimizerConfig
 from trainables.policies.exploration.actions import EpsilonGreedyConfig
-from trainables.policies.layers import unit_pixels
+from trainables.policies.layers import unit_pixels, widened
 from trainables.policies.networks import Networks
 from trainables.policies.own.module import TorchActor, make_module, outputs_of
 from trainables.policies.q.actor import Noise, QActor, QArchitecture
@@ -43,7 +43,7 @@ class OwnQNetwork(QNetwork):
     def forward(self, observations: Tensor) -> Tensor:
         """Return the values (B, A) of filtered observations."""
         rows = unit_pixels(observations, self.architecture.trunk)
-        return outputs_of(self.module, rows)  # type: ignore[no-any-return]
+        return widened(outputs_of(self.module, rows))
 
     def outputs(self, observations: Tensor, noise: Noise) -> Tensor:
         """Return the values (B, A, 1) of filtered observations; `noise` is ignored."""

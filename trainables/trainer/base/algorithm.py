@@ -206,6 +206,8 @@ class Algorithm(Trainable):
             raise ConfigError("act_on", "gpu", "auto or cpu here", why)
         if settings.devices.graphs == "on" and not settings.resources.num_gpus:
             raise ConfigError("graphs", "on", "auto or off with num_gpus: 0", "CUDA has graphs")
+        if (asked := settings.devices.precision) != "float32" and not settings.resources.num_gpus:
+            raise ConfigError("precision", asked, "float32 with num_gpus: 0")
 
     @classmethod
     def why_acts_on_cpu(cls, settings: TrainerConfig) -> str:

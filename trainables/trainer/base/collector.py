@@ -152,6 +152,7 @@ class Collector(Algorithm):
         self.policy = self.make_policy(config_checks.learning_device(settings.resources))
         if settings.resources.num_gpus:
             self.policy.in_torch().check_later()
+            self.policy.in_torch().in_bfloat16 = settings.devices.precision == "bf16"
         self.graphs = self._make_graphs(settings)
         self.filters = make_filters(settings.filters, shape, masks=masks)
         self.streams = {

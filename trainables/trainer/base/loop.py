@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.core import rng, rounding
+from trainables.core import devices, rng, rounding
 from trainables.core.logs import system_usage
 from trainables.core.resources import blas_threads, check_quota
 from trainables.envs.exactness.levels import LEVELS
@@ -52,7 +52,7 @@ class TrainingLoop(Collector):
         self.timers = timers
         least, began = self.settings.iteration, time.monotonic()
         self.progress.begin_iteration()
-        with self._limited_threads():
+        with self._limited_threads(), devices.precise(self.settings.devices):
             learner = self.training_step()
             while (
                 self.progress.timesteps_this_iteration < least.timesteps_per_iteration
