@@ -85,14 +85,14 @@ class Graph:
         """
         self._fill(inputs)
         if self.steps < WARM_UPS:
-            found = self._warm_up()
+            results = self._warm_up()
         else:
             if self._launch is None:
                 self._launch = self._capture()
             self._launch()
-            found = self._results.clone()
+            results = self._results.clone()
         self.steps += 1
-        parts = torch.split(found, [size.numel() for size in self._sizes.values()])
+        parts = torch.split(results, [size.numel() for size in self._sizes.values()])
         pairs = zip(self._sizes.items(), parts, strict=True)
         return {name: part.reshape(size) for (name, size), part in pairs}
 
@@ -185,14 +185,14 @@ class Graphs:
         if graph.steps != WARM_UPS:
             return graph.run(inputs)
         try:
-            found = graph.run(inputs)
+            results = graph.run(inputs)
         except Exception as error:
             if graph.is_captured:
                 raise
             self._give_up(error)
             return graph.run_once(inputs)
         graph.gradients = [one.grad for one in self._policy.parameters.values()]
-        return found
+        return results
 
     def _give_up(self, error: Exception) -> None:
         """Make no captures any more, and log why."""

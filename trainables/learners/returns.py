@@ -75,11 +75,13 @@ class Bounds(NamedTuple):
     """Upper bounds of V-trace's importance weights; None for no bound."""
 
     rho: float | None
-    """Bound of the weight of a temporal difference; decides which policy's values are learnt."""
+    """Bound of the weight of a temporal difference, which decides whose values are learnt; None for
+    none."""
     c: float | None
-    """Bound of the trace weight of a temporal difference; decides how fast values are learnt."""
+    """Bound of the trace weight of a temporal difference, which decides how fast values are learnt;
+    None for none."""
     pg_rho: float | None
-    """Bound of the weight of the policy gradient."""
+    """Bound of the weight of the policy gradient; None for none."""
 
 
 class Traced(NamedTuple):

@@ -29,11 +29,11 @@ class SequenceBatch(TrainBatch):
         return np.diff(np.append(np.flatnonzero(self.begins), len(self)))
 
     def columns(self) -> dict[str, Array]:
-        """Return the columns of all sequences, as `select_columns` does."""
+        """Return the columns (B, …) of all sequences, as `select_columns` does."""
         return self.select_columns(np.arange(np.count_nonzero(self.begins)))
 
     def select_columns(self, chosen: NDArray[np.int64]) -> dict[str, Array]:
-        """Return the columns of the sequences with indices `chosen`, in that order.
+        """Return the columns (B, …) of the sequences with indices `chosen`, in that order.
 
         Columns ``positions`` and ``states`` assign rows to sequences; see `networks.Replay`.
         """

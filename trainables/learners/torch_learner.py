@@ -76,13 +76,13 @@ class TorchLearner:
 
     def _send(self, batch: TrainBatch) -> dict[str, Tensor]:
         """Return the columns of a batch on the policy's device."""
-        given, found = batch.columns(), dict[str, Tensor]()
+        given, sent_before = batch.columns(), dict[str, Tensor]()
         kept = self._frames.take(given["observations"]) if self._frames else None
         if kept is not None:
             del given["observations"]
-            found["observations"] = kept
+            sent_before["observations"] = kept
         sent = {n: torch.from_numpy(one).to(self.policy.device) for n, one in given.items()}
-        return {**found, **sent}
+        return {**sent_before, **sent}
 
     def standardize_few(self, minibatches: list[Minibatch], moments: Moments) -> None:
         """Standardise the advantages of small minibatches, in place.
@@ -186,23 +186,27 @@ def union(
     Returns:
         This rank's share of the rows of each union; -1 for a union without rows.
     """
-    own = torch.tensor([float(len(m["actions"])) for m in minibatches], dtype=torch.float64)
-    sums = torch.stack([_sums(m[name]) for name in of_batch for m in minibatches] or [own[:0]])
-    counts = own.clone()
+    local_counts = torch.tensor(
+        [float(len(m["actions"])) for m in minibatches], dtype=torch.float64
+    )
+    sums = torch.stack(
+        [_sums(m[name]) for name in of_batch for m in minibatches] or [local_counts[:0]]
+    )
+    counts = local_counts.clone()
     if reduce is not None:
         reduce([counts, sums])
     grouped = sums.reshape(len(of_batch), len(minibatches), 2)
     for i, (name, whole) in enumerate(of_batch.items()):
         for k, minibatch in enumerate(minibatches):
             mean, square = (grouped[i, k] / counts[k].clamp(min=1.0)).tolist()
-            its = Moments(mean, math.sqrt(max(0.0, square - mean * mean)))
-            by = its if counts[k] >= LEAST_ROWS else whole
+            moments = Moments(mean, math.sqrt(max(0.0, square - mean * mean)))
+            by = moments if counts[k] >= LEAST_ROWS else whole
             minibatch[name] = by.standardized(minibatch[name])
-    pairs = zip(own.tolist(), counts.tolist(), strict=True)
+    pairs = zip(local_counts.tolist(), counts.tolist(), strict=True)
     return [mine / all_ if all_ else -1.0 for mine, all_ in pairs]
 
 
 def _sums(column: Tensor) -> Tensor:
-    """Return sum and sum of squares of a column, (2,), float64."""
+    """Return sum and sum of squares of a column (R,), as (2,) float64."""
     wide = column.double()
     return torch.stack([wide.sum(), wide.square().sum()])

@@ -122,41 +122,41 @@ class LaneDQN(LaneTrainer, DQN):
     @property
     def shape(self) -> Shape:
         """Shape of the lane's program; equal for all lanes of a stack."""
-        of = self.settings
+        settings = self.settings
         hidden = len(self.architecture.hidden)
         trunk = [f"trunk.dense.{index}" for index in range(hidden - 1)]
         head = [f"head.{index}" for index in range(min(hidden, 1) + 1)]
         return Shape(
-            env=str(of.environment.env),
+            env=str(settings.environment.env),
             limit=self.limit,
-            num_envs=of.sampling.num_envs_per_worker,
-            steps=of.sampling.rollout_fragment_length,
+            num_envs=settings.sampling.num_envs_per_worker,
+            steps=settings.sampling.rollout_fragment_length,
             rounds=self.rounds,
             layers=(*trunk, *head),
             hidden=tuple(map(program_width, self.architecture.hidden)),
-            batch=of.replay.replay_batch_size,
-            places=1 << (of.replay.buffer_size - 1).bit_length(),
-            waiting=max(_USUAL_STEPS, of.n_step) - 1,
+            batch=settings.replay.replay_batch_size,
+            places=1 << (settings.replay.buffer_size - 1).bit_length(),
+            waiting=max(_USUAL_STEPS, settings.n_step) - 1,
         )
 
     def lane_settings(self) -> Settings:
         """Return the settings that are passed to the program as arrays."""
-        of = self.settings
-        found: Settings = as_arrays(
+        settings = self.settings
+        arrays: Settings = as_arrays(
             Settings(
-                gamma=of.gamma,
-                grad_clip=or_infinite(of.grad_clip),
-                filter_clip=or_infinite(of.filters.observation_filter_clip),
+                gamma=settings.gamma,
+                grad_clip=or_infinite(settings.grad_clip),
+                filter_clip=or_infinite(settings.filters.observation_filter_clip),
                 adam=self.adam(),
                 is_relu=self.architecture.activation == "relu",
-                is_filtered=of.filters.observation_filter != "NoFilter",
-                is_double=of.double_q,
-                n_step=of.n_step,
-                tau=of.tau or 0.0,
-                capacity=of.replay.buffer_size,
+                is_filtered=settings.filters.observation_filter != "NoFilter",
+                is_double=settings.double_q,
+                n_step=settings.n_step,
+                tau=settings.tau or 0.0,
+                capacity=settings.replay.buffer_size,
             )
         )
-        return found
+        return arrays
 
     def rates(self) -> Rates:
         """Return the values of the schedules in each round of the next iteration."""
@@ -175,7 +175,7 @@ class LaneDQN(LaneTrainer, DQN):
         """Return the state of policy, filter, workers and parts as the program's lane."""
         target = self.target.get_state()["weights"]
         features, shape = self.lane_env.features, self.shape
-        here = self._rows.is_here
+        has_rows = self._rows.is_here
         return Lane(
             learnt=self.read_policy(),
             target=self.as_program(target),
@@ -183,7 +183,7 @@ class LaneDQN(LaneTrainer, DQN):
             episodes=self.held_episodes(),
             seen=self.counted(),
             waiting=self._waiting(),
-            replay=self._rows.give(shape.places, features) if here else self.take("replay"),
+            replay=self._rows.give(shape.places, features) if has_rows else self.take("replay"),
         )
 
     def _waiting(self) -> Step:

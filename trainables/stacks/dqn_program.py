@@ -207,14 +207,14 @@ def _collect(
     )
     tick = functools.partial(_tick, shape, settings, lane.learnt.weights, epsilon)
     end, ticks = lax.scan(tick, _Running(lane.episodes, lane.seen), drawn)
-    of = ticks.stepped
+    stepped = ticks.stepped
     new = Step(
         observations=ticks.observations,
         actions=ticks.actions,
-        rewards=of.rewards,
-        new_obs=of.following,
-        terminated=of.terminated,
-        truncated=of.truncated,
+        rewards=stepped.rewards,
+        new_obs=stepped.following,
+        terminated=stepped.terminated,
+        truncated=stepped.truncated,
         t=ticks.t,
         held=jnp.ones(times, jnp.bool_),
     )
@@ -222,7 +222,7 @@ def _collect(
     flat = Transition(*(column.reshape(-1, *column.shape[2:]) for column in made))
     replay = add(lane.replay, settings.capacity, packed(flat), given.reshape(-1))
     lane = lane._replace(**end._asdict(), waiting=waiting, replay=replay)
-    return lane, of
+    return lane, stepped
 
 
 # ---- learning ------------------------------------------------------------------------------------

@@ -26,13 +26,13 @@ class Counted(NamedTuple):
 
 def count(statistics: Counted, rows: Array) -> Counted:
     """Return the statistics after adding rows (N, D), by the method of Chan et al. (1979)."""
-    more = jnp.float32(len(rows))
-    total = statistics.count + more
+    added = jnp.float32(len(rows))
+    total = statistics.count + added
     mean = rows.mean(0)
     moved = mean - statistics.mean
-    spread = ((rows - mean) ** 2).sum(0) / total + moved**2 * (statistics.count * more / total**2)
+    spread = ((rows - mean) ** 2).sum(0) / total + moved**2 * (statistics.count * added / total**2)
     variance = statistics.variance * (statistics.count / total) + spread
-    return Counted(total, statistics.mean + moved * (more / total), variance)
+    return Counted(total, statistics.mean + moved * (added / total), variance)
 
 
 def scale(statistics: Counted, clip: Array, rows: Array) -> Array:

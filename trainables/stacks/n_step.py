@@ -68,7 +68,7 @@ def join(held: Step, new: Step, steps: Array, gamma: Array) -> tuple[Step, Trans
     ended = rows.terminated | rows.truncated
     follows = ~ended[:-1] & (rows.t[1:] == rows.t[:-1] + 1)
     grows, waits = jnp.ones_like(ended), jnp.zeros_like(ended)
-    rewards, more = rows.rewards, jnp.zeros_like(rows.t)
+    rewards, steps_ahead = rows.rewards, jnp.zeros_like(rows.t)
     for ahead in range(1, most):
         edge = max(0, count - ahead)
         is_asked = ahead < steps
@@ -77,17 +77,17 @@ def join(held: Step, new: Step, steps: Array, gamma: Array) -> tuple[Step, Trans
         grows = jnp.concatenate([further, jnp.zeros_like(grows[edge:])])
         added = further * gamma**ahead * rows.rewards[ahead:]
         rewards = rewards.at[:edge].add(added)
-        more = more + grows
+        steps_ahead = steps_ahead + grows
     own = jnp.arange(count)[:, None]
-    last, envs = own + more, jnp.arange(num_envs)
-    made = Transition(
+    last, envs = own + steps_ahead, jnp.arange(num_envs)
+    joined = Transition(
         observations=rows.observations,
         actions=rows.actions,
         rewards=rewards,
         new_obs=rows.new_obs[last, envs],
         terminated=rows.terminated[last, envs],
-        discounts=gamma ** (more + 1).astype(jnp.float32),
+        discounts=gamma ** (steps_ahead + 1).astype(jnp.float32),
     )
     kept = rows._replace(held=rows.held & waits)
     latest = Step(*(column[count - (most - 1) :] for column in kept))
-    return latest, made, rows.held & ~waits
+    return latest, joined, rows.held & ~waits

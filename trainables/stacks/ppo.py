@@ -69,16 +69,16 @@ class LanePPO(LaneTrainer, PPO):
     @property
     def shape(self) -> Shape:
         """Shape of the lane's program; equal for all lanes of a stack."""
-        of = self.settings
+        settings = self.settings
         return Shape(
-            env=str(of.environment.env),
+            env=str(settings.environment.env),
             limit=self.limit,
-            num_envs=of.sampling.num_envs_per_worker,
-            steps=of.sampling.rollout_fragment_length,
+            num_envs=settings.sampling.num_envs_per_worker,
+            steps=settings.sampling.rollout_fragment_length,
             rounds=self.rounds,
             hidden=tuple(map(program_width, self.architecture.hidden)),
-            minibatch=min(of.minibatch_size, of.fragment_size),
-            spreads_actions=of.sampling.spreads_actions,
+            minibatch=min(settings.minibatch_size, settings.fragment_size),
+            spreads_actions=settings.sampling.spreads_actions,
         )
 
     def more_held(self) -> dict[str, Array]:
@@ -95,26 +95,26 @@ class LanePPO(LaneTrainer, PPO):
 
     def lane_settings(self) -> Settings:
         """Return the settings that are passed to the program as arrays."""
-        of = self.settings
-        found: Settings = as_arrays(
+        settings = self.settings
+        arrays: Settings = as_arrays(
             Settings(
-                gamma=of.gamma,
-                lambda_=of.lambda_,
-                vf_loss_coeff=of.vf_loss_coeff,
-                vf_clip=or_infinite(of.vf_clip_param),
-                grad_clip=or_infinite(of.grad_clip),
-                target_kl=or_infinite(of.target_kl),
-                epochs=of.num_sgd_iter,
-                normalizes=of.normalize_advantages,
-                filter_clip=or_infinite(of.filters.observation_filter_clip),
+                gamma=settings.gamma,
+                lambda_=settings.lambda_,
+                vf_loss_coeff=settings.vf_loss_coeff,
+                vf_clip=or_infinite(settings.vf_clip_param),
+                grad_clip=or_infinite(settings.grad_clip),
+                target_kl=or_infinite(settings.target_kl),
+                epochs=settings.num_sgd_iter,
+                normalizes=settings.normalize_advantages,
+                filter_clip=or_infinite(settings.filters.observation_filter_clip),
                 adam=self.adam(),
                 is_relu=self.architecture.activation == "relu",
-                is_filtered=of.filters.observation_filter != "NoFilter",
-                noise_follows_state=of.exploration_config.state_dependent,
-                noise_steps=of.exploration_config.sample_freq,
+                is_filtered=settings.filters.observation_filter != "NoFilter",
+                noise_follows_state=settings.exploration_config.state_dependent,
+                noise_steps=settings.exploration_config.sample_freq,
             )
         )
-        return found
+        return arrays
 
     def rates(self) -> Rates:
         """Return the values of the schedules in each round of the next iteration."""

@@ -277,7 +277,7 @@ def _tick(
             random key for state-dependent noise.
     """
     env, (noise, begun, key) = shape.make_env(), drawn
-    seen, x = see(settings, running.seen, episodes.observe(env, running.episodes.states))
+    counted, x = see(settings, running.seen, episodes.observe(env, running.episodes.states))
     units = _hidden(shape, settings, weights, "actor", x)
     matrices, age = running.matrices, running.age
     if not env.choices:
@@ -289,9 +289,9 @@ def _tick(
         noise = jnp.where(follows, by_state, jnp.exp(weights["log_std"][0]) * noise)
     actions, logp, sent = _act(shape, settings, weights, units, noise)
     after, stepped = episodes.step(env, running.episodes, sent, begun)
-    stepped = stepped._replace(following=filtered(settings, seen, stepped.following))
+    stepped = stepped._replace(following=filtered(settings, counted, stepped.following))
     tick = _Tick(x, actions, logp, _value(shape, settings, weights, x), stepped)
-    return _Running(after, seen, matrices, age), tick
+    return _Running(after, counted, matrices, age), tick
 
 
 def _drawn_anew(log_std: Array, key: Array, matrices: Array, is_due: Array) -> Array:

@@ -105,6 +105,7 @@ class LaneTrainer(Trainer):
     """
 
     _place: int | None = None
+    """Index of the lane in its stack; None before it has one."""
     _is_ahead = False
     """True while the lane has a newer state than policy, filter and workers."""
     _is_behind = True

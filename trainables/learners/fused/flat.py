@@ -79,7 +79,7 @@ class FlatOptimizer:
         """Parameter → moment → array, a view of the vectors."""
 
     def span(self, vector: Array, *names: str) -> Array:
-        """Return the part of a vector that holds these adjacent parameters, flat."""
+        """Return the part (n,) of a vector that holds these adjacent parameters."""
         return vector[self._spans[names[0]][0] : self._spans[names[-1]][1]]
 
     def part(self, vector: Array, name: str) -> Array:
@@ -87,7 +87,7 @@ class FlatOptimizer:
         return self.span(vector, name).reshape(self.shapes[name])
 
     def _moments(self, name: str, index: int) -> dict[str, Array]:
-        """Return moment → view of the vectors, of one parameter."""
+        """Return moment → view of the vectors, of one parameter with this name and index."""
         return {
             kind: self._steps[index : index + 1].reshape(())
             if kind == "step"

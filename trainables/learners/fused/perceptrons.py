@@ -137,7 +137,10 @@ def _stack_layer(
 
 
 def _halves(units: Array, x: Array) -> tuple[Array, Array]:
-    """Return the inputs of the actor's and of the critic's head."""
+    """Return the inputs (…, H) of the actor's and of the critic's head.
+
+    `x` for both without layers.
+    """
     return (x, x) if units is x else (units[0], units[1])
 
 
@@ -147,7 +150,10 @@ def _merge_nets(stacked: Array) -> Array:
 
 
 def slope(units: Array, activation: Activation, out: Array) -> Array:
-    """Return the activation's derivative, computed from its values, in `out`."""
+    """Write the activation's derivative, computed from its values `units`, to `out`.
+
+    Return `out`.
+    """
     if activation == "tanh":
         np.multiply(units, units, out=out)
         return np.subtract(1.0, out, out=out)

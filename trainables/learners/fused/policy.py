@@ -72,7 +72,7 @@ class FlatPolicy(Policy):
             self._part("log_std")[:] = at_first
 
     def _part(self, name: str) -> Array:
-        """Return the weights of a parameter, as a view in its shape."""
+        """Return the weights of a parameter, as a view in the parameter's shape."""
         return self.flat.part(self.flat.weights, name)
 
     # ---- in torch ----------------------------------------------------------------------------
@@ -175,10 +175,10 @@ def _layers(layout: ActionLayout, architecture: Architecture) -> dict[str, tuple
     """Return layer → number of inputs, number of outputs, and gain of its initial weights."""
     sizes = (architecture.features, *architecture.hidden)
     heads = (architecture.head(layout), POLICY_GAIN), (1, VALUE_GAIN)
-    found: dict[str, tuple[int, int, float]] = {}
+    sizes_and_gains: dict[str, tuple[int, int, float]] = {}
     for net, (outputs, gain) in zip(NETS, heads, strict=True):
         pairs = itertools.pairwise((*sizes, outputs))
         gains = [HIDDEN_GAIN] * len(architecture.hidden) + [gain]
         for i, (pair, each) in enumerate(zip(pairs, gains, strict=True)):
-            found[f"{net}.{i}"] = (*pair, each)
-    return found
+            sizes_and_gains[f"{net}.{i}"] = (*pair, each)
+    return sizes_and_gains

@@ -70,10 +70,14 @@ class Loss:
     clip_param: float | None
     """Clipping range of the ratio, or None for the plain policy gradient (Sutton et al. 1999)."""
     vf_clip_param: float | None
+    """Largest change of a value; None for no clipping."""
     vf_loss_coeff: float
+    """Weight of the value loss."""
     entropy_coeff: float
+    """Weight of the entropy."""
     normalize_advantages: bool
     grad_clip: float | None
+    """Largest norm of the gradient; None for no clipping."""
 
 
 class FusedLearner:

@@ -49,7 +49,7 @@ class Stack:
             x: inputs (B, I), or (n, B, I).
             first: number of stacked networks to run, from the first; None for all.
         """
-        seen = [x]
+        inputs = [x]
         for i, layer in enumerate(self.layers):
             weight, bias = (one[:first] for one in layer) if first else layer
             if i:
@@ -57,8 +57,8 @@ class Stack:
             shape = (*weight.shape[:-2], x.shape[-2], weight.shape[-1])
             x = np.matmul(x, weight, out=self._buffer("units", i, shape))
             x += bias
-            seen.append(x)
-        return seen
+            inputs.append(x)
+        return inputs
 
     def backward(self, inputs: list[Array], error: Array, top: Array | None = None) -> None:
         """Compute the gradient of the weights, after `forward`.
@@ -113,25 +113,31 @@ class Stack:
         return product(error, turned, out=self._buffer("errors", layer, units.shape))
 
     def _buffer(self, kind: str, layer: int, shape: tuple[int, ...]) -> Array:
-        """Return a buffer of this shape, which the next use overwrites."""
+        """Return a buffer (*shape) for a use (`kind`) in a layer.
+
+        The next such use overwrites it.
+        """
         key = (kind, layer, shape)
         if key not in self._buffers:
             self._buffers[key] = np.empty(shape, dtype=self.kind)
         return self._buffers[key]
 
     def _slope(self, units: Array) -> Array:
-        """Return the activation's derivative, computed from its values."""
+        """Return the activation's derivative (…, H), computed from its values `units` (…, H)."""
         return units > 0 if self._activation == "relu" else 1.0 - np.square(units)
 
 
 def _views(layer: "nn.Module") -> tuple[Array, Array]:
-    """Return weights (…, I, O) and biases of a layer as views of torch's memory."""
+    """Return weights (…, I, O) and biases (…, O) of a layer as views of torch's memory."""
     weight, bias = (getattr(layer, name).detach().numpy() for name in ("weight", "bias"))
     return (weight if weight.ndim == 3 else weight.T), bias
 
 
 def _allocate_gradients(layer: "nn.Module") -> tuple[Array, Array]:
-    """Allocate gradients of a layer's parameters; return them as views of torch's memory."""
+    """Allocate gradients of a layer's weights and biases.
+
+    Return them as views of torch's memory.
+    """
     import torch
 
     for parameter in layer.parameters():

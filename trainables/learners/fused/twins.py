@@ -106,7 +106,7 @@ class SoftLosses(ABC):
 
     @property
     def first(self) -> list[Array]:
-        """Inputs and outputs of the actor's layers for this step's observations."""
+        """Inputs and outputs of the actor's layers for this step's observations, each (B, …)."""
         return [one[: self.count] for one in self.units]
 
 

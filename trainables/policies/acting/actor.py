@@ -142,7 +142,10 @@ class Actor:
             self._trunk.load(weights)
 
     def weights(self) -> dict[str, Array]:
-        """Return the weights of `load`, with actor and critic stacked; empty before `load`."""
+        """Return the weights of `load`, with actor and critic stacked: name → array.
+
+        Empty before `load`.
+        """
         return {**{f"layer {i}": one for i, (one, _) in enumerate(self._layers)}, **self._heads}
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
@@ -302,7 +305,7 @@ class Actor:
         return self.exploration.likelihood(head, self._log_std, actions)
 
     def value_columns(self, observations: NDArray[Any], memory: Array) -> dict[str, NDArray[Any]]:
-        """Return the columns `judged` for filtered observations that no action follows."""
+        """Return the columns `judged` (N,) for filtered observations that no action follows."""
         return {"values": self.values(observations, memory)}
 
     @property
@@ -321,7 +324,7 @@ class Actor:
         return columns
 
     def _heads_each(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array]:
-        """Return the actor's head of each row as if computed alone, and the next memories."""
+        """Return the actor's head (N, A) of each row, as if computed alone, and memories (N, M)."""
         x, following = self._head_inputs_each(self._features_each(observations)[:, None, :], memory)
         head: Array = np.matmul(x, self._heads["actor.weight"])[:, 0] + self._heads["actor.bias"]
         if self._masks:

@@ -77,13 +77,13 @@ class OneByOne:
         if not self._layers:
             head_inputs[:] = row
         x = row
-        for (weight, bias), out in zip(
+        for (weight, bias), buffer in zip(
             self._layers, (*self._hidden_outputs, head_inputs), strict=False
         ):
-            np.matmul(x, weight, out=out)
-            np.add(out, bias, out=out)
-            activate(out, self._activation)
-            x = out
+            np.matmul(x, weight, out=buffer)
+            np.add(buffer, bias, out=buffer)
+            activate(buffer, self._activation)
+            x = buffer
         head_inputs[0].dot(self._weights["actor.weight"], out=head)
         np.add(head, self._bias, out=head)
         scores = list(map(sub, head.tolist()[0], self._race_lists[step]))

@@ -58,20 +58,20 @@ def make_actor(source: Any, env_spaces: EnvSpaces, config: Mapping[str, Any], se
             hint = f"it raised {type(error).__name__}: {error}"
             raise ConfigError("policy", source, ALLOWED, hint) from error
 
-    made = make()
-    if callable(own := getattr(made, "make_actor", None)):
+    policy = make()
+    if callable(own := getattr(policy, "make_actor", None)):
         actor: Actor = own()
-        actor.load(made.acting_weights())
+        actor.load(policy.acting_weights())
         return actor
-    if not callable(getattr(made, "compute_actions", None)):
-        hint = f"it made a {type(made).__name__}"
+    if not callable(getattr(policy, "compute_actions", None)):
+        hint = f"it made a {type(policy).__name__}"
         raise ConfigError("policy", source, ALLOWED, hint)
     # A second object is called once to find which columns it returns in addition to its actions.
     probe = HandWritten(make(), env_spaces, {})
     blank = np.zeros((1, *env_spaces.observation_shape), env_spaces.observation_dtype)
     said = probe.ask(blank, probe.initial_memory(1)).columns
     columns = {name: (one.shape[1:], one.dtype) for name, one in said.items()}
-    return HandWritten(made, env_spaces, columns)
+    return HandWritten(policy, env_spaces, columns)
 
 
 class HandWritten(Actor):
@@ -125,7 +125,7 @@ class HandWritten(Actor):
         memory: Array,
         streams: Sequence[np.random.Generator | None],
     ) -> tuple[NDArray[Any], Array]:
-        """Return the action of each row, from one call per row, and the next memories."""
+        """Return the action (N, …) of each row, from a call per row, and the memories (N, M)."""
         rows = [slice(i, i + 1) for i in range(len(observations))]
         asked = [self.ask(observations[one], memory[one]) for one in rows]
         actions = np.concatenate([one.actions for one in asked])

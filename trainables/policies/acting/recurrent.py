@@ -80,11 +80,14 @@ class RecurrentActor(Actor):
         self._gates = np.ascontiguousarray(stacked.T) * scale, bias * scale
 
     def weights(self) -> dict[str, Array]:
-        """Return the weights of `load`, with the gates of the LSTM stacked; empty before `load`."""
+        """Return the weights of `load`, with the gates of the LSTM stacked: name → array.
+
+        Empty before `load`.
+        """
         return {**super().weights(), **({"lstm": self._gates[0]} if self._heads else {})}
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
-        """Return heads and values (N,) of first observations of episodes."""
+        """Return heads (N, A) and values (N,) of first observations (N, *S) of episodes."""
         head, values, _ = self.advance(observations, self.initial_memory(len(observations)))
         return head, values
 
