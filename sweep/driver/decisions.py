@@ -78,7 +78,14 @@ def plan_events(plan: Plan, history: History, proposer: Proposer) -> tuple[list[
 
 
 def check_plan(plan: object, free: int, to_create: int, name: str) -> None:
-    """Raise UsageError if a scheduler's plan is not a Plan, or needs more slots than `free`."""
+    """Raise UsageError if a scheduler's plan is not a Plan, or asks for too much.
+
+    Args:
+        plan: result of the scheduler's `plan`.
+        free: number of free slots.
+        to_create: number of trials that may still be created.
+        name: name of the scheduler.
+    """
     who = f"scheduler: plan() of '{name}'"
     if not isinstance(plan, Plan):
         raise UsageError(f"{who} returned {shorten(plan)}; expected a sweep.schedulers.Plan")

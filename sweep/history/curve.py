@@ -91,6 +91,7 @@ class Reading(NamedTuple):
 
     value: float
     step: float
+    """Value of `time_attr` at which the curve was read."""
     sides: tuple[Point, Point] | None = None
     """Results before and after the step if the value was interpolated between them, else None."""
 

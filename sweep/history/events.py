@@ -34,6 +34,7 @@ class HoldChanged:
     kind: ClassVar[str] = "hold"
     trial: int
     hold: UserHold
+    """Hold of the trials from now on."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Dropped:
     trial: int
     replica: int
     digests: tuple[str, ...]
+    """Digests of the dropped checkpoints."""
     log: bool = False
 
 
@@ -281,6 +283,7 @@ class FinalEvaluationBegan:
     jobs: int | None = None
     """Number of slots of its pool, independent of the search's; None if not recorded."""
     pool: str = ""
+    """Name of its pool."""
     unrecorded_s: float = 0.0
     """Seconds for which the previous driver ran after its last event until it was killed."""
 
@@ -405,7 +408,9 @@ class Closed:
     replica: int
     slice: int
     end: End
+    """Reason for which the slice ended."""
     status: Status
+    """Status of the replica from now on."""
     reason: str
     """Reason for the new status, as a text."""
     source: int = 0
@@ -457,6 +462,7 @@ class Moved:
     trial: int
     status: Status
     reason: str
+    """Reason for the new status, as a text."""
     replica: int = 0
     waited: bool = False
     """True if the replica is pruned only because the sweep ended while it waited."""

@@ -44,6 +44,7 @@ class Expected:
     """The expected score of a trial's settings under a new seed at the end of training."""
 
     value: float
+    """Mean of the expected score."""
     error: float | None
     """Standard error of `value`; None with too few trials or seeds."""
     noise: float | None

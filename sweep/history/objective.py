@@ -15,11 +15,13 @@ class Objective:
     mode: Mode
     score: Score
     time_attr: str = "training_iteration"
+    """Key of the results that is the horizontal axis of curves."""
     aggregate: Aggregate = field(default_factory=Aggregate)
     """Aggregate over several replicas."""
     objectives: Objectives = ()
     """Further objectives: pairs of result and mode."""
     constraints: tuple[Constraint, ...] = ()
+    """Limits on results that a trial must not violate."""
 
     @property
     def sign(self) -> float:

@@ -59,14 +59,18 @@ class _Body:
     """The allowed fields in the body of any request, used to check their types."""
 
     trials_named: tuple[int, ...] = ()
+    """Numbers of the trials that the request is about; empty for the sweep."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     from_checkpoint: bool = False
+    """True if a clone starts from a checkpoint of its trial."""
     trials: int | None = None
     jobs: int | None = None
     budget: Mapping[str, float | None] = field(default_factory=dict)
     max_disk: int | None = None
     by: str = ""
+    """Author of the request."""
     why: str = ""
+    """Reason that the author gave."""
 
 
 class Requests:

@@ -100,6 +100,7 @@ class Bounds:
     time_attr: str
     stop: Criteria
     not_finite_ends: bool
+    """True if a metric that is NaN or infinite ends the trial."""
     seconds_left: float | None
     """Seconds of training that the trial had left when the slice started; None for no limit."""
     flatness: Flatness | None
@@ -109,7 +110,9 @@ class Bounds:
     """Value of `time_attr` at which the slice ends if the metric was never reported; None if
     unlimited."""
     seconds: float = field(default=0.0, init=False)
+    """Seconds of training in this slice."""
     has_metric: bool = field(default=False, init=False)
+    """True once a result had the metric."""
     can_rest: bool = field(default=False, init=False)
     """True from the first result at or past the goal at which the trial can be compared."""
     why: str = field(default="", init=False)

@@ -68,7 +68,9 @@ class Sweep:
     aim: Aim
     history: History
     records: tuple[Recorded, ...]
+    """All events of the ledger, in order."""
     state: State
+    """Present state: running, or how the last driver ended."""
     created_at: float
     """Time of creation in seconds since 1970."""
 

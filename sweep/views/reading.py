@@ -24,6 +24,7 @@ class Foreign(NamedTuple):
 
     time_attr: str
     levels: tuple[float, ...]
+    """Rungs, ascending."""
     spares: None = None
     ranks_by_fronts: bool = False
 

@@ -32,7 +32,9 @@ class Section:
     id: str
     title: str
     note: str
+    """Explanation below the title."""
     body: Sequence[Markup]
+    """Parts of the section below the note."""
     short: str = ""
     """Entry in the list of contents; empty to use the title."""
 

@@ -113,6 +113,7 @@ class _Real:
     low: Any
     high: Any
     log: bool
+    """True if values are spread evenly on a logarithmic scale."""
     step: Any
 
     @cached_property
@@ -162,6 +163,7 @@ class _Range(_Real):
     low: Any
     high: Any
     log: bool = False
+    """True if values are spread evenly on a logarithmic scale."""
     step: Any = None
     """Distance between neighbours; None for all numbers between the bounds."""
 
@@ -217,6 +219,7 @@ class Int(_Range):
     low: int
     high: int
     step: int = 1
+    """Distance between neighbours."""
 
     @property
     def rounded(self) -> bool:

@@ -69,6 +69,7 @@ class _Walk:
     """A walk through the groups of a space."""
 
     words: frozenset[str]
+    """Keywords of parameters, by which a parameter differs from a group."""
     source: Source
 
     def below(

@@ -161,6 +161,7 @@ class Parameter:
 
     name: str
     role: Domain | Fixed | Derived
+    """Range of a searched parameter, or its fixed value or expression."""
     when: tuple[Condition, ...] = ()
     """Conditions that all must hold; otherwise the parameter is inactive: not proposed or passed
     on."""

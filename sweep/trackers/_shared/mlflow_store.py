@@ -91,8 +91,10 @@ class StoredRun:
 
     id: str
     title: str
+    """Name that MLflow shows."""
     status: str = "RUNNING"
     deleted: bool = False
+    """True if the run is marked as deleted."""
     tags: dict[str, str] = field(default_factory=dict)
     parameters: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)

@@ -107,6 +107,7 @@ class _Event:
     done: list[str] = field(default_factory=list)
     """Agents that have died, while the episode continues."""
     policies: dict[str, str] = field(default_factory=dict)
+    """Policies that the client has used."""
 
     @property
     def asks(self) -> bool:
@@ -121,8 +122,11 @@ class _Episode:
     training_enabled: bool
     """True if the trainer may learn from the episode."""
     changed: threading.Condition
+    """Condition that is notified when the trainer has taken an event or answered."""
     events: deque[_Event] = field(default_factory=deque)
+    """Events that the trainer has not taken yet, oldest first."""
     answer: Any = None
+    """Latest answer of the trainer; None before the first."""
     pending: bool = False
     """True while the caller waits for an answer."""
     asked: bool = False
@@ -140,6 +144,7 @@ class _Episode:
     policies: dict[str, str] = field(default_factory=dict)
     """Agent → its policy, as far as requested."""
     heard_at: float = 0.0
+    """Time of the monotonic clock of the environment's latest call."""
 
     def add(self, rewards: ByAgent, infos: ByAgent, effects: Iterable[str]) -> None:
         """Add the effects of the latest actions: rewards, infos and deaths."""

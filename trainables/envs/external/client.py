@@ -57,7 +57,9 @@ class _Episode:
     rewards: dict[str, float] = field(default_factory=dict)
     """Agent → sum of rewards since then."""
     info: dict[str, Any] = field(default_factory=dict)
+    """Infos since then, agent → info, or the info of the one agent."""
     done: dict[str, bool] = field(default_factory=dict)
+    """Agent → True if it has ended since then."""
     policies: dict[str, str] = field(default_factory=dict)
     """Agent → its policy for the episode, if the client chooses actions."""
 

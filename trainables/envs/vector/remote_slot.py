@@ -169,6 +169,7 @@ class RemoteEnvSlot:
     """
 
     _child: ChildProcess
+    """The environment's process."""
     connector: EnvConnector
     """The process's connector; here it only provides the spaces."""
 

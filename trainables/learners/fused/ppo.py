@@ -76,6 +76,7 @@ class Loss:
     entropy_coeff: float
     """Weight of the entropy."""
     normalize_advantages: bool
+    """True to scale advantages to mean 0 and standard deviation 1."""
     grad_clip: float | None
     """Largest norm of the gradient; None for no clipping."""
 
