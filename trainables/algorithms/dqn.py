@@ -262,6 +262,7 @@ class DQN(Trainer):
             module = check(tried, inspection.spaces.layout.logits)
             most = settings.replay.replay_batch_size
             check_learning_rows(tried, module, "replay_batch_size", most)
+        config_checks.check_replay_on(settings, settings.replay, inspection.spaces)
         why = cls._not_fused(settings, inspection.spaces)
         if why and settings.learner == "fused":
             raise ConfigError("learner", "fused", "auto or torch here", why)
@@ -334,9 +335,12 @@ class DQN(Trainer):
         from trainables.policies.q.networks import Target
 
         settings, size = self.settings, self.settings.replay.buffer_size
-        self.replay: ReplayBuffer = ReplayBuffer(size, self.seed)
+        device = None
+        if config_checks.holds_replay_on_gpu(settings, settings.replay, self.spaces):
+            device = self.policy.device
+        self.replay: ReplayBuffer = ReplayBuffer(size, self.seed, device)
         if settings.prioritized.prioritized_replay:
-            self.replay = PrioritizedReplay(size, self.seed, settings.prioritized)
+            self.replay = PrioritizedReplay(size, self.seed, settings.prioritized, device)
         self.target = Target(self.policy.model)
         self.n_step = NStep(settings.n_step, settings.gamma) if settings.n_step > 1 else None
         parts: dict[str, Stateful] = {"replay": self.replay, "target": self.target}
@@ -432,10 +436,7 @@ class DQN(Trainer):
 
         Returns its loss, mean value, norm and errors.
         """
-        import torch
-
-        device = self.policy.device
-        batch = {name: torch.from_numpy(column).to(device) for name, column in rows.items()}
+        batch = self.policy.on_device(rows)
         if self.graphs is None:
             return self._step(batch, self.learning_rate)
         batch.pop("indices", None)

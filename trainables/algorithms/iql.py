@@ -101,8 +101,7 @@ class IQL(OffPolicyTrainer):
         import torch
 
         settings, policy, model = self.settings, self.policy, self.policy.model
-        on = policy.device
-        loss, stats = self.loss({name: torch.from_numpy(one).to(on) for name, one in rows.items()})
+        loss, stats = self.loss(policy.on_device(rows))
         norm = policy.minimise(loss, self.critic_learning_rate, settings.grad_clip, "critic")
         policy.descend(self.learning_rate, settings.grad_clip, "actor")
         if model.log_std is not None:

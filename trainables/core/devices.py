@@ -62,6 +62,13 @@ def accelerator() -> str:
     return "cuda" if torch.cuda.is_available() else ""
 
 
+def accelerator_bytes() -> int:
+    """Return the memory of the GPU in bytes; tests replace this function, too."""
+    import torch
+
+    return int(torch.cuda.get_device_properties(0).total_memory)
+
+
 @contextmanager
 def precise(config: DevicesConfig) -> Iterator[None]:
     """Set torch's flags for the precision inside the block, and restore them after it."""

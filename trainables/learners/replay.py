@@ -6,7 +6,7 @@ N environments of a fragment.
 
 import sys
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,11 @@ from pydantic import Field
 from trainables.core import rng
 from trainables.core.settings import Section
 from trainables.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+    from trainables.learners.device_rows import DeviceRows
 
 Array = NDArray[Any]
 Rows = Mapping[str, Array]
@@ -45,6 +50,13 @@ class ReplayConfig(Section):
         gt=0,
         description="Environment steps after which the learned network is copied to the target "
         "network; at most once a round.",
+    )
+    replay_on: Literal["auto", "cpu", "gpu"] = Field(
+        default="auto",
+        description="Memory that holds the transitions: of the cpu, or of the gpu (num_gpus: 1), "
+        "so that drawn ones need not travel; without observation_filter and normalize_rewards, and "
+        "if half of the trial's share of the GPU holds buffer_size of them. auto: the gpu for "
+        "pictures, where that holds.",
     )
 
 
@@ -105,13 +117,16 @@ class ReplayBuffer:
     Args:
         capacity: largest number of rows.
         seed: seed of the trial; a stream of it draws the rows.
+        device: device that holds the rows, which `sample` then returns as tensors; None for arrays.
     """
 
     prioritized: ClassVar[bool] = False
     """True if rows are sampled by priority."""
 
-    def __init__(self, capacity: int, seed: int) -> None:
-        self._capacity = capacity
+    def __init__(self, capacity: int, seed: int, device: "torch.device | None" = None) -> None:
+        self._capacity, self._device = capacity, device
+        self._there: DeviceRows | None = None
+        """The rows, if a device holds them."""
         self._stream = rng.generator(seed, "replay")
         self._size = 0
         self._next = 0
@@ -174,12 +189,12 @@ class ReplayBuffer:
             allowed = f"{'shares' in state}, as in the checkpoint".lower()
             raise ConfigError("prioritized_replay", self.prioritized, allowed)
         self._size = self._next = 0
-        self._columns, self._rows = {}, np.zeros(0, dtype=np.uint8)
+        self._columns, self._rows, self._there = {}, np.zeros(0, dtype=np.uint8), None
         columns: Mapping[str, Any] = state["columns"]
         if "rows" in state:
             self._allocate({n: (np.dtype(of), tuple(shape)) for n, (of, *shape) in columns.items()})
             self._size = len(state["rows"])
-            self._byte_view()[:] = state["rows"]
+            self._load(state["rows"])
         elif columns:  # the format in which each column was an array
             self._put(columns)
         self._next = int(state["next"])
@@ -196,18 +211,27 @@ class ReplayBuffer:
             self._allocate(kinds)
         if kinds != self._columns:
             raise ValueError(f"rows of {kinds}, where this replay has {self._columns}")
-        if sys.getrefcount(self._rows) > self._owners:  # a state with a view of them is in use
-            self._rows = self._rows.copy()
         count = len(next(iter(rows.values())))
         chosen = (self._next + np.arange(count)) % self._capacity
-        for name, column in rows.items():
-            self._rows[name][chosen] = column
+        if self._there is not None:
+            self._there.write(chosen, rows)
+        else:
+            self._write(chosen, rows)
         self._next = (self._next + count) % self._capacity
         self._size = min(self._capacity, self._size + count)
         return chosen
 
-    def _take(self, chosen: Array) -> dict[str, Array]:
+    def _write(self, chosen: Array, rows: Rows) -> None:
+        """Write rows to these indices (R,) of this process's memory."""
+        if sys.getrefcount(self._rows) > self._owners:  # a state with a view of them is in use
+            self._rows = self._rows.copy()
+        for name, column in rows.items():
+            self._rows[name][chosen] = column
+
+    def _take(self, chosen: Array) -> dict[str, Any]:
         """Return a copy of the rows at these indices: name → column (B, …)."""
+        if self._there is not None:
+            return dict(self._there.read(chosen))
         drawn = self._rows[chosen]
         # Copied: numpy calls one row contiguous whatever its strides are, but torch rejects them.
         return {name: drawn[name].copy() for name in self._columns}
@@ -218,15 +242,31 @@ class ReplayBuffer:
             raise ValueError("the replay is empty; add rows before you sample")
 
     def _byte_view(self) -> Array:
-        """Return a view of the stored rows as bytes, (R, bytes per row)."""
+        """Return a view of the stored rows as bytes, (R, bytes per row); of a device a copy."""
+        if self._there is not None:
+            return self._there.fetch(self._size)
         rows = self._rows[: self._size]
         return rows.view(np.uint8).reshape(len(rows), rows.itemsize)
+
+    def _load(self, rows: Array) -> None:
+        """Copy rows, as `_byte_view` returns them, to the beginning of the memory."""
+        if self._there is not None:
+            self._there.load(rows)
+        else:
+            self._byte_view()[:] = rows
 
     def _allocate(self, kinds: Mapping[str, Kind]) -> None:
         """Allocate memory for rows with these columns."""
         if kinds:
             fields = [(name, dtype, shape) for name, (dtype, shape) in kinds.items()]
-            self._columns, self._rows = dict(kinds), np.zeros(self._capacity, dtype=fields)
+            self._columns = dict(kinds)
+            if self._device is not None:
+                # Imported for a GPU only: a replay otherwise needs no torch.
+                from trainables.learners.device_rows import DeviceRows
+
+                self._there = DeviceRows(np.dtype(fields), self._capacity, self._device)
+                return
+            self._rows = np.zeros(self._capacity, dtype=fields)
             self._owners = sys.getrefcount(self._rows)
 
 
@@ -239,12 +279,19 @@ class PrioritizedReplay(ReplayBuffer):
         capacity: largest number of rows.
         seed: seed of the trial; a stream of it draws the rows.
         config: settings of the priorities.
+        device: device that holds the rows, as of `ReplayBuffer`.
     """
 
     prioritized: ClassVar[bool] = True
 
-    def __init__(self, capacity: int, seed: int, config: PrioritizedReplayConfig) -> None:
-        super().__init__(capacity, seed)
+    def __init__(
+        self,
+        capacity: int,
+        seed: int,
+        config: PrioritizedReplayConfig,
+        device: "torch.device | None" = None,
+    ) -> None:
+        super().__init__(capacity, seed, device)
         self._config = config
         self._beta = config.beta(0)
         self._highest = 1.0

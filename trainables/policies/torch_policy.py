@@ -79,6 +79,13 @@ class TorchPolicy(Policy):
         """Return the policy itself."""
         return self
 
+    def on_device(self, rows: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Return columns, arrays or tensors, as tensors on the policy's device."""
+        return {
+            name: (one if isinstance(one, Tensor) else torch.from_numpy(one)).to(self.device)
+            for name, one in rows.items()
+        }
+
     def lowered(self) -> AbstractContextManager[None]:
         """Return a context in which the layers' forward pass has the policy's precision."""
         if not self.in_bfloat16:

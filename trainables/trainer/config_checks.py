@@ -1,5 +1,6 @@
 """Checks of settings before a trainer is made, and the resources that the settings need."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from trainables.evaluation.config import (
     check_evaluation,
     evaluation_settings,
 )
+from trainables.learners.replay import ReplayConfig
 from trainables.policies.architecture import Architecture, ModelConfig
 from trainables.rollout.callbacks import episode_callbacks, make_calls
 from trainables.rollout.recording import check_rendering
@@ -42,6 +44,8 @@ NEEDED_BY_RANKS: dict[str, tuple[Any, str]] = {
     "num_gpus_per_worker": (0, "ranks learn on the CPU"),
 }
 
+#: Most bytes of a row of a replay beside observations and action: reward, flag, discount.
+_OTHER_BYTES = 4 + 1 + 4
 #: Units of a layer from which on a GPU is asked for actions.
 WIDE = 256
 _ONE = "it is one object, which plays as many episodes at once as it likes"
@@ -275,6 +279,46 @@ def why_acts_on_cpu(settings: TrainerConfig) -> str:
         "model.use_lstm is true": settings.model.use_lstm,
     }
     return next((why for why, holds in reasons.items() if holds), "")
+
+
+def why_replay_on_cpu(settings: TrainerConfig, config: ReplayConfig, spaces: EnvSpaces) -> str:
+    """Return the reason why a replay cannot be on the GPU; empty if it can.
+
+    Args:
+        settings: settings of the trainer.
+        config: settings of its replay.
+        spaces: spaces of the environment.
+    """
+    share, filters = settings.resources.num_gpus, settings.filters
+    if not share:
+        return "num_gpus is 0"
+    if filters.observation_filter != "NoFilter" or filters.normalize_rewards:
+        key = "normalize_rewards" if filters.normalize_rewards else "observation_filter"
+        return f"{key} is set, and rows are filtered on the CPU when they are drawn"
+    sides = math.prod(spaces.observation_shape) * spaces.observation_dtype.itemsize
+    action = math.prod(spaces.layout.shape) * spaces.layout.dtype.itemsize
+    needed = config.buffer_size * (2 * sides + action + _OTHER_BYTES)
+    held = share * devices.accelerator_bytes() / 2
+    if needed <= held:
+        return ""
+    return (
+        f"buffer_size: {config.buffer_size} needs {needed / 1e9:.3g} GB, and half of the trial's "
+        f"share of the GPU is {held / 1e9:.3g} GB"
+    )
+
+
+def check_replay_on(settings: TrainerConfig, config: ReplayConfig, spaces: EnvSpaces) -> None:
+    """Raise ConfigError if a replay is asked for on a GPU that cannot hold it."""
+    if config.replay_on == "gpu" and (why := why_replay_on_cpu(settings, config, spaces)):
+        raise ConfigError("replay_on", "gpu", "auto or cpu here", why)
+
+
+def holds_replay_on_gpu(settings: TrainerConfig, config: ReplayConfig, spaces: EnvSpaces) -> bool:
+    """Return whether a replay is on the GPU, as `replay_on` says."""
+    is_asked = config.replay_on == "gpu" or len(spaces.observation_shape) == 3
+    if config.replay_on == "cpu" or not is_asked:
+        return False
+    return not why_replay_on_cpu(settings, config, spaces)
 
 
 def why_no_graphs(settings: TrainerConfig) -> str:

@@ -120,6 +120,8 @@ class OffPolicyTrainer(Trainer):
             hint = f"its images are {shape}; model.image_layout: flat reads their numbers"
             raise ConfigError("env", str(inspection.spaces.raw), allowed, hint)
         cls.check_spaces(settings, inspection.spaces)
+        if isinstance(settings, OffPolicyConfig):
+            config_checks.check_replay_on(settings, settings.replay, inspection.spaces)
         why = cls._not_fused(settings)
         if why and isinstance(settings, OffPolicyConfig) and settings.learner == "fused":
             raise ConfigError("learner", "fused", "auto or torch here", why)
@@ -193,7 +195,10 @@ class OffPolicyTrainer(Trainer):
     def make_parts(self) -> dict[str, Stateful]:
         """Return the replay, and make the random stream of updates."""
         self.streams["update"] = rng.generator(self.seed, "update")
-        self.replay = ReplayBuffer(self.settings.replay.buffer_size, self.seed)
+        of, device = self.settings, None
+        if config_checks.holds_replay_on_gpu(of, of.replay, self.spaces):
+            device = self.policy.device
+        self.replay = ReplayBuffer(of.replay.buffer_size, self.seed, device)
         return {"replay": self.replay}
 
     def worker_spec(self) -> WorkerSpec:

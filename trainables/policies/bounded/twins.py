@@ -299,7 +299,7 @@ class TwinsPolicy(TorchPolicy):
         Floats get the dtype of the weights, except ``actions``.
         """
         kind = next(iter(self.parameters.values())).dtype
-        on = {name: torch.from_numpy(column).to(self.device) for name, column in rows.items()}
+        on = self.on_device(rows)
         return {
             name: one.to(kind) if one.is_floating_point() and name != "actions" else one
             for name, one in on.items()
