@@ -244,6 +244,14 @@ class Trainable:
         return None
 
     @classmethod
+    def gpu_remark(cls, config: Mapping[str, Any]) -> str:
+        """Return one line that says why the GPU of these settings does not pay.
+
+        It is empty, as by default, if the GPU may pay or none is used.
+        """
+        return ""
+
+    @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:
         """Raise `trainables.errors.ConfigError` for settings that cannot work."""
 

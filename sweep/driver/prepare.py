@@ -433,9 +433,19 @@ def cores_per_trial(spec: SweepSpec, trainable: type[Trainable]) -> float:
     return max(1.0, float(spec.resources.cpu), asked)
 
 
+def gpu_warnings(resolved: Resolved) -> list[str]:
+    """Return a warning if the GPU of a trial does not pay; the environment is made to know it."""
+    found = resolved.trainable.gpu_remark(_sampled_config(resolved.spec, resolved.trainable))
+    return [found] if found else []
+
+
 def _request(spec: SweepSpec, trainable: type[Trainable]) -> Mapping[str, float]:
     """Return the trainable's resource request for one trial, at a sampled point of the space."""
+    return trainable.default_resource_request(_sampled_config(spec, trainable)) or {}
+
+
+def _sampled_config(spec: SweepSpec, trainable: type[Trainable]) -> dict[str, Any]:
+    """Return the settings of a trial at a sampled point of the space."""
     point = samples.draw_samples(spec.space, spec.seed, 1)[0]
     nested = spec.space.nest(point.settings, spec.config)
-    config = samples.completed(trainable, spec, nested)
-    return trainable.default_resource_request(config) or {}
+    return samples.completed(trainable, spec, nested)

@@ -281,6 +281,7 @@ def preview(resolved: Resolved, jobs: int | None, pool: str = pools.DEFAULT) -> 
         "warnings": [
             *building.remarks(spec, resolved.scheduler),
             *space_warnings(spec.space, spec.trials),
+            *prepare.gpu_warnings(resolved),
         ],
     }
 

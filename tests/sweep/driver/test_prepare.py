@@ -6,7 +6,9 @@ import pytest
 from sweep import spec as specs
 from sweep.driver import prepare
 from sweep.driver.creation import resolving
+from sweep.operations.rehearsal.validate import preview
 from tests.support.quadratic import Quadratic
+from tests.support.stand_in import as_accelerator
 from trainables.algorithms.ppo import PPO
 
 SPEC = """
@@ -62,3 +64,23 @@ def test_a_trainable_that_names_no_gpu_is_given_one_without_a_remark() -> None:
     text = "\n".join(line for line in lines if not line.startswith("config: "))
     spec = specs.parse(f"{text}\nresources: {{gpu: 1}}", "small.yaml")
     assert prepare.remarks(resolving.resolve(spec, ())) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("{env: CartPole-v1, num_gpus: 1}", "faster on the CPU: 64-64 networks; num_gpus: 1 pays"),
+        ("{env: CartPole-v1, num_gpus: 0.5, model: {hidden: []}}", "linear networks"),
+        ("{env: CartPole-v1}", ""),
+        ("{env: CartPole-v1, num_gpus: 1, model: {hidden: [256]}}", ""),
+        ("{env: 'tests.support.pictures:Planes', num_gpus: 1}", ""),
+    ],
+)
+def test_validate_says_where_a_gpu_does_not_pay(
+    config: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_accelerator(monkeypatch)
+    given = "{env: CartPole-v1, num_workers: 3, num_cpus_per_worker: 2}"
+    resolved = resolving.resolve(specs.parse(SPEC.replace(given, config), "small.yaml"), ())
+    found = [one for one in preview(resolved, 1)["warnings"] if "CPU" in one]
+    assert [said in one for one in found] == [True] * bool(said)

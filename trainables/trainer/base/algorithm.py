@@ -302,6 +302,25 @@ class Algorithm(Trainable):
         return config_checks.resource_request(parse(cls.config_class, config))
 
     @classmethod
+    def gpu_remark(cls, config: Mapping[str, Any]) -> str:
+        """Return one line that says why a GPU does not pay: the networks are small.
+
+        It is empty for large networks, for a module of the user's, and for several policies.
+        """
+        settings = parse(cls.config_class, config)
+        several = has_policies(settings.agents.multiagent)
+        if not settings.resources.num_gpus or several or settings.model.custom_model:
+            return ""
+        made = cls.networks(settings, measuring.inspect(settings.environment).spaces)
+        if config_checks.pays_to_act_on_gpu(made):
+            return ""
+        layers = "-".join(map(str, made.hidden)) or "linear"
+        return (
+            f"faster on the CPU: {layers} networks; num_gpus: {settings.resources.num_gpus:g} pays "
+            f"for pictures and for layers of {config_checks.WIDE} units or more"
+        )
+
+    @classmethod
     def resource_help(cls, config: Mapping[str, Any]) -> str:
         """Return the advice for a trial that asks for more resources than there are."""
         return (
