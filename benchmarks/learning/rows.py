@@ -127,6 +127,15 @@ ROWS: tuple[Row, ...] = (
         {"env": "CartPole-v1", **PPO_CARTPOLE},
     ),
     Row(
+        "cartpole-ppo-lanes",
+        "CartPole-v1, as lanes",
+        "ppo:PPO",
+        100_000,
+        490,
+        "500 ± 0 (zoo)",
+        {"env": "CartPole-v1", **PPO_CARTPOLE, "lanes": 1},
+    ),
+    Row(
         "cartpole-a2c",
         "CartPole-v1",
         "a2c:A2C",
