@@ -34,8 +34,21 @@ _READ = frozenset(
 _READ_OF_MODEL = frozenset({"hidden", "activation"})
 #: Longest transition, in steps, of the usual program; longer ones need another program.
 _USUAL_STEPS = 8
+#: Places of the smallest replay; larger ones have 4, 16, … times as many.
+_LEAST_PLACES = 2048
 #: Index of the worker under which a checkpoint stores the waiting steps.
 _WORKER = 0
+
+
+def places_of(buffer_size: int) -> int:
+    """Return the number of places in a program of a replay of `buffer_size` rows.
+
+    Places that a lane does not use cost memory, and no time.
+    """
+    places = _LEAST_PLACES
+    while places < buffer_size:
+        places *= 4
+    return places
 
 
 class LaneReplay(ReplayBuffer):
@@ -135,7 +148,7 @@ class LaneDQN(LaneTrainer, DQN):
             layers=(*trunk, *head),
             hidden=tuple(map(program_width, self.architecture.hidden)),
             batch=settings.replay.replay_batch_size,
-            places=1 << (settings.replay.buffer_size - 1).bit_length(),
+            places=places_of(settings.replay.buffer_size),
             waiting=max(_USUAL_STEPS, settings.n_step) - 1,
         )
 
