@@ -97,9 +97,13 @@ config:
   rollout_fragment_length: 64
   timesteps_per_iteration: 2048
   sgd_minibatch_size: 64
-  model: {hidden: [8]}
   log_sys_usage: false
-space: {lr: {loguniform: [1e-4, 1e-1]}, num_sgd_iter: {randint: [1, 4]}}
+space:
+  lr: {loguniform: [1e-4, 1e-1]}
+  num_sgd_iter: {randint: [1, 4]}
+  model.hidden: {choice: [[5], [8]]}
+  model.activation: {choice: [tanh, relu]}
+  observation_filter: {choice: [NoFilter, MeanStdFilter]}
 stop: {training_iteration: 27}
 searcher: {name: random, prior: none}
 scheduler: {name: asha, grace_period: 3, reduction_factor: 3}
