@@ -110,6 +110,8 @@ class _LevelScores(NamedTuple):
     """Score of each seed."""
     curves: tuple[float, ...]
     """Value of `Replica.curve_mean` of each seed; empty if one is unknown."""
+    length: float
+    """Newest value of `time_attr` of the shortest curve."""
 
     @property
     def numbers(self) -> tuple[float, ...]:
@@ -168,7 +170,11 @@ def _level_scores(milestone: Milestone, sign: float) -> _LevelScores:
     curves = tuple(sign * mean for mean in milestone.curve_means if mean is not None)
     is_complete = len(curves) == len(scores)
     return _LevelScores(
-        milestone.level, sign * (milestone.score or 0.0), scores, curves if is_complete else ()
+        milestone.level,
+        sign * (milestone.score or 0.0),
+        scores,
+        curves if is_complete else (),
+        milestone.curve_length,
     )
 
 
@@ -371,6 +377,8 @@ class _Table:
         self.seeds = np.ones((self.rows, len(self.columns)))
         self.curves, self.curves_alike = self.scores.copy(), self.scores.copy()
         """The same as `scores` and `alike`, but of the curves' means; NaN if unknown."""
+        self.lengths = np.zeros_like(self.scores)
+        """Length of the shortest curve at each level, in units of `time_attr`, (trials, levels)."""
         self.products = np.zeros((self.rows, 3))
         """Sums over the seeds at the last level: squared distances of their scores from the mean,
         products of these distances with those of the curves' means, and squares of the latter."""
@@ -397,6 +405,7 @@ class _Table:
             self.curves_alike[rows],
             products,
             curve_squares,
+            self.lengths[rows],
         )
 
     def put(self, row: int, scores: _TrialScores | None) -> None:
@@ -410,7 +419,7 @@ class _Table:
         if scores is None:
             return
         small, above = -self.exponent, 0
-        for level, score, seeds, curves in scores.path:
+        for level, score, seeds, curves, length in scores.path:
             column = self._column(level)
             first = min(above or column, column)
             before = int(self.seeds[row, first - 1]) if first and self.last[row] >= 0 else math.inf
@@ -425,6 +434,7 @@ class _Table:
             self.alike[row, first] = math.ldexp(alike, small)
             self.curves_alike[row, first] = math.ldexp(mean_alike, small)
             self.seeds[row, first : column + 1] = len(seeds)
+            self.lengths[row, first : column + 1] = length
             self.last[row], above = column, column + 1
         end = scores.path[-1]
         up, along = _distances(end.seeds, small), _distances(end.curves or end.seeds, small)

@@ -45,6 +45,8 @@ class Milestone:
     """Scores of the seeds that count, by index; None where there was none."""
     curve_means: tuple[float | None, ...] = ()
     """Value of `Replica.curve_mean` of each seed."""
+    curve_length: float = 0.0
+    """Newest value of `time_attr` of the shortest curve."""
 
 
 @dataclass
@@ -184,7 +186,10 @@ class Trial:
         score = self._aggregate(scores)
         others, violations = self.other_scores, self.violations
         means = tuple(replica.curve_mean for replica in self.counted)
-        return Milestone(k, self.status, score, others, violations, self.level, scores, means)
+        length = min(replica.time for replica in self.counted)
+        return Milestone(
+            k, self.status, score, others, violations, self.level, scores, means, length
+        )
 
     @property
     def known_until(self) -> float:

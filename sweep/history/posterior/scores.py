@@ -36,6 +36,8 @@ class Scores(NamedTuple):
     """Like `squares`, but each seed's distance is multiplied by that of its curve's mean."""
     curve_squares: Floats
     """Like `squares`, but of the curves' means."""
+    lengths: Floats
+    """Length of each trial's shortest curve at each level, (trials, levels)."""
 
 
 def at_last_level(of_levels: Floats, last_levels: Whole) -> Floats:

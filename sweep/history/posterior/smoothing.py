@@ -8,7 +8,8 @@ there do so under new seeds, too. So a score y at a level becomes
 
 where m is the mean of the curve up to the level, a + b m the regression of scores on such means
 over all trials at that level, and r their correlation. Where curves say nothing about scores,
-r = 0 and scores stay as they are.
+r = 0 and scores stay as they are. A trial that ended before the others, as one that reached a
+target, keeps its score: its curve says that it was fast, and not that it stayed.
 
 On tables of twenty games, with seeds on the upper rungs, the settings picked by smoothed scores
 have a regret of 12.7 % of a game's range on unseen seeds, those picked by plain scores 13.7 %.
@@ -25,6 +26,8 @@ from sweep.history.posterior.scores import Floats, Scores, at_last_level, withou
 WEIGHT = 0.75
 #: Weight of a slope of 1 between the curves' means and the scores, in trials.
 PAIRS = 3.0
+#: Minimum length of a curve that counts, relative to the longest at the level.
+SHORTEST = 0.9
 
 
 class Smoothed(NamedTuple):
@@ -49,12 +52,17 @@ class _Line(NamedTuple):
 
 
 def smooth(scores: Scores) -> Smoothed:
-    """Return the scores smoothed by their curves; a score whose curve is unknown stays."""
+    """Return the scores smoothed by their curves.
+
+    A score stays as it is if its curve is unknown or shorter than others.
+    """
     at, alike = scores.at.copy(), scores.alike.copy()
     levels = at.shape[1]
     slopes, weights, rests = np.zeros(levels), np.zeros(levels), np.zeros(levels)
     raised = without_outliers(scores.curves)
-    known = ~np.isnan(at) & ~np.isnan(raised)
+    reached = ~np.isnan(at)
+    longest = np.where(reached, scores.lengths, 0.0).max(axis=0)
+    known = reached & ~np.isnan(raised) & (scores.lengths >= SHORTEST * longest)
     for level in range(levels):
         there = known[:, level]
         line = _fit(scores.at[there, level], raised[there, level])

@@ -71,7 +71,7 @@ def without_curves(
 ) -> Scores:
     """Return scores whose curves and evaluations are unknown."""
     nothing, unknown = np.zeros(len(at)), np.full_like(at, np.nan)
-    return Scores(at, alike, seeds, last, squares, nothing, unknown, unknown, nothing, nothing)
+    return Scores(at, alike, seeds, last, squares, nothing, unknown, unknown, nothing, nothing, at)
 
 
 def played(model: Model) -> list[tuple[Estimates, Floats]]:

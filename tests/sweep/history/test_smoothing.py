@@ -44,7 +44,7 @@ def scores_of(last: Floats, curves: Floats) -> Scores:
     at, means, nothing = last[:, None], curves[:, None], np.zeros(len(last))
     return Scores(
         at, at, np.ones_like(at), nothing.astype(int), nothing, nothing, means, means, nothing,
-        nothing,
+        nothing, np.ones_like(at),
     )  # fmt: skip
 
 
@@ -68,6 +68,17 @@ def test_a_lucky_last_evaluation_loses_to_a_steady_curve() -> None:
     trials = [*poor, lucky, steady]
     assert max(trials, key=lambda one: one.score or 0.0) is lucky
     assert best_of(trials) is steady
+
+
+def test_of_trials_that_reached_a_target_the_fastest_is_not_preferred() -> None:
+    """Their curves end at different times, so they say little about what comes after."""
+    whole = [completed(n, [10.0 * n] * 8) for n in range(6)]
+    slow, fast = [60.0, 80.0, 90.0, 100.0], [95.0, 100.0]
+    trials = [*whole, completed(6, slow), completed(7, fast), completed(8, slow)]
+    past = History(objective())
+    past.trials = trials
+    values = [found.value for trial in trials[6:] if (found := past.expected(trial))]
+    assert values[0] == values[1] == values[2]
 
 
 def test_curves_that_say_nothing_about_scores_leave_them() -> None:
