@@ -1,10 +1,15 @@
-"""Trials as lanes on this machine's device: their speed, and whole sweeps from the shell.
+"""Trials on this machine's device: alone in torch, as lanes, and whole sweeps from the shell.
 
-    python -m benchmarks.gpu --out gpu.json
+    python -m benchmarks.gpu --out gpu.json --parts trials
+    python -m benchmarks.gpu --out gpu.json --parts lanes sweeps
 
-Takes about four minutes on one GPU, and runs on a CPU too. The machine needs this project with JAX
-for its device (`jax[cuda12]` for NVIDIA), and nothing else. The figures are those of wall time:
+The first takes under four minutes on one GPU, the second about four, and both run on a CPU too. The
+machine needs this project with torch for the trials, and with JAX for its device (`jax[cuda12]` for
+NVIDIA) for the others. The figures are those of wall time:
 
+trials  environment steps per second of one trial: PPO and DQN from pictures, SAC and TD3 of
+        256-256, PPO of 1024-1024-512, with and without what is special on a GPU, on the CPU, and
+        those of Stable-Baselines3 where it is installed (`benchmarks.trials`)
 lanes   environment steps per second of PPO on CartPole, updates included, at 1 to 1,024 lanes, and
         the seconds of the first iteration, in which the program is compiled
 sweeps  a sweep from the shell to its table: seconds, the driver's share of them in CPU time, trials
@@ -26,11 +31,12 @@ from typing import Any
 
 import psutil
 
-from benchmarks import lanes
+from benchmarks import lanes, trials
 from sweep import load
 from sweep.ledger.folder import Folder
 from sweep.operations.upkeep import ledger_check
 from trainables.algorithms.ppo import PPO
+from trainables.core import devices
 from trainables.core.devices import device_name
 from trainables.trainable import TrialContext
 
@@ -39,6 +45,8 @@ SWEEPS = {
     "cartpole, 512 lanes": ("cartpole_lanes", ("--trials", "512", "--jobs", "512")),
     "pendulum, 500 trials": ("pendulum_ppo", ("--trials", "500")),
 }
+#: What is measured, by name.
+PARTS = ("trials", "lanes", "sweeps")
 _POLL_S = 0.1
 
 
@@ -117,8 +125,12 @@ def main(words: Sequence[str] | None = None) -> None:
     """Measure everything, and write the file after each figure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu")
     parser.add_argument("--out", type=Path, required=True, help="file of JSON to write")
+    parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS)
+    parser.add_argument("--tiny", action="store_true", help="small networks of trials, for tests")
     parser.add_argument("--lanes", type=int, nargs="*", default=[1, 64, 512, 1024])
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement of lanes")
+    parser.add_argument(
+        "--seconds", type=float, default=5.0, help="of each measurement of trials and lanes"
+    )
     parser.add_argument(
         "--sweep",
         action="append",
@@ -130,19 +142,33 @@ def main(words: Sequence[str] | None = None) -> None:
     if options.sweep is not None:
         asked = [line.split() for line in options.sweep]
         sweeps = {" ".join(line): (line[0], tuple(line[1:])) for line in asked}
-    figures: dict[str, Any] = {"device": device_name(), "lanes": {}, "sweeps": {}}
-    for count in options.lanes:
+    figures: dict[str, Any] = {"gpu": gpu_name(), "trials": {}, "lanes": {}, "sweeps": {}}
+    if "trials" in options.parts:
+        for name, variant, speed in trials.measured(options.seconds, options.tiny):
+            figures["trials"].setdefault(name, {})[variant] = speed
+            _write(options.out, figures)
+    for count in options.lanes if "lanes" in options.parts else ():
         sys.stderr.write(f"{count} lanes\n")
         figures["lanes"][str(count)] = lane_speed(count, options.seconds)
+        figures["device"] = device_name()
         _write(options.out, figures)
     with tempfile.TemporaryDirectory() as cache:
-        for name, (space, more) in sweeps.items():
+        for name, (space, more) in sweeps.items() if "sweeps" in options.parts else ():
             for state in ("compiling", "programs cached"):
                 sys.stderr.write(f"{name}, {state}\n")
                 found = sweep_from_shell(space, more, Path(cache))
                 figures["sweeps"][f"{name}, {state}"] = found
                 _write(options.out, figures)
     sys.stdout.write(json.dumps(figures, indent=2) + "\n")
+
+
+def gpu_name() -> str:
+    """Return the name of torch's GPU; empty without one."""
+    if not devices.accelerator():
+        return ""
+    import torch
+
+    return str(torch.cuda.get_device_name())
 
 
 def _write(path: Path, figures: dict[str, Any]) -> None:
