@@ -256,11 +256,15 @@ class _Learning(NamedTuple):
     """The updates of a round in progress."""
 
     step: Array
+    """() int32 number of updates so far."""
     learnt: Learnt
+    """Weights and moments after these updates."""
     target: Weights
+    """Weights of the target network."""
     sums: Array
     """(3,) of `STATS` over all updates."""
     is_finite: Array
+    """() False if a loss or gradient was not finite; then nothing more is updated."""
 
 
 def _update(

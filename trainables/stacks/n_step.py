@@ -21,6 +21,7 @@ class Step(NamedTuple):
     """int32"""
     rewards: Array
     new_obs: Array
+    """Observations after the steps."""
     terminated: Array
     truncated: Array
     t: Array
