@@ -327,6 +327,11 @@ class Trial:
         return math.fsum(replica.steps for replica in self.replicas)
 
     @property
+    def seconds(self) -> float:
+        """Seconds of training of all replicas."""
+        return sum(replica.seconds for replica in self.replicas)
+
+    @property
     def slices(self) -> int:
         """Number of slices of all replicas."""
         return sum(replica.slices for replica in self.replicas)

@@ -7,8 +7,6 @@ from typing import Any
 
 from sweep.core.stats import LEVEL
 from sweep.core.version import __version__
-from sweep.history.events import Closed, Reported
-from sweep.history.history import History
 from sweep.history.replica import Replica
 from sweep.history.results import number
 from sweep.history.trial import Trial
@@ -20,7 +18,9 @@ from sweep.operations.report.curves import (
     curve_of,
     curve_times,
     is_finite,
+    replayed,
     thinned_indices,
+    training,
 )
 from sweep.operations.report.markup import Child, Markup, plain, table, tag
 from sweep.operations.report.sections import Section
@@ -120,11 +120,10 @@ def found(sweeps: Sequence[Sweep]) -> Data | None:
     Training is counted in environment steps if all sweeps report them, else in seconds. Returns
     None if no trial has a score.
     """
-    in_steps = all(overview.steps(sweep.history) for sweep in sweeps)
-    spent = _steps_of if in_steps else _seconds_of
+    unit, training_of = training(sweeps)
     curves = []
     for place, sweep in enumerate(sweeps):
-        rows = _best_scores(sweep, spent)
+        rows = _best_scores(sweep, training_of)
         kept = [rows[index] for index in thinned_indices([(x, y) for x, y, _ in rows], FINE)]
         if not kept:
             continue
@@ -139,41 +138,22 @@ def found(sweeps: Sequence[Sweep]) -> Data | None:
         )
     if not curves:
         return None
-    unit = "environment steps" if in_steps else "seconds of training"
-    return {"spent": f"{unit} of all trials", "curves": curves}
+    return {"spent": unit, "curves": curves}
 
 
-def _steps_of(trial: Trial) -> float:
-    """Return the environment steps of all seeds of a trial."""
-    return trial.steps
-
-
-def _seconds_of(trial: Trial) -> float:
-    """Return the seconds of training of all seeds of a trial."""
-    return sum(replica.seconds for replica in trial.replicas)
-
-
-def _best_scores(sweep: Sweep, spent: Callable[[Trial], float]) -> list[tuple[float, float, int]]:
+def _best_scores(
+    sweep: Sweep, training_of: Callable[[Trial], float]
+) -> list[tuple[float, float, int]]:
     """Return training so far, the best score of that moment and its trial, whenever it changed.
 
     The last entry is the present state. A score falls where the trial that had it became worse.
     """
-    now = sweep.history
-    past = History(now.objective, now.summed, now.shows_unsaved)
-    sign = now.objective.sign
-    training: dict[int, float] = {}
+    sign = sweep.history.objective.sign
     scores: dict[int, float] = {}
     rows: list[tuple[float, float, int]] = []
     total = 0.0
     leader: int | None = None
-    for record in sweep.records:
-        past.extend([record])
-        event = record.event
-        if not isinstance(event, Reported | Closed):
-            continue
-        trial = past.trials[event.trial]
-        total += spent(trial) - training.get(trial.number, 0.0)
-        training[trial.number] = spent(trial)
+    for trial, total in replayed(sweep, training_of):
         score, before = trial.score, scores.pop(trial.number, None)
         if score is not None and is_finite(score) and trial.feasible:
             scores[trial.number] = sign * score

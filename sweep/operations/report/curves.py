@@ -1,13 +1,16 @@
 """Learning curves, thinned to the resolution of a picture, with intervals over seeds."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from sweep.core import stats
-from sweep.history.events import FINISHED, Status
+from sweep.history.events import FINISHED, Closed, Reported, Status
+from sweep.history.history import History
 from sweep.history.replica import Replica, joint_curve
+from sweep.history.seeds import is_test
 from sweep.history.trial import Trial
+from sweep.views import overview
 from sweep.views.lookup import Sweep
 
 #: Number of best trials whose curves are drawn in full colour.
@@ -128,3 +131,29 @@ def thinned_indices(points: Sequence[Point], count: int) -> list[int]:
             kept.add(min(places, key=lambda place: points[place][1]))
             kept.add(max(places, key=lambda place: points[place][1]))
     return sorted(kept)
+
+
+def training(sweeps: Sequence[Sweep]) -> tuple[str, Callable[[Trial], float]]:
+    """Return the label of an axis of training, and a function that returns a trial's training.
+
+    It is counted in environment steps if all sweeps report them, else in seconds.
+    """
+    if all(overview.steps(sweep.history) for sweep in sweeps):
+        return "environment steps of all trials", lambda trial: trial.steps
+    return "seconds of training of all trials", lambda trial: trial.seconds
+
+
+def replayed(sweep: Sweep, training_of: Callable[[Trial], float]) -> Iterator[tuple[Trial, float]]:
+    """Yield each trial at each of its new results, with the training of all trials so far."""
+    now = sweep.history
+    past = History(now.objective, now.summed, now.shows_unsaved)
+    trained: dict[int, float] = {}
+    total = 0.0
+    for record in sweep.records:
+        past.extend([record])
+        event = record.event
+        if isinstance(event, Reported | Closed) and not is_test(event.replica):
+            trial = past.trials[event.trial]
+            total += training_of(trial) - trained.get(trial.number, 0.0)
+            trained[trial.number] = training_of(trial)
+            yield trial, total

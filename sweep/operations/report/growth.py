@@ -9,12 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sweep.history import fronts
-from sweep.history.events import Closed, Reported
 from sweep.history.fronts import Costs
-from sweep.history.history import History
-from sweep.history.seeds import is_test
 from sweep.history.trial import Trial
-from sweep.views import overview
+from sweep.operations.report.curves import replayed, training
 from sweep.views.lookup import Sweep
 
 #: Distance of the corner from the worst values of the front, in ranges of the front.
@@ -38,12 +35,12 @@ def growth(sweep: Sweep) -> dict[str, Any] | None:
     end = _corners([fronts.compare(trial).costs or () for trial in history.front()])
     if end is None:
         return None
-    in_steps = bool(overview.steps(history))
-    states = _states(sweep, _steps_of if in_steps else _seconds_of)
+    unit, training_of = training([sweep])
+    states = _states(sweep, training_of)
     kept = [states[place * len(states) // MOST_POINTS] for place in range(MOST_POINTS)]
     shown = states if len(states) <= MOST_POINTS else [*kept, states[-1]]
     return {
-        "spent": f"{'environment steps' if in_steps else 'seconds of training'} of all trials",
+        "spent": unit,
         "x": [float(f"{spent:.6g}") for spent, _ in shown],
         "y": [float(f"{_volume(points, *end):.6g}") for _, points in shown],
         "trials": [len(points) for _, points in shown],
@@ -72,22 +69,12 @@ def _volume(points: Sequence[Costs], best: Costs, corner: Costs) -> float:
     return fronts.hypervolume(inside, (1.0,) * len(best))
 
 
-def _states(sweep: Sweep, spent: Callable[[Trial], float]) -> list[tuple[float, list[Costs]]]:
+def _states(sweep: Sweep, training_of: Callable[[Trial], float]) -> list[tuple[float, list[Costs]]]:
     """Return training so far and the costs of the front, whenever it changed and at present."""
-    now = sweep.history
-    past = History(now.objective, now.summed, now.shows_unsaved)
-    training: dict[int, float] = {}
     costs: dict[int, Costs] = {}
     states: list[tuple[float, list[Costs]]] = []
     total = 0.0
-    for record in sweep.records:
-        past.extend([record])
-        event = record.event
-        if not isinstance(event, Reported | Closed) or is_test(event.replica):
-            continue
-        trial = past.trials[event.trial]
-        total += spent(trial) - training.get(trial.number, 0.0)
-        training[trial.number] = spent(trial)
+    for trial, total in replayed(sweep, training_of):
         compared, before = fronts.compare(trial), costs.pop(trial.number, None)
         if compared.costs is not None and compared.violation <= 0:
             costs[trial.number] = compared.costs
@@ -98,13 +85,3 @@ def _states(sweep: Sweep, spent: Callable[[Trial], float]) -> list[tuple[float, 
         if not states or found != states[-1][1]:
             states.append((total, found))
     return [*states, (total, states[-1][1])] if states else []
-
-
-def _steps_of(trial: Trial) -> float:
-    """Return the environment steps of all seeds of a trial."""
-    return trial.steps
-
-
-def _seconds_of(trial: Trial) -> float:
-    """Return the seconds of training of all seeds of a trial."""
-    return sum(replica.seconds for replica in trial.replicas)

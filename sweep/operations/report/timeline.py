@@ -240,7 +240,7 @@ def spent(sweep: Sweep, bars: Sequence[Bar], clock: Clock) -> Data:
     parts["free slots"] = max(0.0, _offered(sweep, clock, lanes(bars)) - busy)
     fates: dict[str, float] = defaultdict(float)
     for trial in sweep.history.trials:
-        fates[trial.status.value] += sum(replica.seconds for replica in trial.replicas)
+        fates[trial.status.value] += trial.seconds
         tests = sum(test.seconds for test in trial.tests)
         if tests:
             fates["TESTS"] += tests
