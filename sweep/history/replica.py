@@ -212,16 +212,16 @@ class Replica:
     def curve_mean(self) -> float | None:
         """Mean of the metric over the curve, the i-th number counted i times.
 
-        Returns None if there is no number, or if it diverged.
+        Returns None if there is no number, if one is infinite, or if it diverged.
         """
         if self.sums is not None:
             return self.sums.curve_mean
-        if self.has_diverged:
+        values = [point.value or 0.0 for point in self.curve if is_known(point.value)]
+        if self.has_diverged or not all(map(math.isfinite, values)):
             return None
-        values = [point.value for point in self.curve if is_known(point.value)]
         count = len(values)
         whole = count * (count + 1) / 2
-        found = stats.total((n / whole) * (value or 0.0) for n, value in enumerate(values, 1))
+        found = stats.total((n / whole) * value for n, value in enumerate(values, 1))
         return found if count and math.isfinite(found) else None
 
     @property

@@ -132,6 +132,8 @@ def test_smoothed_picks_are_better_where_evaluations_are_noisy() -> None:
         ([], None),
         ([1.0, 2.0, math.nan, math.nan, math.nan], None),
         ([1e308, 1e308, 1e308], 1e308),
+        ([1.0, math.inf], None),
+        ([-math.inf, math.inf, 1.0], None),
     ],
 )
 def test_the_mean_of_a_curve_counts_later_results_more(
