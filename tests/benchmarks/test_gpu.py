@@ -11,7 +11,6 @@ import pytest
 from benchmarks import gpu, trials
 from benchmarks.speed.measures.networks import Pictures
 from tests.support.stand_in import as_accelerator
-from trainables.core import devices
 
 
 @pytest.mark.slow
@@ -93,7 +92,6 @@ def test_on_a_gpu_trials_are_measured_with_and_without_what_is_special_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     as_accelerator(monkeypatch)
-    monkeypatch.setattr(devices, "accelerator_bytes", lambda: 10**12)
     found = list(trials.measured(0.01, tiny=True))
     count = len(trials.cases())
     assert [variant for _, variant, _ in found[::count]] == list(trials.VARIANTS)

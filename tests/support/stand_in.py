@@ -15,8 +15,9 @@ FETCHING = ("cpu", "numpy", "tolist", "item", "__float__", "__bool__", "__int__"
 
 
 def as_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let ``num_gpus: 1`` use the CPU."""
+    """Let ``num_gpus: 1`` use the CPU, as a device with a gigabyte of memory."""
     monkeypatch.setattr(devices, "accelerator", lambda: "cpu")
+    monkeypatch.setattr(devices, "accelerator_bytes", lambda: 10**9)
 
 
 class _Scalars(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as torch has it

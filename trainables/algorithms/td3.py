@@ -208,6 +208,7 @@ class TorchLosses:
 
     def __init__(self, policy: "TwinsPolicy", settings: Config) -> None:
         self.policy, self.settings = policy, settings
+        self._seen: Tensor
         self._critic_loss, self._actor_loss = critic_loss, actor_loss
         if settings.learner_compile:
             self._critic_loss, self._actor_loss = compiled(critic_loss), compiled(actor_loss)
@@ -222,7 +223,9 @@ class TorchLosses:
         Returns:
             The squared errors of both critics, averaged over rows; and their mean value.
         """
-        return self.critics_of(self.inputs(rows, stream))
+        batch = self.inputs(rows, stream)
+        self._seen = batch["observations"]
+        return self.critics_of(batch)
 
     def inputs(self, rows: Rows, stream: np.random.Generator) -> "dict[str, Tensor]":
         """Return a batch (B, …) on the policy's device, with the noise of the target's action."""
@@ -239,12 +242,11 @@ class TorchLosses:
         return loss.detach(), q
 
     def actor(self, rows: Rows) -> Scalar:
-        """Compute the gradient of the actor.
+        """Compute the gradient of the actor for the batch of `critics`; `rows` are ignored.
 
         Returns the mean of -Q of its actions, by the first critic.
         """
-        seen = self.policy.tensors({"observations": rows["observations"]})["observations"]
-        return self.actor_of(seen)
+        return self.actor_of(self._seen)
 
     def actor_of(self, seen: "Tensor") -> Scalar:
         """Compute the gradient of the actor for observations (B, D); return as `actor`."""

@@ -81,8 +81,7 @@ class TorchLearner:
         if kept is not None:
             del given["observations"]
             sent_before["observations"] = kept
-        sent = {n: torch.from_numpy(one).to(self.policy.device) for n, one in given.items()}
-        return {**sent_before, **sent}
+        return {**sent_before, **self.policy.on_device(given)}
 
     def standardize_few(self, minibatches: list[Minibatch], moments: Moments) -> None:
         """Standardise the advantages of small minibatches, in place.

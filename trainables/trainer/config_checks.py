@@ -275,7 +275,6 @@ def why_acts_on_cpu(settings: TrainerConfig) -> str:
         "num_gpus is 0": not settings.resources.num_gpus,
         "num_workers is not 0, and children act on the CPU": settings.workers.num_workers > 0,
         "sample_async is true, so it would act while it learns": settings.sampling.sample_async,
-        "multiagent has several policies": has_policies(settings.agents.multiagent),
         "model.use_lstm is true": settings.model.use_lstm,
     }
     return next((why for why, holds in reasons.items() if holds), "")

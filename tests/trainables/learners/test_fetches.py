@@ -18,8 +18,9 @@ from trainables.algorithms.sac import SAC
 from trainables.algorithms.td3 import TD3
 from trainables.errors import NotFiniteError
 from trainables.learners.statistics import fetch, on_host
+from trainables.policies import torch_policy
 from trainables.policies.architecture import OptimizerConfig
-from trainables.policies.torch_policy import TorchPolicy
+from trainables.policies.torch_policy import TorchPolicy, sent_together
 from trainables.trainable import TrialContext
 from trainables.trainer.trainer import Trainer
 
@@ -141,3 +142,21 @@ def test_statistics_are_fetched_as_the_numbers_that_they_are() -> None:
     assert found == [{"a": narrow.item(), "b": 0.1}, {"a": 0.1}, {}]
     assert fetch([np.ones(2), torch.zeros(2)]).tolist() == [[1.0, 1.0], [0.0, 0.0]]
     assert OptimizerConfig().name == "adam"
+
+
+@pytest.mark.parametrize("kind", ["ppo", "dqn", "sac", "td3", "iql"])
+def test_the_columns_of_an_update_or_of_a_batch_are_sent_together(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+
+    def noted(arrays: Mapping[str, Any], device: torch.device) -> dict[str, torch.Tensor]:
+        sent.append(len(arrays))
+        return sent_together(arrays, device)
+
+    monkeypatch.setattr(torch_policy, "sent_together", noted)
+    trainer = made(kind, {})
+    trainer.train()
+    assert len(sent) == (1 if kind == "ppo" else 2)  # updates
+    assert min(sent) >= 5
+    trainer.stop()

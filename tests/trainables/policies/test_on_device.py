@@ -90,6 +90,20 @@ def test_built_in_networks_choose_the_same_actions_there(config: dict[str, Any])
         np.testing.assert_allclose(samples[0][name], samples[1][name], atol=1e-5)
 
 
+def test_several_policies_act_there_as_on_the_cpu() -> None:
+    ends = []
+    for act_on in ("gpu", "cpu"):
+        agents = {"policies": {"left": None, "right": None, "brief": None}}
+        config = {"env": "tests.support.agents:Targets", "model": OWN, "multiagent": agents}
+        trainer = PPO({**config, "num_gpus": 1, "act_on": act_on}, TrialContext(seed=5))
+        for _ in range(2):
+            trainer.train()
+        assert {one.frames is not None for one in trainer.members.values()} == {act_on == "gpu"}
+        ends.append(trainer.get_weights())
+        trainer.stop()
+    assert differences(ends[0], ends[1]) == []
+
+
 def counted_sends(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """For each batch that is learnt from: True if its observations were on the device already."""
     found: list[bool] = []

@@ -12,7 +12,7 @@ from tests.support.trainers import differences
 from trainables.policies.acting.actor import Actor
 from trainables.policies.architecture import OptimizerConfig
 from trainables.policies.networks import Networks
-from trainables.policies.torch_policy import TorchPolicy
+from trainables.policies.torch_policy import TorchPolicy, sent_together
 
 
 class Two(Networks):
@@ -129,3 +129,21 @@ def test_a_step_is_that_of_torchs_own_adam() -> None:
         kept = adam.state[parameter]
         assert policy.moments(name).keys() == kept.keys()
         assert all(torch.equal(kept[moment], policy.moments(name)[moment]) for moment in kept)
+
+
+def test_columns_that_are_sent_together_arrive_as_they_are() -> None:
+    stream = np.random.default_rng(0)
+    columns: dict[str, Any] = {
+        "flags": stream.random(5) < 0.5,
+        "pictures": stream.integers(0, 256, (3, 2, 7), np.uint8),
+        "turned": stream.standard_normal((4, 3)).T,
+        "choices": stream.integers(0, 9, 3),
+        "none": np.zeros((0, 4), np.float32),
+        "number": np.float32(1.5).reshape(()),
+    }
+    found = sent_together(columns, torch.device("cpu"))
+    assert list(found) == list(columns)
+    for name, one in columns.items():
+        assert found[name].numpy().dtype == one.dtype
+        np.testing.assert_array_equal(found[name].numpy(), one)
+    assert sent_together({}, torch.device("cpu")) == {}
