@@ -46,7 +46,7 @@ def build(sweeps: Sequence[Sweep], now: float) -> str:
         "metric": compared["metric"],
         "mode": compared["mode"],
         "bests": bests(sweeps),
-        "found": found(sweeps),
+        "found": best_scores(sweeps),
     }
     parts = [_results(compared), _bests(data), _best_by_training(data), _settings(compared)]
     shown = [part for part in parts if part is not None]
@@ -114,7 +114,7 @@ def _iterations(replica: Replica) -> Sequence[float]:
     return [float(point.iteration) for point in replica.curve]
 
 
-def found(sweeps: Sequence[Sweep]) -> Data | None:
+def best_scores(sweeps: Sequence[Sweep]) -> Data | None:
     """Return each sweep's best score at each moment against the training of all its trials so far.
 
     Training is counted in environment steps if all sweeps report them, else in seconds. Returns

@@ -141,8 +141,8 @@ def frozen(context: TrackerContext, trial: Trial) -> FrozenTrial:
         intermediate_values=curve,
     )
     copied.number = trial.number
-    copied.datetime_start = None if state is TrialState.WAITING else _when(trial.started_at)
-    copied.datetime_complete = _when(trial.ended_at) if state.is_finished() else None
+    copied.datetime_start = None if state is TrialState.WAITING else _local_time(trial.started_at)
+    copied.datetime_complete = _local_time(trial.ended_at) if state.is_finished() else None
     return copied
 
 
@@ -189,7 +189,7 @@ def _last(curve: Mapping[int, float]) -> list[float]:
     return [] if math.isnan(value) else [value]
 
 
-def _when(seconds: float | None) -> datetime:
+def _local_time(seconds: float | None) -> datetime:
     """Return a time in seconds since 1970 for Optuna: local, without time zone.
 
     None counts as 0.

@@ -53,11 +53,11 @@ METRIC_NAMES = "study:metric_names"
 def place(folder: Folder) -> "Place":
     """Return the place of this sweep's copy, even if it does not exist yet."""
     path = folder.optuna
-    on_server = None if path.is_symlink() or path.exists() else _beside(folder)
+    on_server = None if path.is_symlink() or path.exists() else _schema_on_server(folder)
     return on_server or path.absolute()
 
 
-def _beside(folder: Folder) -> "postgres.Database | None":
+def _schema_on_server(folder: Folder) -> "postgres.Database | None":
     """Return the schema of Optuna's tables on the ledger's server; None if the ledger is a file."""
     return storage.companion_schema(folder.ledger, "optuna")
 

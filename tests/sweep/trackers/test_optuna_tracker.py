@@ -581,7 +581,9 @@ def test_a_study_that_was_begun_in_a_file_goes_on_there(
 ) -> None:
     folder = sweeps.make(tmp_path, trials=2, trackers=["optuna"], storage=storage_url)
     with monkeypatch.context() as earlier:
-        earlier.setattr("sweep.trackers._shared.optuna_storage._beside", lambda _folder: None)
+        earlier.setattr(
+            "sweep.trackers._shared.optuna_storage._schema_on_server", lambda _folder: None
+        )
         sweeps.run(folder)
         sync.send(folder, lambda _said: None, 600.0)
     sweeps.run(folder, trials=4)

@@ -80,7 +80,7 @@ def test_sweeps_that_count_time_differently_are_drawn_by_what_they_share(
 
 
 def test_what_was_found_stands_against_the_steps_of_all_trials() -> None:
-    data = comparison.found(read(("falls", {}, falling), ("seeds", {"seeds": 2}, counted)))
+    data = comparison.best_scores(read(("falls", {}, falling), ("seeds", {"seeds": 2}, counted)))
     assert data is not None
     assert data["spent"] == "environment steps of all trials"
     falls, seeds = data["curves"]
@@ -91,7 +91,7 @@ def test_what_was_found_stands_against_the_steps_of_all_trials() -> None:
 
 
 def test_without_steps_in_all_sweeps_training_is_counted_in_seconds() -> None:
-    data = comparison.found(read(("one", {}, uncounted), ("two", {}, counted)))
+    data = comparison.best_scores(read(("one", {}, uncounted), ("two", {}, counted)))
     assert data is not None
     assert data["spent"] == "seconds of training of all trials"
 
