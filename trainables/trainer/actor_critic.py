@@ -81,10 +81,10 @@ class ActorCriticConfig(TrainerConfig):
     )
     learner: Literal["auto", "compiled", "fused", "torch"] = Field(
         default="auto",
-        description="Implementation of the gradients: torch; fused, the same in numpy, several "
-        "times as fast for small networks, which starts without torch (ppo, a2c); compiled, the "
-        "same in C, built by `make kernels`; auto: compiled if built, else fused, where possible, "
-        "that is, for perceptrons that learn in one process on the CPU.",
+        description="Implementation of the gradients. torch. fused: the same in numpy, several "
+        "times as fast for small networks; starts without torch (ppo, a2c). compiled: the same in "
+        "C, built by `make kernels`. auto: compiled if built, else fused, for perceptrons that "
+        "learn in one process on the CPU; torch for all others.",
     )
 
     learner_compile: bool = Field(default=False, description=compiling.DESCRIPTION)
