@@ -39,7 +39,7 @@ def trained(kind: str, **more: Any) -> Trainer:
     cls, own, _ = KINDS[kind]
     config = {"env": "CartPole-v1", "num_gpus": 1, **own, **more}
     trainer = cls(config, TrialContext(seed=3))
-    for _ in range(6):
+    for _ in range(10):
         assert all(np.isfinite(list(trainer.train()["learner"].values())))
     return trainer
 
