@@ -19,6 +19,7 @@ Each figure is written to the file as soon as it is known.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -70,16 +71,20 @@ def lane_speed(count: int, seconds: float) -> dict[str, float]:
     return {"steps_per_s": round(speed.per_s), "first_iteration_s": round(first, 2)}
 
 
-def sweep_from_shell(space: str, options: Sequence[str], cache: Path) -> dict[str, Any]:
-    """Run a sweep in lanes as a user would, and return its figures.
+def sweep_from_shell(
+    space: str, options: Sequence[str], cache: Path, pool: str = "stack"
+) -> dict[str, Any]:
+    """Run a sweep as a user would, and return its figures.
 
     Args:
         space: name of a shipped space, or the path of a file.
-        options: options of `sweep run` besides ``--pool stack``.
+        options: further options of `sweep run`.
         cache: folder for compiled programs.
+        pool: the pool.
     """
-    with tempfile.TemporaryDirectory() as root:
-        words = [sys.executable, "-m", "sweep", "run", space, "--name", "lanes", "--pool", "stack"]
+    # Processes that tidy up may still write after the sweep has ended.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as root:
+        words = [sys.executable, "-m", "sweep", "run", space, "--name", "lanes", "--pool", pool]
         environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(Path.cwd())}
         output = Path(root) / "output"
         began = time.perf_counter()
@@ -87,13 +92,14 @@ def sweep_from_shell(space: str, options: Sequence[str], cache: Path) -> dict[st
             process = psutil.Popen(
                 [*words, *options], cwd=root, env=environment, stdout=written, stderr=written
             )
-            cpu_s = _await_end(process)
+            driver_s, cpu_s = _await_end(process)
         wall_s = time.perf_counter() - began
         found: dict[str, Any] = {
             "exit_code": process.returncode,
             "wall_s": round(wall_s, 2),
-            "driver_cpu_s": round(cpu_s, 2),
-            "driver_share": round(cpu_s / wall_s, 3),
+            "cpu_s": round(cpu_s, 2),
+            "driver_cpu_s": round(driver_s, 2),
+            "driver_share": round(driver_s / wall_s, 3),
         }
         if process.returncode:
             return {**found, "output": output.read_text("utf-8", "replace")[-2000:]}
@@ -108,17 +114,19 @@ def sweep_from_shell(space: str, options: Sequence[str], cache: Path) -> dict[st
         }
 
 
-def _await_end(process: psutil.Popen) -> float:
-    """Wait for the end of a process, and return its CPU time in seconds, without its children."""
-    spent = 0.0
+def _await_end(process: psutil.Popen) -> tuple[float, float]:
+    """Wait for the end of a process; return its CPU seconds, without and with its children."""
+    spent: dict[int, float] = {process.pid: 0.0}
     while True:
         try:
             process.wait(timeout=_POLL_S)
         except (psutil.TimeoutExpired, subprocess.TimeoutExpired):
-            times = process.cpu_times()
-            spent = times.user + times.system
+            with contextlib.suppress(psutil.Error):  # one has just ended
+                for one in (process, *process.children(recursive=True)):
+                    times = one.cpu_times()
+                    spent[one.pid] = times.user + times.system
         else:
-            return spent
+            return spent[process.pid], sum(spent.values())
 
 
 def main(words: Sequence[str] | None = None) -> None:
