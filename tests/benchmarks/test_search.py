@@ -276,7 +276,7 @@ def test_methods_are_compared_on_the_plays_that_all_have_played() -> None:
     assert its["beside"]["asha, tpe"] == ["Optuna X", 0.0, 0.0, 0.0]
     assert its["beside"]["own"] == ["Optuna X", 50.0, 50.0, 50.0]
     page = report.text(found)
-    assert "Peers (optuna 5.0) are asked" in page
+    assert "**Peers** (optuna 5.0) are used" in page
     assert "| toy | 1 | **own** | Optuna X | +50.0 (+50.0 to +50.0) | too few plays |" in page
     assert "**toy** (t), 800 steps a training, 3 plays:" in page
     many = [*rows("asha, tpe", [falling(48.0, 2.0)] * 10), *rows("Optuna X", [dips()] * 10)]
