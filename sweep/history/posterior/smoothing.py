@@ -28,6 +28,8 @@ WEIGHT = 0.75
 PAIRS = 3.0
 #: Minimum length of a curve that counts, relative to the longest at the level.
 SHORTEST = 0.9
+#: Minimum share of a level's trials with such curves; with fewer, no score changes there.
+MOST = 0.5
 
 
 class Smoothed(NamedTuple):
@@ -54,7 +56,7 @@ class _Line(NamedTuple):
 def smooth(scores: Scores) -> Smoothed:
     """Return the scores smoothed by their curves.
 
-    A score stays as it is if its curve is unknown or shorter than others.
+    A score stays as it is if its curve is unknown or shorter than others, or if most are.
     """
     at, alike = scores.at.copy(), scores.alike.copy()
     levels = at.shape[1]
@@ -63,6 +65,7 @@ def smooth(scores: Scores) -> Smoothed:
     reached = ~np.isnan(at)
     longest = np.where(reached, scores.lengths, 0.0).max(axis=0)
     known = reached & ~np.isnan(raised) & (scores.lengths >= SHORTEST * longest)
+    known &= known.sum(axis=0) >= MOST * reached.sum(axis=0)
     for level in range(levels):
         there = known[:, level]
         line = _fit(scores.at[there, level], raised[there, level])
