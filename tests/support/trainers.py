@@ -74,3 +74,13 @@ def differences(a: Any, b: Any, path: str = "") -> list[str]:
         return [] if same else [f"{path}: arrays differ"]
     same = type(a) is type(b) and (a == b or (a != a and b != b))
     return [] if same else [f"{path}: {a!r} and {b!r}"]
+
+
+def train_to_end(trainer: Trainer, iterations: int) -> tuple[list[dict[str, Any]], Any]:
+    """Train and stop; return results and final state, both without settings."""
+    results = [stable(trainer.train()) for _ in range(iterations)]
+    for result in results:
+        del result["config"]
+    state = final_state(trainer)["trainable"]["data"]
+    trainer.stop()
+    return results, state

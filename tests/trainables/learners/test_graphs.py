@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.support.stand_in import as_accelerator, fetches
-from tests.support.trainers import differences, final_state, stable
+from tests.support.trainers import differences, train_to_end
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.iql import IQL
@@ -66,23 +66,13 @@ def made(kind: str, graphs: str, **more: Any) -> Trainer:
     return cls(config, TrialContext(seed=4))
 
 
-def ended(trainer: Trainer, iterations: int = 6) -> Any:
-    """Results and final state, without the settings."""
-    results = [stable(trainer.train()) for _ in range(iterations)]
-    for one in results:
-        del one["config"]
-    state = final_state(trainer)["trainable"]["data"]
-    trainer.stop()
-    return results, state
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_captured_steps_give_the_numbers_of_ordinary_ones_to_the_bit(kind: str) -> None:
     trainer = made(kind, "on")
-    found = ended(trainer)
+    found = train_to_end(trainer, 6)
     assert trainer.graphs is not None
     assert trainer.graphs.captured == KINDS[kind][2]
-    assert differences(found, ended(made(kind, "off"))) == []
+    assert differences(found, train_to_end(made(kind, "off"), 6)) == []
 
 
 @pytest.mark.parametrize("kind", ["ppo", "sac", "td3", "dqn"])
@@ -91,14 +81,14 @@ def test_a_restored_trainer_captures_anew_and_goes_on_to_the_bit(kind: str, tmp_
     for _ in range(4):
         first.train()
     path = first.save(tmp_path)
-    expected = ended(first, 3)
+    expected = train_to_end(first, 3)
     for again in (made(kind, "on"), made(kind, "off")):
         for _ in range(3):
             again.train()
         before = again.policy.in_torch().generation
         again.restore(path)
         assert again.policy.in_torch().generation > before  # its moments are other tensors now
-        assert differences(ended(again, 3), expected) == []
+        assert differences(train_to_end(again, 3), expected) == []
 
 
 @pytest.mark.parametrize("kind", ["ppo", "sac", "td3", "dqn"])
@@ -124,11 +114,11 @@ def test_a_step_that_cannot_be_captured_is_an_ordinary_one_and_one_warning_says_
 
     monkeypatch.setattr(Graph, "_capture", refuse)
     with caplog.at_level(logging.WARNING):
-        found = ended(made("td3", "on"))
+        found = train_to_end(made("td3", "on"), 6)
     (said,) = [one for one in caplog.messages if one.startswith("graphs: ")]
     assert "cannot be captured (RuntimeError: operation not permitted when stream" in said
     assert "more lines" not in said
-    assert differences(found, ended(made("td3", "off"))) == []
+    assert differences(found, train_to_end(made("td3", "off"), 6)) == []
 
 
 class Counter:

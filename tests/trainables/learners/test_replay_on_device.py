@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.support.stand_in import as_accelerator, fetches
-from tests.support.trainers import differences, final_state, stable
+from tests.support.trainers import differences, train_to_end
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.iql import IQL
 from trainables.algorithms.sac import SAC
@@ -51,22 +51,12 @@ def made(kind: str, replay_on: str, **more: Any) -> Any:
     return cls(config, TrialContext(seed=8))
 
 
-def ended(trainer: Trainer) -> Any:
-    """Results and final state, without the settings."""
-    results = [stable(trainer.train()) for _ in range(5)]
-    for one in results:
-        del one["config"]
-    state = final_state(trainer)["trainable"]["data"]
-    trainer.stop()
-    return results, state
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_course_with_the_replay_on_the_device_is_the_same_to_the_bit(kind: str) -> None:
     trainer = made(kind, "gpu")
-    found = ended(trainer)
+    found = train_to_end(trainer, 5)
     assert isinstance(trainer.replay.sample(2)["rewards"], torch.Tensor)
-    assert differences(found, ended(made(kind, "cpu"))) == []
+    assert differences(found, train_to_end(made(kind, "cpu"), 5)) == []
 
 
 @pytest.mark.parametrize(("first", "second"), [("cpu", "gpu"), ("gpu", "cpu")])
@@ -79,7 +69,7 @@ def test_a_checkpoint_of_either_goes_on_as_the_other(
     path = trainer.save(tmp_path)
     again = made("dqn of pictures", second)
     again.restore(path)
-    assert differences(ended(again), ended(trainer)) == []
+    assert differences(train_to_end(again, 5), train_to_end(trainer, 5)) == []
 
 
 @pytest.mark.parametrize("prioritised", [False, True])

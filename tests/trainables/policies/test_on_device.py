@@ -9,7 +9,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 from tests.support.own_networks import Net
 from tests.support.stand_in import as_accelerator
-from tests.support.trainers import PLAIN, differences, final_state, make, stable
+from tests.support.trainers import PLAIN, differences, make, train_to_end
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
 from trainables.algorithms.sac import SAC
@@ -46,12 +46,7 @@ def actor_of(trainer: Trainer) -> Any:
 def course(config: dict[str, Any], act_on: str) -> tuple[list[dict[str, Any]], Any]:
     trainer = make({**PLAIN, "num_gpus": 1, **config, "act_on": act_on})
     assert isinstance(actor_of(trainer), DeviceActor) is (act_on == "gpu")
-    results = [stable(trainer.train()) for _ in range(3)]
-    for one in results:
-        del one["config"]
-    state = final_state(trainer)["trainable"]["data"]
-    trainer.stop()
-    return results, state
+    return train_to_end(trainer, 3)
 
 
 @pytest.mark.parametrize(
