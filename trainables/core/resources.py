@@ -120,7 +120,7 @@ class ResourcesConfig(Section):
         ge=0,
         le=1,
         description="GPU for learning, or a fraction of it; 0: the CPU. In a sweep also set "
-        "resources: {gpu: 1}, which reserves one for each trial (docs/control.md).",
+        "resources: {gpu: 1}, which reserves one for each trial (docs/gpu.md).",
     )
     num_gpus_per_worker: float = Field(
         default=0,
