@@ -71,10 +71,12 @@ class SpecKeys(TypedDict, total=False):
     objectives: Mapping[str, Mode]
     constraints: Mapping[str, str]
     config: Mapping[str, Any]
+    """Settings of the trainable that are not searched, by name."""
     forbid: Sequence[Any]
     space: Mapping[str, Any] | str | Path
     initial: Sequence[Mapping[str, Any]]
     stop: Mapping[str, Any]
+    """Stopping criteria of each trial: name of a result → value."""
     budget: Mapping[str, Any]
     searcher: str | Mapping[str, Any]
     scheduler: str | Mapping[str, Any]
@@ -83,6 +85,7 @@ class SpecKeys(TypedDict, total=False):
     checkpoint: Mapping[str, Any]
     resources: Mapping[str, Any]
     machine: Mapping[str, Any]
+    """Cores, GPUs and other resources of the machine that trials share."""
     limits: Mapping[str, Any]
     isolate: Literal["process", "slot"] | None
     deterministic: Mapping[str, Any] | None
@@ -404,7 +407,7 @@ def _refuse_other_services(folder: Folder, tracking_uri: str | None, storage: st
 
 
 def _written(spec: SweepSpec, key: str) -> Any:
-    """Return one key of a spec as plain data."""
+    """Return one key of a spec as plain data, as a spec file would contain it."""
     return spec.model_dump(include={key})[key]
 
 

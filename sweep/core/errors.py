@@ -125,7 +125,10 @@ _ADDED = re.compile("(sampler|pruner|scheduler|searcher|search|callback|logger)$
 
 
 def _meant(kind: str, name: object, known_names: Sequence[str]) -> str:
-    """Return ``; did you mean 'x'?`` for the known name closest to `name`, or empty."""
+    """Return the suggestion ``; did you mean 'x'?`` for the known name closest to `name`.
+
+    Empty if no name is close.
+    """
     word = _ADDED.sub("", re.sub("[^a-z0-9]", "", str(name).lower()))
     ours = _ELSEWHERE.get(kind, {}).get(word, word)
     return f"; did you mean '{ours}'?" if ours in known_names else nearest(name, known_names)
@@ -157,7 +160,9 @@ class Place(NamedTuple):
     """The place of a setting: a file or the option of a command, and the line in it."""
 
     file: str = ""
+    """File as the user wrote it, or the option; empty if the setting comes from Python."""
     line: int | None = None
+    """Line in the file, from 1; None if there is none."""
 
     def __str__(self) -> str:
         return self.file if self.line is None else f"{self.file}:{self.line}"

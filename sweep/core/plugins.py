@@ -139,7 +139,10 @@ class Kind(Generic[T]):
             raise
 
     def checked(self, name: str, loaded: Any, also: str = "") -> type[T]:
-        """Return `loaded` if it is a class of this kind; raise UsageError with `also` if not."""
+        """Return `loaded` if it is a class of this kind; else raise UsageError.
+
+        `also` is a text that the message adds about what else is allowed.
+        """
         if isinstance(loaded, type) and self.base in inspect.getmro(loaded)[1:]:
             missing = object()
             for own in self.defines:

@@ -21,8 +21,9 @@ class Interval:
     value: float
     """The estimate itself."""
     low: float
+    """Lower end of the interval."""
     high: float
-    """Ends of the interval: `low` and `high`."""
+    """Upper end of the interval."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ def _variance(theta: float, runs: float, pairs: int) -> float:
 
 
 def _edge(inside: float, outside: float, too_far: Callable[[float], bool]) -> float:
-    """Return the point at which `too_far` begins, between `inside` and `outside` in [0, 1]."""
+    """Return where `too_far` becomes true, between `inside` and `outside` in [0, 1]."""
     for _ in range(60):
         middle = (inside + outside) / 2.0
         inside, outside = (inside, middle) if too_far(middle) else (middle, outside)

@@ -53,8 +53,8 @@ def most_at_once(
     """Return how many trials fit at once by their resources, whatever ``--jobs`` says.
 
     Processor cores limit the number only if the spec has `machine.cpu`; without it users may start
-    more trials than there are cores. On a cluster, whoever starts a worker gives it a trial's
-    resources, so cores and GPUs of the driver's machine do not count.
+    more trials than there are cores. On a cluster, each worker is started with the resources of one
+    trial, so cores and GPUs of the driver's machine do not count.
 
     Args:
         spec: the spec of the sweep.
@@ -114,7 +114,7 @@ def allow_files(slots: int, pool: str) -> None:
 
 
 def resized(spec: SweepSpec, pool: Pool, jobs: int) -> tuple[int, str]:
-    """Return the new number of slots of a running pool asked for `jobs`, and a text about it."""
+    """Return the new number of slots of a running pool, if `jobs` are requested, and a text."""
     slots = min(jobs, most_at_once(spec, clustered=pool.clustered))
     if type(pool).resize is Pool.resize and slots != pool.slots:
         later = f"{slots} when `sweep resume` takes another --pool"
@@ -150,7 +150,9 @@ def variables(spec: SweepSpec, slot: int, devices: Sequence[str] | None = None) 
 
 
 def check_pool(spec: SweepSpec, blocks: bool) -> None:
-    """Raise BadConfig for limits that cannot be enforced if the pool `blocks`.
+    """Raise BadConfig for limits that the pool cannot enforce.
+
+    `blocks` is True if the pool runs slices in the driver's process.
 
     It runs slices in the driver's process.
     """

@@ -117,7 +117,10 @@ class DriverContext:
         )
 
     def _stop_without_metric_at(self, replica: Replica, goal: Goal) -> float | None:
-        """Return the next rung, from its goal on, at which a replica without the metric must stop.
+        """Return the rung at which a replica that has not reported the metric must stop.
+
+        This is the first rung at or after its goal. Returns None if the metric was reported, or
+        there is no such rung.
 
         Returns None if it has reported the metric or there is no such rung.
         """

@@ -43,11 +43,13 @@ class Response:
     """The events to record, and what the driver does afterwards."""
 
     answer: Answer
+    """Answer to the request, for the process that sent it."""
     events: tuple[Event, ...] = ()
+    """Events that the driver writes to the ledger together with the answer."""
     asked: tuple[int, ...] = ()
     """Trials whose slices have to save and end."""
     let_go: tuple[int, ...] = ()
-    """Trials whose stop files are removed."""
+    """Trials that may continue: their stop files are removed."""
     leave: bool = False
     """True if the driver has to end as after Ctrl-C."""
     jobs: int | None = None
@@ -66,9 +68,9 @@ class RequestHandler:
     driven: bool = True
     """True if a driver runs."""
     space: Space | None = None
-    """The space that suggestions are checked against; None where none are taken."""
+    """Space that suggestions are checked against; None if no suggestions are accepted."""
     options: SearcherOptions = field(default_factory=SearcherOptions)
-    """Options of the searcher, which limit how many trials take suggestions."""
+    """Options of the searcher, which limit how many trials can follow suggestions."""
     resized: Callable[[int], tuple[int, str]] = lambda jobs: (jobs, f"{jobs} at once")
     """Function of the requested number of slots; returns the number that the pool gets, and a text.
     """
@@ -165,7 +167,7 @@ class RequestHandler:
         return Response(Answer(True, text), (event,))
 
     def _turn(self, before: int) -> str:
-        """Return which trial tries a suggestion after `before` others, as a text.
+        """Return a text: which trial will try a suggestion, after `before` other suggestions.
 
         Raises:
             UsageError: the searcher's option `suggested` leaves no trial for it.
@@ -215,7 +217,10 @@ class RequestHandler:
     def _hold(
         self, trials: Sequence[Trial], hold: UserHold, done: str, moves: Sequence[Moved] = ()
     ) -> Response:
-        """Return the response that holds `trials`; running ones are told to save and end."""
+        """Return the response that holds `trials` until the user resumes them.
+
+        Running trials save and end. `done` is the text of the answer.
+        """
         running = tuple(t.number for t in trials if t.status is Status.RUNNING)
         numbers = tuple(trial.number for trial in trials)
         held = [HoldChanged(number, hold) for number in numbers]
@@ -263,7 +268,7 @@ def changed_before(
 
 
 def settled(history: History) -> list[Moved]:
-    """Return the moves of held trials that were to be stopped and have ended their slices."""
+    """Return the moves to STOPPED of trials that users stopped, once their slices have ended."""
     held = history.ordered(order.held)
     return _stop_moves([trial for trial in held if trial.held is UserHold.STOP])
 

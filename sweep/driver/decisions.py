@@ -257,10 +257,10 @@ def interruption_event(
 
 
 def given_up(history: History, patient: bool) -> list[Moved]:
-    """Return the moves of waiting seeds whose trial has ended early because of another seed.
+    """Return the moves that end waiting seeds whose trial was ended because of another seed.
 
-    If `patient`, only once the whole batch is done, so that neither the result nor the order of
-    events depends on the order in which slices end.
+    With `patient`, returns them only once the whole batch is done, so that neither the result nor
+    the order of events depends on the order in which slices end.
     """
     if patient and _is_busy(history):
         return []
@@ -290,7 +290,7 @@ def topped_up(history: History) -> list[Moved]:
 
 
 def tried_again(history: History) -> list[Moved]:
-    """Return the moves that resume the ended replicas of failed trials."""
+    """Return the moves that let the ended replicas of failed trials continue."""
     return [
         Moved(trial.number, Status.PAUSED, "it is tried again", replica.index)
         for trial in history.ordered(order.status_key(Status.FAILED))
@@ -391,11 +391,10 @@ def without_metric(
 
 
 def _missing_place(trial: Trial, replica: Replica, rungs: Sequence[float] | None) -> str:
-    """Return where a replica should have the metric, as a text.
+    """Return the point at which a replica should have reported the metric, but has not, as a text.
 
-    `rungs` is None if trials have none.
-
-    Empty if it need not have it yet.
+    For example ``its rung at training_iteration 4``. Empty if the metric need not have been
+    reported yet. `rungs` are the levels at which trials are compared; None if there are none.
     """
     if not replica.curve:
         return ""
@@ -510,7 +509,7 @@ def _outcome_event(context: DriverContext, opened: Opened, future: Future[SliceO
 def _no_longer_needed(
     history: History, spec: SweepSpec, replica: Replica, outcome: SliceOutcome
 ) -> tuple[str, ...]:
-    """Return digests of checkpoints that the policy does not keep, or that the replica skipped."""
+    """Return digests of checkpoints that retention does not keep, or that the replica skipped."""
     known = list(replica.checkpoints.values())
     again = {saved.digest for saved in outcome.saved}
     kept = [saved for saved in known if saved.iteration <= outcome.source]

@@ -27,7 +27,7 @@ class FinalEvaluation:
     """The size of a requested final evaluation."""
 
     seeds: int
-    """Total number of tests for each trial."""
+    """Total number of test seeds for each trial."""
     top: int
     """Number of best trials to test."""
 
@@ -67,7 +67,10 @@ class FinalEvaluator(Driver):
 
 
 def missing_tests(history: History, stop: Stop) -> Iterator[Opened]:
-    """Yield the tests that have not started: one of each trial, then a second one, and so on."""
+    """Yield the tests that have not started: one of each trial, then a second one, and so on.
+
+    A test is a training of a trial's settings under a seed that no decision has used.
+    """
     final_evaluation = history.final_evaluation
     if final_evaluation is None:
         return

@@ -118,7 +118,7 @@ class Launch:
     strict: bool = False
     """True if changed code, libraries or processor are an error; else they are only reported."""
     other_kernel: bool = False
-    """True if trials may continue without the kernel of their checkpoints, from now on."""
+    """True if trials may continue with another compiled kernel than that of their checkpoints."""
     space: Path | Mapping[str, Any] | None = None
     """Wider space, or a file with one; None to keep the space."""
     metric: str | None = None

@@ -156,7 +156,7 @@ def check_changed(history: History, budget: Mapping[str, float | None]) -> None:
 
 
 def _check_settled(history: History, share: float) -> Iterator[str]:
-    """Yield a text if as much training again should improve the pick by less than `share`."""
+    """Yield a text if as much training again should improve the best trial by less than `share`."""
     found = history.expectations.outlook() if is_by_expectation(history.objective) else None
     if found is not None and found.share < share:
         yield (
@@ -213,7 +213,7 @@ def to_drop(history: History, limit: int | None) -> tuple[list[Dropped], str]:
 
 
 def _with_spare_logs(history: History) -> Iterator[Replica]:
-    """Yield replicas whose logs are not needed to explain a failure: they ended well."""
+    """Yield replicas whose logs may be deleted: they ended well, with no failure to explain."""
     ended = FINISHED - {Status.FAILED}
     for replica in (*history.replicas(*ended), *history.tests(*ended)):
         failed = history.trials[replica.trial].status is Status.FAILED
@@ -272,18 +272,18 @@ class _Spare:
 
     @property
     def first(self) -> First:
-        """Sort key of the cheapest one."""
+        """Sort key of the checkpoint that is cheapest to recompute."""
         seconds, iteration, _ = self.left[0]
         return seconds, self.replica.trial, self.replica.index, iteration
 
     def drop(self) -> Saved:
-        """Remove and return the cheapest one."""
+        """Remove and return the checkpoint that is cheapest to recompute."""
         saved = self._kept.pop(self.left[0][-1])
         self._look()
         return saved
 
     def _look(self) -> None:
-        """Compute the costs again, which grow when an earlier checkpoint is gone."""
+        """Compute the costs again, which grow when an earlier checkpoint is deleted."""
         kept = [*self._kept.values()]
         self.left = sorted(
             (_seconds(self.replica, saved, kept), saved.iteration, saved.digest)
@@ -293,14 +293,14 @@ class _Spare:
 
 
 def _seconds(replica: Replica, saved: Saved, checkpoints: Sequence[Saved]) -> float:
-    """Return the seconds of training from the previous checkpoint, or the start, to this one."""
+    """Return the seconds of training from the previous checkpoint, or the start, to `saved`."""
     before = max((s.iteration for s in checkpoints if s.iteration < saved.iteration), default=0)
     span = range(before + 1, saved.iteration + 1)
     return stats.total(p.seconds for p in replica.curve if p.iteration in span)
 
 
 def _needed(history: History, replica: Replica, best: Trial | None) -> set[str]:
-    """Return digests that must stay; `best` is the best trial."""
+    """Return digests of a replica's checkpoints that must be kept; `best` is the best trial."""
     trial = history.trials[replica.trial]
     needed = _needed_to_go_on(trial, replica)
     if is_test(replica.index) and replica.status in FINISHED:
@@ -311,7 +311,10 @@ def _needed(history: History, replica: Replica, best: Trial | None) -> set[str]:
 
 
 def _needed_to_go_on(trial: Trial, replica: Replica) -> set[str]:
-    """Return digests that the replica itself needs to continue.
+    """Return digests of the checkpoints that the replica itself needs to continue.
+
+    A running replica needs all of them, since its slice may use any; a test that has ended needs
+    none.
 
     These are all while it runs, since its slice may rely on any, and none once a test has ended.
     """
@@ -345,7 +348,7 @@ PAUSE_S = 10.0
 
 
 class _Patience:
-    """A clock that stops while the driver is suspended, so that slices are not blamed for it."""
+    """A clock that stops while the driver is suspended, so that slices are not ended for it."""
 
     def __init__(self) -> None:
         self._seen = time.monotonic()
@@ -442,9 +445,7 @@ class Guard:
     ) -> Iterator[SweepError]:
         """Yield the error for each limit that the slice exceeds.
 
-        `pid` is None before its process started, `used` its memory in bytes.
-
-        `pid` is None before its process started.
+        `pid` is None before its process has started; `used` is the memory of that process in bytes.
         """
         limits = self._limits
         if limits.trial_s is not None and observation.trained_s is not None:
@@ -464,7 +465,7 @@ class Guard:
 
 
 def _kept_seconds(replica: Replica) -> float:
-    """Return the seconds of training up to the newest checkpoint.
+    """Return the seconds of training up to the newest checkpoint, which need not be repeated.
 
     Later training may be repeated.
     """

@@ -57,7 +57,7 @@ class Outbox:
             sender.start()
 
     def notify(self) -> None:
-        """Tell the senders that events were recorded; returns at once."""
+        """Wake the senders, because events were recorded; returns at once."""
         for sender in self._senders:
             sender.notify()
 
@@ -178,7 +178,7 @@ class _Sender(threading.Thread):
         self._say(f"tracker {self.tracker_name}: {why}; it is tried again, and training continues")
 
     def _let_go(self) -> None:
-        """Close the tracker and report an error of that."""
+        """Close the tracker, and show an error that this raises."""
         try:
             self._tracker.close()
         except Exception as error:  # noqa: BLE001 closing errors have no consequences

@@ -123,7 +123,7 @@ def _asked_for(
     paths: Sequence[str],
     trainable: type[Trainable] | None,
 ) -> list[Override]:
-    """Return what the spec of an objective of Optuna's lacks; nothing for other trainables."""
+    """Return the settings that the spec of an Optuna objective lacks; none for other trainables."""
     wrong = {key for key in refused if (key,) in spec.source.marks}
     if not wrong.isdisjoint(("trainable", "space", "config")) or ":" not in spec.trainable:
         return []
@@ -162,7 +162,7 @@ def create(
 
 
 def check_lanes(resolved: Resolved) -> None:
-    """Raise BadConfig for a trainable or settings that cannot train in lanes."""
+    """Raise BadConfig if the trainable, or its settings, cannot train trials side by side."""
     trainable, spec = resolved.trainable, resolved.spec
     if not trainable.can_be_lane():
         allowed, hint = (
@@ -267,7 +267,7 @@ def _trainable(folder: Folder, trainable: type[Trainable] | None) -> type[Traina
 
 
 def taken_over(resolved: Resolved, root: Path) -> list[str]:
-    """Return remarks about the results of earlier sweeps that a new one uses."""
+    """Return remarks about the results of earlier sweeps that a new sweep uses."""
     return list(learning.read(resolved.spec, resolved.searcher.options, root).said)
 
 
@@ -434,7 +434,10 @@ def cores_per_trial(spec: SweepSpec, trainable: type[Trainable]) -> float:
 
 
 def gpu_warnings(resolved: Resolved) -> list[str]:
-    """Return a warning if the GPU of a trial does not pay; the environment is made to know it."""
+    """Return a warning if training on the GPU is not expected to be faster.
+
+    The environment is made, since this depends on it.
+    """
     found = resolved.trainable.gpu_remark(_sampled_config(resolved.spec, resolved.trainable))
     return [found] if found else []
 

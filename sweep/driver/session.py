@@ -67,7 +67,7 @@ class RunResult:
     """The result of a driver's term."""
 
     how: str
-    """``finished`` or ``stopped``."""
+    """End of the term: ``finished`` or ``stopped``."""
     signal: int | None
     """Number of the first signal received, even while the last results were sent, or None.
     """

@@ -32,6 +32,7 @@ class Tracking(NamedTuple):
     """A tracking URI and its author."""
 
     uri: str
+    """MLflow's tracking URI."""
     own: bool
     """True if the URI is signed with this user's key."""
 
@@ -107,7 +108,10 @@ ATTACHMENTS = "mlflow's attachments"
 
 
 def enter(ledger: Ledger, folder: Folder, spec: SweepSpec, history: History) -> None:
-    """Write the entry of a sweep that is about to finish, if MLflow is one of its trackers.
+    """Write the signed file by which `sweep sync` can send models and reports to MLflow later.
+
+    It records which code may make the models. Nothing is written unless MLflow is one of the
+    sweep's trackers. Called when a sweep is about to finish.
 
     Raises:
         OSError: the disk refused.
@@ -131,7 +135,7 @@ def want_all_models(folder: Folder) -> None:
 
 
 def _write_entry(folder: Folder, sweep_id: str, all_models: bool, made_of: str) -> None:
-    """Write the signed entry."""
+    """Write the signed file of `enter`."""
     models = "all" if all_models else "best"
     signed.write(folder.attachments, {"sweep": sweep_id, "models": models, "made_of": made_of})
 
@@ -150,7 +154,7 @@ def may_make_models(folder: Folder, history: History) -> bool:
 
 
 def _entry(folder: Folder, sweep_id: str) -> dict[str, object]:
-    """Return the entry of this sweep; empty if there is none."""
+    """Return the contents of this sweep's file of `enter`; empty if there is none."""
     try:
         said = signed.read(folder.attachments)
     except (OSError, ValueError, TypeError, RecursionError):
@@ -168,7 +172,10 @@ def _code_digest(ledger: Ledger, spec: SweepSpec, history: History) -> str:
 
 
 def attachments_due(context: TrackerContext) -> int:
-    """Return the number of the event up to which attachments are due; 0 if none are."""
+    """Return the number of the event up to which MLflow should have models and reports.
+
+    The result is 0 if it should have none.
+    """
     if "mlflow" not in context.spec.trackers or not context.folder.attachments.is_file():
         return 0
     uri = context.tracking_uri
@@ -184,9 +191,10 @@ def attachments_due(context: TrackerContext) -> int:
 
 
 class Sent(NamedTuple):
-    """The progress of one tracker's copy."""
+    """The result of sending a sweep's events to one tracker."""
 
     tracker: str
+    """Name of the tracker."""
     events: int
     """Number of events that were sent."""
     missing: int

@@ -28,8 +28,11 @@ class Point(NamedTuple):
     """
 
     iteration: int
+    """Number of the iteration, from 1."""
     time: float
+    """Value of `time_attr` at this iteration."""
     value: float | None
+    """Value of the metric; None if the result lacks it."""
     others: tuple[float | None, ...] = ()
     """Results named by `Objective.other_results`: further objectives, then constraints; None for a
     result that is missing."""
@@ -60,7 +63,7 @@ def is_known(value: float | None) -> bool:
 
 @dataclass
 class Divergence:
-    """Counter that tells permanent NaN from NaN between two evaluations."""
+    """Counter of NaN values, which tells permanent NaN from NaN between two evaluations."""
 
     numbers: int = 0
     """Number of values that were numbers."""
@@ -90,6 +93,7 @@ class Reading(NamedTuple):
     """A value of a curve, and the `time_attr` at which it was read."""
 
     value: float
+    """Value of the metric at the step."""
     step: float
     """Value of `time_attr` at which the curve was read."""
     sides: tuple[Point, Point] | None = None
@@ -149,6 +153,7 @@ class Followed:
     newest: Point | None = field(default=None, init=False)
     """Newest point whose value is a number; None before there is one."""
     divergence: Divergence = field(default_factory=Divergence, init=False)
+    """Count of NaN values so far, by which divergence is noticed."""
     _count: int = field(default=0, init=False)
     """Number of points read."""
     _last: Point | None = field(default=None, init=False)

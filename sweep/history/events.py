@@ -43,6 +43,7 @@ class Suspended:
 
     kind: ClassVar[str] = "suspend"
     on: bool
+    """True if the sweep was paused, False if it was resumed."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Changed:
     budget: Mapping[str, float | None] = field(default_factory=dict)
     """Key of the spec's `budget` → its new value; None removes the limit."""
     max_disk: int | None = None
+    """New limit of the checkpoints' size in bytes."""
     jobs: int | None = None
     """Number of slots of the search, also for later drivers; in a final evaluation, that of the
     evaluation."""
@@ -70,6 +72,7 @@ class Dropped:
     digests: tuple[str, ...]
     """Digests of the dropped checkpoints."""
     log: bool = False
+    """True if the replica's log was deleted."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ class Measured:
 
     kind: ClassVar[str] = "metric"
     metric: str
+    """Name of the new metric."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +220,7 @@ class Saved:
     digest: str
     """SHA-256 of the file's content."""
     file: str
+    """Path of the file, relative to the trial's folder."""
     size: int
     """Size in bytes, with its segments."""
     value: float | None = None
@@ -245,6 +250,7 @@ class Row:
 
     iteration: int
     metrics: Metrics
+    """Name of the result → number or text."""
 
 
 @dataclass(frozen=True)
@@ -298,6 +304,7 @@ class TermEnded:
 
     kind: ClassVar[str] = "end"
     how: str
+    """``finished``, ``stopped`` or ``failed``."""
     reason: str = ""
     """Reason for finishing before all trials did."""
 
@@ -338,6 +345,7 @@ class Opened:
     slice: int
     """Number of the slice among the replica's slices, from 0."""
     goal: Goal
+    """Point up to which the slice trains."""
     why: str
     """Reason for the decision, as a text."""
     evidence: Evidence = field(default_factory=dict)

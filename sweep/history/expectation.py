@@ -105,7 +105,9 @@ class _LevelScores(NamedTuple):
     """The scores of a trial at one level; greater scores are better."""
 
     level: float
+    """Value of `time_attr` at which the scores are compared."""
     score: float
+    """Score of the trial: the aggregate over its seeds."""
     seeds: tuple[float, ...]
     """Score of each seed."""
     curves: tuple[float, ...]
@@ -125,7 +127,8 @@ class _TrialScores(NamedTuple):
     path: tuple[_LevelScores, ...]
     """The scores at the trial's levels, ascending."""
     rests: bool
-    """True if the trial ever reached a goal or its end; else the path holds its present level."""
+    """True if the trial ever reached a goal or its end; otherwise `path` has only its present
+    level."""
     evaluations: float
     """Variance of a score that is due to its evaluation."""
     steps: float
@@ -248,7 +251,9 @@ class Expectations(Summary):
         return Spreads(*(math.sqrt(part) * found.deviation for part in parts))
 
     def chances(self) -> dict[int, float]:
-        """Return trial → probability of being the best, for the first `CANDIDATES`.
+        """Return trial → probability of being the best, for the `CANDIDATES` first trials.
+
+        Empty if the probabilities are unknown.
 
         Empty if unknown.
         """
@@ -276,10 +281,11 @@ class Expectations(Summary):
         return dict(zip(numbers, (found / found.sum()).tolist(), strict=True))
 
     def outlook(self, training: float = 1.0) -> "Outlook | None":
-        """Return the expected improvement from `training` times the training so far.
+        """Return the expected improvement of the best trial from further training.
 
-        Returns None if fewer than `WHOLE` trials have trained for more than half of the way, or if
-        the range of scores is less than `APART` times the pick's error.
+        `training` is the amount of further training, as a multiple of the past one. Returns None if
+        fewer than `WHOLE` trials have trained for more than half of the way, or if the range of
+        scores is less than `APART` times the pick's error.
         """
         import numpy as np
 
@@ -335,7 +341,7 @@ class Expectations(Summary):
         return _Fit(order.tolist(), of, found)
 
     def _columns(self) -> tuple[float, ...]:
-        """Return the levels at which scores are compared, ascending."""
+        """Return the levels (values of `time_attr`) at which scores are compared, ascending."""
         crowded = sorted((n, c) for n, c in self._crowds.items() if c > 0)
         most = max((count for _, count in crowded), default=0)
         kept: list[float] = []
@@ -390,7 +396,7 @@ class _Table:
         return (columns, exponent) == (self.columns, self.exponent) and rows <= self.rows
 
     def of(self, rows: "Whole") -> "Scores":
-        """Return the rows of some trials as the model's input."""
+        """Return the rows with these indices as the model's input."""
         from sweep.history.posterior.scores import Scores
 
         squares, products, curve_squares = self.products[rows].T
@@ -467,6 +473,7 @@ class _Fit:
     """Estimates from a table, and the order of the trials by them."""
 
     order: list[int]
+    """Numbers of the trials, best first."""
     rows: dict[int, int] = field(default_factory=dict)
     """Trial → its row in the estimates."""
     estimates: "Estimates | None" = None

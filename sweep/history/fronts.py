@@ -112,7 +112,7 @@ class Compared(NamedTuple):
     costs: Costs | None
     """Costs in all objectives, the metric's first; None if one is missing or not finite."""
     violation: float
-    """Sum of its violations of constraints; 0 if it violates none."""
+    """Sum of the trial's violations of constraints; 0 if it violates none."""
 
     @property
     def number(self) -> int:
@@ -137,11 +137,12 @@ class Placed(NamedTuple):
     number: int
     """Number of the trial."""
     front: int | None
-    """Index of its front, from 1; None if it is behind all fronts."""
+    """Number of the trial's front, from 1; None for a trial that is on no front, since it lacks a
+    score or violates a constraint."""
 
 
 def arrange(trials: Sequence[Compared]) -> list[Placed]:
-    """Return trials best first: front by front, then what lacks a score, then what violates.
+    """Return trials best first: front by front, then those without a score, then infeasible ones.
 
     Each front is in the order of `spread`; trials behind all fronts are ordered by their total
     violation. The order of `trials` says which trial of a front is first, and decides ties.
@@ -167,7 +168,7 @@ class Arranged:
 
     @cached_property
     def places(self) -> Mapping[int, int]:
-        """Trial → its place, from 1."""
+        """Number of a trial → its place in the order, from 1."""
         return {one.number: place for place, one in enumerate(self.placed, start=1)}
 
     @property
@@ -199,6 +200,7 @@ class FrontsSummary(Summary):
     """The trials with an entry for one key, arranged again when an entry has changed."""
 
     key: CompareKey
+    """Function that returns a trial's numbers, or None if it takes no part."""
     _of: dict[int, Compared] = field(default_factory=dict)
     """Number of a trial → its entry."""
     _arranged: Arranged | None = None
@@ -237,7 +239,7 @@ class CurrentFront(Summary):
     """The first front of all feasible trials by their present scores."""
 
     _costs: dict[int, Costs] = field(default_factory=dict)
-    """Number of a feasible trial → its costs."""
+    """Number of a feasible trial → its costs, one per objective; lower is better."""
     _numbers: list[int] | None = None
     """Sorted numbers of the front's trials; None once a cost has changed."""
 
@@ -266,7 +268,8 @@ def hypervolume(points: Sequence[Costs], reference: Costs) -> float:
     """Return the volume that points dominate below a reference point.
 
     Points that are not better than the reference in every objective add nothing. From three
-    objectives on, the time grows with the number of points to the power of their number minus one.
+    objectives on, the time grows with the number of points to the power of the number of objectives
+    minus one.
     """
     inside = [p for p in set(points) if all(a < b for a, b in zip(p, reference, strict=True))]
     if not inside:

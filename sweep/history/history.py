@@ -160,11 +160,11 @@ class History:
         return self.updated_order(key).entries
 
     def updated_order(self, key: Key) -> Order:
-        """Return the order itself, up to date."""
+        """Return the sorted entries of all trials that have one for `key`, up to date."""
         return self.summary(key, lambda: Order(key))
 
     def total(self, amounts: Amounts) -> float:
-        """Return the sum of these amounts over all trials; see `sweep.history.order`."""
+        """Return the sum of the numbers that `amounts` returns for each trial, over all trials."""
         return self.summary(amounts, lambda: Total(amounts)).sum
 
     def summary(self, name: Hashable, make: Callable[[], K]) -> K:
@@ -297,7 +297,7 @@ class History:
 
     @property
     def waiting_clones(self) -> list[Trial]:
-        """Clones that have not started and are not held, by number."""
+        """Trials that users cloned and that have not started, by number, without held ones."""
         return [trial for trial in self.of(Status.WAITING) if not trial.held]
 
     def unrecorded_s(self, drove_at: float) -> float:
@@ -332,7 +332,7 @@ class History:
         return shown
 
     def with_replacements(self, otherwise: Set[int], shown: Callable[[Trial], Trial]) -> "History":
-        """Return this history with the trials `otherwise` replaced by `shown(trial)`.
+        """Return this history with each trial numbered in `otherwise` replaced by ``shown(trial)``.
 
         The result is valid until the next call with the same function.
         """

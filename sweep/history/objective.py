@@ -12,8 +12,11 @@ class Objective:
     """The compared results, their directions, and the time attribute of the curves."""
 
     metric: str
+    """Name of the result that is compared."""
     mode: Mode
+    """Direction: ``max`` or ``min``."""
     score: Score
+    """Rule that makes one score of a curve, such as its last value or a mean."""
     time_attr: str = "training_iteration"
     """Key of the results that is the horizontal axis of curves."""
     aggregate: Aggregate = field(default_factory=Aggregate)

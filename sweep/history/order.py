@@ -30,7 +30,7 @@ _SORT_ABOVE = 100
 
 @cache
 def at_level(level: float) -> Key:
-    """Return the key of trials that reached a level of `time_attr`: by score there, best first.
+    """Return a key that sorts the trials that reached a level by score there, best first.
 
     Trials that ended without the metric were compared with no other, and are left out.
     """
@@ -57,24 +57,24 @@ def _is_torn(trial: Trial) -> bool:
 
 
 def _by_number(belongs: Callable[[Trial], bool]) -> Key:
-    """Return a key by number for the trials that `belongs` accepts."""
+    """Return a key that sorts the trials that `belongs` accepts by number."""
     return lambda trial: (trial.number,) if belongs(trial) else None
 
 
 @cache
 def of_status(status: Status) -> Key:
-    """Return the key of trials with one status, by number."""
+    """Return a key that sorts the trials with one status by number."""
     return _by_number(lambda trial: trial.status is status)
 
 
 def by_status(trial: Trial) -> Entry:
-    """Return the key of all trials by status and number."""
+    """Return an entry that sorts all trials by status, then by number."""
     return (trial.status.value, trial.number)
 
 
 @cache
 def status_key(status: Status) -> Key:
-    """Return the key of trials with a replica of one status, by number."""
+    """Return a key that sorts the trials with a replica of one status by number."""
     return _by_number(lambda trial: any(replica.status is status for replica in trial.replicas))
 
 
@@ -99,7 +99,7 @@ class Summary:
     """A summary of all trials, updated as they change."""
 
     _known: int = field(default=0, init=False)
-    """Number of trials that existed at the last update."""
+    """Number of trials at the last update."""
     _read: int = field(default=0, init=False)
     """Number of entries in the list of touched trials that were processed."""
 
@@ -121,11 +121,13 @@ class Order(Summary):
     """The sorted entries of one key."""
 
     key: Key
+    """Function from a trial to its entry, or None if the trial is left out."""
     entries: list[Entry] = field(default_factory=list)
+    """Entries in ascending order; each ends with the number of its trial."""
     changed_from: int = 0
     """Lowest index that may have changed since a reader last set this attribute."""
     _of: dict[int, Entry] = field(default_factory=dict)
-    """Trial → its entry."""
+    """Number of a trial → its entry."""
 
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
         """Update the entries; `touched` lists the numbers of all trials changed so far."""
@@ -163,6 +165,7 @@ class Total(Summary):
     """The sum of some amounts over all trials, computed exactly and rounded once."""
 
     amounts: Amounts
+    """Function from a trial to the numbers that it adds to the sum."""
     _of: dict[int, tuple[float, ...]] = field(default_factory=dict)
     """Number of a trial → its amounts."""
     _finite: Fraction = Fraction(0)

@@ -44,8 +44,9 @@ class Replica:
     waited: bool = False
     """True if it was pruned only because the sweep ended while it waited."""
     held: UserHold = UserHold.NONE
-    """A user's hold; a held replica is not run."""
+    """User's hold on the replica, which does not run while there is one."""
     goal: Goal = field(default_factory=Goal)
+    """Point up to which it trains before the scheduler decides again."""
     curve: list[Point] = field(default_factory=list)
     """Results that count; in a history with `History.shows_unsaved`, all of `attempt`."""
     tail: list[Point] = field(default_factory=list)
@@ -96,6 +97,7 @@ class Replica:
     steps: float = 0.0
     """Environment steps so far."""
     _followed: Followed = field(default_factory=Followed, init=False, repr=False, compare=False)
+    """Summary of the curve, updated when it is read."""
 
     @property
     def ended_early(self) -> bool:
@@ -249,7 +251,7 @@ class Replica:
         return self.saved_to is not None and iteration > self.saved_to
 
     def take(self, source: int, rows: Sequence[Row]) -> list[Point]:
-        """Add the results of a slice that started from iteration `source`; return its points.
+        """Add the results of a slice that started from iteration `source`; return the points added.
 
         They replace the results after `source` that the newest attempt had before.
         """
@@ -307,7 +309,7 @@ class Replica:
         return (self.time if self.status in FINISHED else self.known_until) >= level
 
     def is_past(self, goal: Goal) -> bool:
-        """Return whether it has trained up to a goal, even if it cannot be compared there."""
+        """Return whether the replica has trained up to a goal, even if not comparable there."""
         return goal.at is not None and self.time >= goal.at
 
     @property

@@ -33,6 +33,7 @@ class Milestone:
     k: int
     """Number of the event."""
     status: Status
+    """Status of the trial from then on."""
     score: float | None
     """Score at that time; None if there was none."""
     other_scores: tuple[float | None, ...] = ()
@@ -42,7 +43,7 @@ class Milestone:
     level: float = math.inf
     """Level at which the score is compared; see `Trial.level`."""
     scores: tuple[float | None, ...] = ()
-    """Scores of the seeds that count, by index; None where there was none."""
+    """Scores of the seeds that are compared, by index; None where there was none."""
     curve_means: tuple[float | None, ...] = ()
     """Value of `Replica.curve_mean` of each seed."""
     curve_length: float = 0.0
@@ -98,7 +99,7 @@ class Trial:
 
     @property
     def counted(self) -> list[Replica]:
-        """Replicas that count: all but those that are catching up."""
+        """Replicas that are compared: all but those that are catching up."""
         if len(self.replicas) == 1:
             return self.replicas  # a first replica never catches up
         return [replica for replica in self.replicas if not replica.catching_up]
@@ -109,10 +110,10 @@ class Trial:
         return group_status([replica.status for replica in self.replicas])
 
     def may_go_on(self, replica: Replica) -> bool:
-        """Return whether one of its replicas may still be continued.
+        """Return whether one of the trial's replicas may be continued.
 
-        Replicas that ended only with their sweep may be. If a replica failed, it and those that
-        ended because of that may be retried.
+        A replica that ended only with its sweep may be continued. If a replica failed, it and those
+        that ended because of that may be retried.
         """
         failed = any(one.status is Status.FAILED for one in self.replicas)
         again = failed and replica.status is not Status.COMPLETED
@@ -161,7 +162,7 @@ class Trial:
 
     @property
     def time(self) -> float:
-        """Value of `time_attr` that every unfinished replica has reached.
+        """Value of `time_attr` that every unfinished replica has reached; if none, every replica.
 
         Of all if all finished.
         """

@@ -89,7 +89,7 @@ def parse(text: object) -> Any:
 
 
 def read(cls: Any, raw: Any) -> Any:
-    """Return `raw` as a value of type `cls`, such as a dataclass from a mapping of its fields.
+    """Return `raw` as a value of type `cls`, for example a dataclass from a mapping of its fields.
 
     Raises:
         DecodeError: `raw` does not fit `cls`; the message describes the first mistake.

@@ -116,7 +116,7 @@ class Folder:
         return f"{shlex.quote(self.name)}{root_option(self.root)}"
 
     def require_plain(self) -> None:
-        """Raise UsageError if one of the sweep's files is a link or no regular file.
+        """Raise UsageError if one of the sweep's files is a link, or no regular file.
 
         See `plain`.
         """
@@ -345,7 +345,7 @@ def reading(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def note_remark(folder: Folder, term: int, remark: str) -> None:
-    """Write down the remark of the pool of `term`'s driver; a note that is lost does no harm."""
+    """Write the remark of the pool of `term`'s driver to a file; losing it does no harm."""
     note = json.dumps({"term": term, "remark": remark}).encode()
     with (
         contextlib.suppress(OSError, disk.NotRegular),
@@ -355,9 +355,9 @@ def note_remark(folder: Folder, term: int, remark: str) -> None:
 
 
 def noted_remark(folder: Folder, term: int) -> str:
-    """Return the remark of the pool of `term`'s driver; empty if there is none, or it is torn.
+    """Return the remark of the pool of `term`'s driver; empty if there is none or it is torn.
 
-    It is nothing that a driver has checked.
+    Nothing has checked the text: show it, but do not act on it.
     """
     with contextlib.suppress(OSError, disk.NotRegular, ValueError, KeyError, TypeError):
         with disk.open_regular_file(folder.pool) as (file, _size):
@@ -371,7 +371,7 @@ def noted_remark(folder: Folder, term: int) -> str:
 
 
 def leads_elsewhere(trial: Path) -> bool:
-    """Return whether a trial's folder, or the one above it, is a link."""
+    """Return whether a trial's folder, or the folder above it, is a symbolic link."""
     return trial.is_symlink() or trial.parent.is_symlink()
 
 

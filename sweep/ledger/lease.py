@@ -33,6 +33,7 @@ class Host(NamedTuple):
     """A machine, or a container on it."""
 
     name: str
+    """Host name."""
     kernel: str
     """Boot ID of the kernel: equal for containers that share locks, and new after each boot."""
     namespace: str = ""
@@ -57,7 +58,7 @@ class Lease:
     kernel: str = ""
     """Boot ID of the holder's kernel, as in `Host`."""
     pid: int = 0
-    """Process id of the holder."""
+    """Process id of the holder, in its pid namespace."""
     since: float = 0.0
     """Time at which the lease was taken, in seconds since 1970; only for messages."""
     renewed: int = 0

@@ -76,7 +76,9 @@ class Pointer(NamedTuple):
     """Address of a ledger on a server: URL and schema."""
 
     url: str
+    """URL of the server."""
     schema: str
+    """Name of the sweep's schema in the database."""
 
     @property
     def shown(self) -> str:
@@ -119,6 +121,7 @@ class Server(NamedTuple):
     """A server's version, clock and settings."""
 
     version: str
+    """Version of PostgreSQL."""
     ahead_s: float
     """Seconds by which the server's clock is ahead of this machine's."""
     careless: tuple[str, ...]
@@ -290,10 +293,7 @@ class Database:
 
     @contextmanager
     def migrating(self) -> Iterator[tuple[Any, Connection, Sequence[str]]]:
-        """Yield a raw connection, its adapter, and the statements that begin a write.
-
-        SQLAlchemy uses the raw connection.
-        """
+        """Yield a raw connection for SQLAlchemy, its adapter, and statements that begin a write."""
         with self._convert_errors(), closing(self._connect()) as raw:
             yield raw, _Statements(raw), _WRITING
 
@@ -363,7 +363,7 @@ class Database:
         return found
 
     def damages(self, connection: Connection, limit: int) -> list[str]:
-        """Return no damages: a server reports damaged pages when they are read."""
+        """Return no damages, since a server reports damaged pages when they are read."""
         return []
 
     # ---- transactions and connections -------------------------------------------------------
@@ -479,7 +479,7 @@ _WRITING = (_BEGIN, "SELECT 1 FROM sweep FOR UPDATE")
 
 
 def _is_away(error: psycopg.Error, raw: _Client) -> bool:
-    """Return whether the connection is lost or the server too busy, so that a retry may work."""
+    """Return whether the connection is lost or the server is too busy, so that a retry may work."""
     if raw.broken or raw.closed:
         return True
     if error.sqlstate is None:

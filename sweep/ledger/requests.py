@@ -34,6 +34,7 @@ class Request:
     """A request that has no answer yet."""
 
     verb: Verb
+    """Kind of the request."""
     body: Mapping[str, Any]
     """Arguments of the verb, with the fields of `_Body`."""
     number: int = 0
@@ -61,12 +62,17 @@ class _Body:
     trials_named: tuple[int, ...] = ()
     """Numbers of the trials that the request is about; empty for the sweep."""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of `suggest` and `clone`: searched parameter → value."""
     from_checkpoint: bool = False
     """True if a clone starts from a checkpoint of its trial."""
     trials: int | None = None
+    """New total number of searched settings, for `set`."""
     jobs: int | None = None
+    """New number of slots, for `set`."""
     budget: Mapping[str, float | None] = field(default_factory=dict)
+    """Key of the spec's budget → new value, for `set`; None removes the limit."""
     max_disk: int | None = None
+    """New limit of the checkpoints' size in bytes, for `set`."""
     by: str = ""
     """Author of the request."""
     why: str = ""

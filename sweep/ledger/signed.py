@@ -46,7 +46,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def is_own(contents: Mapping[str, Any], path: Path) -> bool:
-    """Return whether the contents `contents` are signed with this user's key."""
+    """Return whether `contents`, read from `path`, are signed with this user's key."""
     try:
         signing.check(contents, signing.local(), path)
     except (UntrustedCheckpoint, SigningError):

@@ -183,7 +183,7 @@ class Database:
 
     @contextmanager
     def migrating(self) -> Iterator[tuple[Any, Connection, Sequence[str]]]:
-        """Yield a raw connection for SQLAlchemy, the same connection, and how to begin a write."""
+        """Yield a raw connection for SQLAlchemy, the same one, and statements to begin a write."""
         with translate_errors(self.path), closing(opened(self.path)) as raw:
             yield raw, raw, ("BEGIN IMMEDIATE",)
 
@@ -347,7 +347,7 @@ def has(path: Path, table: str) -> bool:
 
 
 def is_away(error: BaseException | None) -> bool:
-    """Return whether an error is about access to a file and says nothing about its contents."""
+    """Return whether an error is about access to a file, and so says nothing about its contents."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in _AWAY
 

@@ -50,7 +50,7 @@ def read_revision(connection: Connection) -> str:
 
 
 def objection(revision: str, ledger: Path) -> str:
-    """Return why a ledger of `revision` cannot be read and what to do; empty if it can."""
+    """Return why a ledger of `revision` cannot be read, and a remedy; empty if it can be read."""
     revisions = known_revisions()
     if revision == revisions[-1]:
         return ""
@@ -103,7 +103,7 @@ def _revision(path: Path) -> str:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Convert a StorageError inside the block to one that calls `path` no readable ledger.
+    """Convert a StorageError inside the block to one that says that `path` is no readable ledger.
 
     `Unreachable` passes unchanged.
     """

@@ -37,6 +37,7 @@ class Lessons:
     """Results of earlier sweeps for a new one."""
 
     sweeps: tuple[EarlierSweep, ...] = ()
+    """Earlier sweeps with the settings and ranks of their trials."""
     said: tuple[str, ...] = ()
     """Lines to show to the user."""
 
@@ -47,7 +48,7 @@ class Lessons:
 
 
 class _UnsuitableSweep(Exception):
-    """A sweep from which nothing can be learnt: `found` says why, `allowed` what would fit."""
+    """A sweep from which nothing can be learnt; its text says why, and which sweeps can be used."""
 
     def __init__(self, allowed: str, problem: str) -> None:
         self.allowed = allowed
@@ -123,7 +124,7 @@ def _learn(spec: SweepSpec, folder: Folder, limit: int) -> EarlierSweep:
     """Return settings and ranks of up to `limit` trials of one sweep.
 
     Raises:
-        _Unfit: nothing can be learnt from it.
+        _UnsuitableSweep: nothing can be learnt from it.
     """
     try:
         with contextlib.closing(Ledger(folder.ledger)) as ledger:
@@ -153,7 +154,7 @@ def _learn(spec: SweepSpec, folder: Folder, limit: int) -> EarlierSweep:
 
 
 def _check(spec: SweepSpec, other: SweepSpec) -> None:
-    """Raise _Unfit unless the other sweep has the same trainable, metric and mode."""
+    """Raise `_UnsuitableSweep` unless the other sweep has the same trainable, metric and mode."""
     for ours, theirs, verb in (
         (spec.trainable, other.trainable, "trains"),
         (spec.metric, other.metric, "compares"),

@@ -93,9 +93,9 @@ def resolve(
 
 
 def unsure_names(resolved: Resolved) -> dict[str, str]:
-    """Return the results that the spec names → their keys.
+    """Return the results named in the spec that may not exist → their keys in the spec.
 
-    Empty if the trainable declares its results.
+    The result is empty if the trainable declares its results: wrong names were refused before.
     """
     spec, trainable = resolved.spec, resolved.trainable
     point = samples.draw_samples(spec.space, spec.seed, 1)[0]
@@ -149,7 +149,10 @@ def _build_searcher(spec: SweepSpec, paths: Sequence[str]) -> Searcher:
 
 
 def _find_others(spec: SweepSpec, paths: Sequence[str], gathering: Gathering) -> None:
-    """Add errors to `gathering` for trackers and callbacks of the spec that do not exist."""
+    """Add errors to `gathering` for trackers and callbacks of the spec that do not exist.
+
+    `paths` are folders in which modules are searched after all installed packages.
+    """
     for key, names, find in (
         ("trackers", spec.trackers, trackers.find),
         ("callbacks", spec.callbacks, callbacks.find),

@@ -118,7 +118,7 @@ def _condition(name: str, exploration: Exploration) -> dict[str, list[Any]]:
 
 
 def _before(name: str, using: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names that each of these runs asked for before `name`."""
+    """Return the names that every one of these runs asked for before `name`."""
     earlier = [list(itertools.takewhile(lambda key: key != name, values)) for values in using]
     return [key for key in earlier[0] if all(key in one for one in earlier)]
 

@@ -40,9 +40,9 @@ class Outlook:
     """Expected improvement from more training."""
 
     gain: float
-    """Expected improvement of the pick's expected score."""
+    """Expected improvement of the pick's expected score, in units of the score."""
     range: float
-    """Difference between the pick and a poor setting."""
+    """Difference between the scores of the pick and of a poor setting."""
 
     @property
     def share(self) -> float:

@@ -18,24 +18,26 @@ class Scores(NamedTuple):
     at: Floats
     """Score at each level, ascending, (trials, levels); NaN if the trial did not reach it."""
     alike: Floats
-    """The same, but only over the seeds that the trial had at the previous level."""
+    """Scores like `at`, but only over the seeds that the trial had at the previous level."""
     seeds: Floats
     """Number of each trial's seeds at each level, (trials, levels)."""
     last: Whole
-    """Column of each trial's last score."""
+    """Column of each trial's last score, (trials,)."""
     squares: Floats
-    """Sum of squared distances of each trial's seeds from their mean at its last level."""
+    """Sum of squared distances of each trial's seeds from their mean at its last level,
+    (trials,)."""
     evaluations: Floats
-    """Variance of each score that is due to its evaluation."""
+    """Variance of each score that is due to the episodes of its evaluation, (trials,)."""
     curves: Floats
     """Mean of the curve up to each level, in which later results count more, (trials, levels);
     NaN if unknown."""
     curves_alike: Floats
-    """The same, but only over the seeds that the trial had at the previous level."""
+    """Means like `curves`, but only over the seeds that the trial had at the previous level."""
     products: Floats
-    """Like `squares`, but each seed's distance is multiplied by that of its curve's mean."""
+    """Sum like `squares`, of each seed's distance times that of the mean of its curve,
+    (trials,)."""
     curve_squares: Floats
-    """Like `squares`, but of the curves' means."""
+    """Sum like `squares`, but of the means of curves, (trials,)."""
     lengths: Floats
     """Length of each trial's shortest curve at each level, (trials, levels)."""
 

@@ -73,7 +73,7 @@ _TINY = 1e-300
 
 @dataclass(frozen=True)
 class Estimates:
-    """Estimates from scores; arrays have one entry for each trial."""
+    """Estimates from scores; each array has one entry per trial."""
 
     value: Floats
     """Expected score under a new seed at the end of training."""
@@ -166,8 +166,9 @@ class _Squares(NamedTuple):
     """Squared deviations of seeds from their trial's mean, summed by the trials' last levels."""
 
     sums: Floats
+    """Sums of squares, (levels,)."""
     freedom: Floats
-    """Degrees of freedom."""
+    """Degrees of freedom of each sum, (levels,)."""
 
     @classmethod
     def of(cls, squares: Floats, freedom: Floats, last_levels: Whole, levels: int) -> "_Squares":
@@ -178,7 +179,7 @@ class _Squares(NamedTuple):
         return cls(sums, counts)
 
     def by(self, variance: Floats, share: float) -> float:
-        """Return the ratio of the squares to their expectation under this share of the variance."""
+        """Return the ratio of the squares to their expectation under this variance and share."""
         seen = float((self.sums / np.maximum(variance, _TINY)).sum())
         due = share * (SHARE_FREEDOM + float(self.freedom.sum()))
         return (SHARE * SHARE_FREEDOM + seen) / due
@@ -188,13 +189,17 @@ class _Pairs(NamedTuple):
     """Sums over trials that reached both a level and the previous one, under the same seeds."""
 
     trials: int = 0
+    """Number of these trials."""
     lower: float = 0.0
+    """Mean of their scores at the previous level."""
     upper: float = 0.0
-    """Means at the previous level (`lower`) and at this level (`upper`)."""
+    """Mean of their scores at this level."""
     along: float = 0.0
+    """Sum of squared distances from `lower`, at the previous level."""
     together: float = 0.0
+    """Sum of the products of the distances at both levels."""
     across: float = 0.0
-    """Sums of squares and products about the means: previous level, both, this level."""
+    """Sum of squared distances from `upper`, at this level."""
     part: float = 1.0
     """Mean of 1 / n over the trials' numbers of seeds n."""
 
@@ -203,8 +208,11 @@ class _FirstScores(NamedTuple):
     """Trials whose first score is at this level, so that no selection took place before."""
 
     trials: int = 0
+    """Number of these trials."""
     mean: float = 0.0
+    """Mean of their scores."""
     variance: float = 0.0
+    """Variance of their scores."""
     part: float = 1.0
     """Mean of 1 / n over the trials' numbers of seeds n."""
 
@@ -214,19 +222,23 @@ class _Levels:
     """Distribution of scores at each level, had all trials reached it under one seed each."""
 
     mean: Floats
+    """Mean at each level, (levels,)."""
     variance: Floats
+    """Variance at each level, (levels,)."""
     start: Floats
+    """Intercept of the regression on the previous level: start + slope · score, (levels,)."""
     slope: Floats
-    """Regression from the previous level: start + slope · score."""
+    """Slope of that regression, (levels,)."""
     new: Floats
-    """Part of the variance that the previous level does not explain."""
+    """Part of the variance that the previous level does not explain, (levels,)."""
     pairs: Floats
+    """Number of trials that reached the level and the previous one, (levels,)."""
     middle: Floats
-    """Number of trials that reached both levels (`pairs`), and their mean at the previous one."""
+    """Mean score of those trials at the previous level, (levels,)."""
     gap: Floats
-    """Square of the possible error in the change of the mean, due to few trials."""
+    """Square of the possible error in the change of the mean, due to few trials, (levels,)."""
     doubt: Floats
-    """Variance of the mean's error."""
+    """Variance of the error of `mean`, (levels,)."""
 
 
 def _moments(scores: Scores) -> list[tuple[_Pairs, _FirstScores]]:
@@ -340,12 +352,13 @@ class _Shrunk(NamedTuple):
     """Expectations of trials at their own last levels."""
 
     value: Floats
+    """Expected scores, (trials,)."""
     spread: Floats
-    """Variances of the expectations, given the mean that they are shrunk towards."""
+    """Variances of the expectations, given the mean that they are shrunk towards, (trials,)."""
     doubt: Floats
-    """Variance of the error of that mean."""
+    """Variance of the error of that mean, (trials,)."""
     kept: Floats
-    """Part of a score's distance from the mean that is kept, 0 to 1."""
+    """Part of a score's distance from the mean that is kept, 0 to 1, (trials,)."""
 
 
 def _shrink(

@@ -36,6 +36,7 @@ class Smoothed(NamedTuple):
     """Smoothed scores."""
 
     scores: Scores
+    """Scores at every level, smoothed."""
     doubt: Floats
     """Variance of the difference between a smoothed score and the plain one, without the luck of
     seeds, at each trial's last level, (trials,)."""
@@ -45,8 +46,11 @@ class _Line(NamedTuple):
     """Prediction of scores at one level: score + slope · (curve's mean - curve)."""
 
     score: float
+    """Mean of the scores."""
     curve: float
+    """Mean of the curves' means."""
     slope: float
+    """Slope of the regression."""
     weight: float
     """Weight of the prediction in a smoothed score, 0 to 1."""
     rest: float
