@@ -93,9 +93,9 @@ def _sample_cell(name: str, sample: Data) -> str:
 
 
 def _restore(differences: Sequence[str] | None) -> list[RenderableType]:
-    """Render the comparison of the iterations after saving and restoring.
+    """Render the differences between iterations that continue a trial and those after a restore.
 
-    None if it was not made.
+    Nothing for None, if they were not compared.
     """
     if differences is None:
         return []
@@ -105,7 +105,7 @@ def _restore(differences: Sequence[str] | None) -> list[RenderableType]:
 
 
 def _cut_short(stop: Data | None) -> list[RenderableType]:
-    """Render the steps that were left out because the time was up; nothing for None."""
+    """Render the checks that were left out because the time was up; nothing for None."""
     if stop is None:
         return []
     after = f"{stop['after_s']:g}"

@@ -274,7 +274,7 @@ class PlainView:
         self._flush()
 
     def update(self, records: Sequence[Recorded]) -> None:
-        """Print the lines of the records."""
+        """Print one line for each record of the history that is worth one."""
         for line in self._narrator.lines(records) if self._narrator else ():
             self._console.say(str(line))
         self._flush()
@@ -343,7 +343,7 @@ class LiveView:
             self._console.show(title(self._context), *self._log_lines(is_kept=True))
 
     def _draw(self) -> None:
-        """Draw a picture, and compute the time of the next one."""
+        """Draw the current state, and compute when to draw the next time."""
         began = time.monotonic()
         if self._live is not None:
             self._live.update(self._picture(), refresh=True)

@@ -326,7 +326,8 @@ def _finite(data: Any) -> Any:
 def csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
     """Return rows as CSV with a header; nested mappings become columns ``outer/inner``.
 
-    `columns` come first, even without rows. Lists are written as JSON, missing values are empty.
+    Columns named in `columns` come first, and exist even without rows. Lists are written as JSON,
+    missing values are empty.
     """
     flat = [dict(_flatten(row)) for row in rows]
     names = dict.fromkeys(itertools.chain(columns, *flat))
@@ -363,7 +364,10 @@ _EVERY_S, _REDRAWN_EVERY_S = 2.0, 0.5
 
 @contextlib.contextmanager
 def progress() -> Iterator[tuple[Callable[[str], None], float]]:
-    """Yield a function that shows progress on standard error, and the seconds between its calls."""
+    """Yield a function that shows a progress text, and the seconds between its calls.
+
+    The text is shown on standard error.
+    """
     from rich.text import Text
 
     from sweep.cli.terminal import Terminal

@@ -63,7 +63,10 @@ class Table:
             yield self._draw()
 
     def _lines(self, width: int) -> list[str] | None:
-        """Return the lines for a pipe, or None if they are too wide or a cell is not printable."""
+        """Return the table as lines of plain text, for output that is not a terminal.
+
+        Returns None if a line would be wider than `width` columns, or a cell is not printable.
+        """
         rows = [[str(cell) for cell in row] for row in self.rows]
         if self.head:
             rows.insert(0, [title for title, _, _ in self.columns])
@@ -298,7 +301,7 @@ def results(data: Data) -> RenderableType:
 
 
 def front_line(front: Sequence[int] | None) -> list[Text]:
-    """Return the trials of the front, on one line; nothing for None: there is one objective."""
+    """Return a line with the trials of the front; no line for None, if there is one objective."""
     if front is None:
         return []
     numbers = ", ".join(str(number) for number in front) or "none yet"
@@ -306,7 +309,10 @@ def front_line(front: Sequence[int] | None) -> list[Text]:
 
 
 def ranking(rows: Sequence[Data], settings: str) -> Table:
-    """Return a table of trials in the given order; `settings` is the kind of that column."""
+    """Return a table of trials in the given order.
+
+    `settings` says how the column of settings reacts to a lack of room: ``cut`` or ``wrap``.
+    """
     columns: list[Column] = [
         ("trial", "r", lambda row: str(row["trial"])),
         ("status", "l", lambda row: status_text(row["status"])),
@@ -487,7 +493,7 @@ def curves(data: Data, drawing: Curves, size: tuple[int, int]) -> RenderableType
 
 
 def _curve_colour(drawing: Curves, place: int) -> str:
-    """Return the colour of a curve."""
+    """Return the colour of the curve at a place in the ranking, 0 for the best."""
     rank = drawing.drawn[place].place
     return "dim" if rank is None else _CURVE_COLOURS[rank % len(_CURVE_COLOURS)]
 

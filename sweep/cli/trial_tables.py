@@ -256,7 +256,7 @@ def log(data: Data) -> str:
 
 
 def card(data: Data) -> str:
-    """Render `sweep export-model`."""
+    """Render `sweep export-model`: the trial, its score, and the files that were written."""
     score = f"{printable(data['metric'])} {formatting.number(data['checkpoint']['value'])}"
     folder = None if data["out"] is None else printable(data["out"])
     files = [
@@ -299,7 +299,7 @@ def explanation(data: Data) -> RenderableType:
 
 
 def _front_text(facts: Data) -> str:
-    """Return the front of a trial and how many trials continue at its rung; empty if unknown."""
+    """Return a trial's front, and how many trials continue at its rung; empty if unknown."""
     front, text = facts.get("front"), ""
     if front is not None:
         text = f", on {front_text(front, facts['of_fronts'])}"
@@ -334,7 +334,7 @@ def _heading(name: str) -> str:
 
 
 def _cell(place: int, row: Sequence[Any]) -> str:
-    """Return the cell of column `place`."""
+    """Return the cell in column `place` of a row, as text."""
     value = row[place]
     if value is None or isinstance(value, float):
         return formatting.number(value)

@@ -202,7 +202,7 @@ class _Builder:
         return trainable.config_class
 
     def _case(self, name: str, trainable: type[Trainable]) -> Schema:
-        """Return the condition on ``config`` and ``space`` for the trainable `name`."""
+        """Return the condition on ``config`` and ``space`` that holds for the trainable `name`."""
         settings, required = self._flat_settings(self._config(trainable))
         closed = not trainable.takes_other_settings
         config: Schema = {

@@ -72,7 +72,7 @@ def compare(sweeps: Sequence[Sweep]) -> Data:
 
 
 def _row(sweep: Sweep, names: Sequence[str]) -> Data:
-    """Return the data of one sweep; `names` are those of the settings compared."""
+    """Return the data of one sweep, with the settings `names` of its best trial."""
     history, best = sweep.history, sweep.history.best
     found = overview.row(best, history) if best else {}
     cells = {name: _cell(sweep, best, name) for name in names}
@@ -110,7 +110,7 @@ def _names(sweeps: Sequence[Sweep]) -> tuple[list[str], list[str]]:
 
 
 def _lies_beside(name: str, others: Sequence[str]) -> bool:
-    """Return whether a dotted name is part of one of the others, or one of them a part of it."""
+    """Return whether a dotted name is part of one of the others, or one of them is a part of it."""
     return any(
         name == other or name.startswith(f"{other}.") or other.startswith(f"{name}.")
         for other in others
@@ -185,7 +185,7 @@ def different_scores(data: Mapping[str, Any]) -> str:
 
 
 def _written(value: Any) -> str:
-    """Return a word of a spec, or a word with a number, as it is written there."""
+    """Return a setting such as a score as a spec writes it: a word, or a word with a number."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {number}" for key, number in value.items()) + "}"
     return str(value)

@@ -24,7 +24,7 @@ LATER = "; right if it comes later, as an evaluation does"
 
 
 def missing(key: str, name: str, results: Collection[str], clause: str, has: str) -> str:
-    """Return a line about the result `name` that is not among the `results` ones.
+    """Return a line that says that `name` is not among the names `results`.
 
     Args:
         key: key of the spec that names it.
@@ -75,7 +75,10 @@ class FirstResult:
         return []
 
     def _warnings(self, trial: int, names: Collection[str], has: Collection[str]) -> list[str]:
-        """Return the warnings about results not in `names`, and stop checking."""
+        """Return the warnings about results that are not in `names`, and stop checking.
+
+        `has` are the names to list in the warning.
+        """
         self._over = True
         seen = f"the first result of trial {trial} has"
         return [

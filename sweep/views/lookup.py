@@ -64,9 +64,13 @@ class Sweep:
     """A sweep at one moment."""
 
     folder: Folder
+    """Folder of the sweep."""
     spec: SweepSpec
+    """Spec, with the present space and metric."""
     aim: Aim
+    """Measure of the sweep's progress: rungs and stopping criteria."""
     history: History
+    """Trials with their results, up to the last event."""
     records: tuple[Recorded, ...]
     """All events of the ledger, in order."""
     state: State

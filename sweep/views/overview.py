@@ -57,7 +57,7 @@ def replica_row(replica: Replica, sweep_seed: int) -> Data:
 
 
 def origin(event: Created, sweep: Sweep) -> tuple[str, str]:
-    """Return how a trial originated, and by whom or from which trial."""
+    """Return two texts: how a trial originated, and by whom or from which trial."""
     begins = f", iteration {event.births[0].saved.iteration}" if event.births else ""
     if event.clone_of is not None:
         return "cloned", f"from trial {event.clone_of}{begins}, by a person"
@@ -81,7 +81,7 @@ def origin(event: Created, sweep: Sweep) -> tuple[str, str]:
 
 
 def _suggested(event: Created, sweep: Sweep, searcher: str) -> str:
-    """Return the author and the reason of a suggestion, and the origin of what it left open."""
+    """Return two texts: author and reason of a suggestion, and the origin of other settings."""
     suggestion = sweep.history.trials[event.trial].suggestion
     if suggestion is None:
         return searcher
@@ -154,7 +154,7 @@ def final_evaluation_report(sweep: Sweep) -> Data | None:
 
 
 def scores(trial: Trial) -> list[float]:
-    """Return the scores of the tests that ended without failing."""
+    """Return the scores of a trial's tests that ended without failing."""
     ended = (test for test in trial.tests if test.status in FINISHED - {Status.FAILED})
     found = (test.score_at() for test in ended)
     return [score for score in found if score is not None and math.isfinite(score)]
@@ -175,7 +175,7 @@ def progress_of_tests(history: History, final_evaluation: FinalEvaluationBegan) 
 
 
 def _tested(trial: Trial, seed: int) -> Data:
-    """Return the data of one tested trial."""
+    """Return the data of a trial that was trained under test seeds; `seed` is the sweep's seed."""
     scored, aggregate = scores(trial), trial.objective.aggregate
     ended = sum(test.status in FINISHED for test in trial.tests)
     interval = None
@@ -468,7 +468,7 @@ def outlook(history: History) -> Data | None:
 
 
 def best_trial(history: History, folder: Folder) -> Trial:
-    """Return the pick.
+    """Return the pick; raise UsageError if there is none.
 
     Raises:
         UsageError: no trial has a score.
@@ -501,7 +501,9 @@ def find_trial(history: History, name: str, number: int) -> Trial:
 
 
 def asked_trial(history: History, folder: Folder, choice: str, place: str = "--trial") -> Trial:
-    """Return the trial that a user asked for: ``best``, or a number.
+    """Return the trial that a user requested: ``best``, or a number.
+
+    `place` is the option or argument, for messages.
 
     Raises:
         UsageError: there is no such trial; `place` names the option.
@@ -514,7 +516,7 @@ def asked_trial(history: History, folder: Folder, choice: str, place: str = "--t
 
 
 def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
-    """Return the data of `sweep show`: everything about one trial; `rows` are its results."""
+    """Return the data of `sweep show`: everything about one trial, whose results are `rows`."""
     trial = find_trial(sweep.history, sweep.folder.name, number)
     return {
         "name": sweep.folder.name,

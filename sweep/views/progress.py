@@ -49,13 +49,14 @@ class Aim:
     stop: Mapping[str, float]
     """Result → value at which a trial ends."""
     remaining_training: Callable[[History], float | None] = lambda _history: None
-    """Method `Scheduler.remaining_training`."""
+    """Estimate of the training that is left, as by `Scheduler.remaining_training`."""
     spares: int | None = None
-    """Attribute `Scheduler.spares`; None if no trial is ended early."""
+    """Number of trials completed before any is ended early, as in `Scheduler.spares`; None if none
+    is."""
     ranks_by_fronts: bool = False
-    """Attribute `Scheduler.ranks_by_fronts`."""
+    """True if trials at a rung rank by all objectives, as in `Scheduler.ranks_by_fronts`."""
     going_on: Callable[[int], int | None] = lambda _count: None
-    """Method `Scheduler.going_on`."""
+    """Number of trials that continue of those at a rung, as by `Scheduler.going_on`."""
 
     @classmethod
     def of(cls, scheduler: Scheduler | Foreign, spec: SweepSpec) -> "Aim":
@@ -75,6 +76,7 @@ class Note:
     """The contents of a running trial's progress file."""
 
     iteration: int
+    """Number of the last finished iteration."""
     time: float | None
     """Value of `time_attr`; None if it was not reported."""
     value: float | None
@@ -168,11 +170,10 @@ def raw_note(folder: Folder, trial: int, replica: int) -> Any:
 
 
 def fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
-    """Return the completed share of the expected work, 0 to 1; a trial's is the mean of its seeds'.
+    """Return the completed share of the expected work, 0 to 1; each trial's is the seeds' mean.
 
-    `notes` are the progress notes of running trials, None to use the ledger alone.
-
-    While a trial runs or is still to come, it is at most `_MOST`.
+    `notes` are the progress notes of running trials, None to use the ledger alone. The share is at
+    most `_MOST` while a trial runs or is still to be created.
     """
     if history.ended == "finished":
         return 1.0
@@ -197,7 +198,7 @@ class _Work:
 
     @property
     def open(self) -> bool:
-        """True if a trial is to be created or has not reached its goal."""
+        """True if a trial is still to be created or has not reached its goal."""
         live = any(trial.status not in FINISHED and _climbs(trial) for trial in self._trials)
         return live or self._history.to_create > 0 or bool(self._history.waiting_clones)
 
@@ -317,7 +318,7 @@ def _climbs(trial: Trial) -> bool:
 
 
 def _members(history: History) -> list[Trial]:
-    """Return the trials that count: in a population, those not replaced by offspring."""
+    """Return the trials that count: in a population, those that were not replaced by offspring."""
     if all(trial.parent is None for trial in history.trials):
         return history.trials
     return [trial for trial in history.trials if trial.status is not Status.PRUNED]

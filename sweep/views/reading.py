@@ -23,16 +23,17 @@ class Foreign(NamedTuple):
     """A scheduler that is not imported, as far as the ledger describes it."""
 
     time_attr: str
+    """Name of the result in which the scheduler counts."""
     levels: tuple[float, ...]
     """Rungs, ascending."""
     spares: None = None
     ranks_by_fronts: bool = False
 
     def remaining_training(self, _history: History) -> None:
-        """Return None: nothing is known."""
+        """Return None, since only the scheduler could estimate it."""
 
     def going_on(self, _count: int) -> None:
-        """Return None: nothing is known."""
+        """Return None, since only the scheduler could say it."""
 
 
 def recorded(ledger: Ledger) -> SweepSpec:

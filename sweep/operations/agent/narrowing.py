@@ -26,7 +26,7 @@ _LISTS = ("choice", "ordinal", "grid")
 
 
 class Narrowing(Settings):
-    """Values of one parameter that are left; exactly one of the two is given."""
+    """Values of one parameter that remain: either a range or a list."""
 
     between: Annotated[tuple[Number, Number], Field(strict=False)] | None = Field(
         None, description="Lowest and highest value that are left of a numeric range."
@@ -48,7 +48,7 @@ def narrowed(
         text: YAML text of the spec.
         file: its file, for messages.
         name: name of the sweep.
-        narrow: parameter → the values that are left.
+        narrow: parameter → the values that remain.
         trials: number of trials.
 
     Raises:
@@ -112,14 +112,14 @@ def _override(space: Space, name: str, wish: Narrowing) -> Override:
 
 
 def _complement(domain: Choice | Ordinal, name: str, words: Mapping[str, Any]) -> list[Any]:
-    """Return the clause that forbids the values of a domain that are not in `words`, if any."""
+    """Return clauses that forbid the values of a domain that are not in `words`, if any."""
     left = {choice_key(value) for kind in _LISTS for value in words.get(kind, ())}
     gone = [value for key, value in domain.by_key.items() if key not in left]
     return [{name: gone}] if gone else []
 
 
 def _raw(space: Space, path: KeyPath) -> Mapping[str, Any]:
-    """Return the description of a parameter in its file."""
+    """Return the description of a parameter as the file contains it."""
     found: Any = space.raw
     for part in path:
         found = found[part]
@@ -164,7 +164,7 @@ def _list(domain: Domain, values: Sequence[Any], place: str, crossed: bool) -> d
 
 
 def _own(domain: Domain, value: Any, place: str) -> Any:
-    """Return the domain's own value that equals `value`; BadConfig if there is none."""
+    """Return the value of the domain that equals `value`; raise BadConfig if there is none."""
     if not domain.contains(value):
         raise BadConfig(place, value, domain.describe())
     if isinstance(domain, Choice | Ordinal):

@@ -35,7 +35,7 @@ SHARED = ("time_s", "cpu_hours", "timesteps")
 
 @dataclass(frozen=True)
 class Remaining:
-    """What is left of a permission, and the sweeps that used the rest."""
+    """The unused part of a permission, and the sweeps that run."""
 
     trials: int
     """Number of trials that may still be searched."""
@@ -47,7 +47,7 @@ class Remaining:
 
 @dataclass(frozen=True)
 class Permission:
-    """The limits of one server, fixed when it is started."""
+    """The limits within which a language model may start sweeps, fixed when its server starts."""
 
     root: Path
     """Absolute path of the folder of all sweeps."""
@@ -97,7 +97,7 @@ class Permission:
         return self.files[name]
 
     def spec(self, name: str) -> SweepSpec:
-        """Return an allowed spec, as its file says now."""
+        """Return an allowed spec, as its file is now."""
         return _read(self.file(name))[0]
 
     def prepare(
@@ -107,7 +107,7 @@ class Permission:
 
         Args:
             name: name of the spec.
-            narrow: parameter → values that are left.
+            narrow: parameter → values that remain.
             trials: number of trials; None for those of the spec, or what is left if that is less.
             remaining: what is left of the permission.
 
@@ -168,7 +168,7 @@ class Permission:
         return self.root / PLACE / f"{name}.log"
 
     def left(self) -> Remaining:
-        """Return what is left, from the ledgers of the sweeps that servers started."""
+        """Return the unused part of the permission, by the ledgers of sweeps that were started."""
         trials, used, driven = 0, dict.fromkeys(SHARED, 0.0), []
         for name in self.started():
             sweep = lookup.read(Folder(self.root, name), curves=False)

@@ -134,7 +134,10 @@ def _command(
 
 
 def _yaml(value: Any) -> str:
-    """Return plain data as YAML in ASCII: JSON, but its pairs of surrogates are none in YAML."""
+    """Return plain data as YAML in ASCII.
+
+    That is JSON, except that YAML has no pairs of surrogates.
+    """
     text = json.dumps(value, ensure_ascii=False)
     return re.sub(r"[^ -~]", lambda found: f"\\U{ord(found[0]):08x}", text)
 

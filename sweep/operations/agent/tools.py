@@ -63,7 +63,9 @@ class OfSpec(Settings):
     """Arguments of `validate`."""
 
     spec: SpecName
+    """Name of an allowed spec."""
     narrow: dict[str, Narrowing] = NARROW
+    """Parameter → the values that remain."""
 
 
 class OfRun(OfSpec):
@@ -85,6 +87,7 @@ class OfSweep(Settings):
     """Arguments of `best`."""
 
     name: SweepName
+    """Name of the sweep."""
 
 
 class OfResults(OfSweep):
@@ -123,6 +126,7 @@ class Tool:
     """One tool."""
 
     name: str
+    """Name of the tool, equal to that of a command."""
     arguments: type[Settings]
     """Model of its arguments."""
     answer: Callable[[Any], Data]
@@ -219,7 +223,9 @@ class Toolbox:
         }
 
     def status(self, arguments: OfStatus) -> Data:
-        """Tell how far a sweep is: state, counts, the best trial, the running ones, time left.
+        """Report the progress of a sweep: state, counts, best trial, running trials, time left.
+
+        Without a name: the newest sweeps, the allowed specs, and what is left of trials and budget.
 
         Without a name: the newest sweeps, the allowed specs, and what is left of trials and budget.
         """
@@ -239,7 +245,7 @@ class Toolbox:
         return {**_pick(data, _STATUS), "running": rows, **self._left_if_known()}
 
     def _left_if_known(self) -> Data:
-        """Return what is left of the permission, or why the ledgers do not tell."""
+        """Return the unused part of the permission, or why the ledgers cannot be read."""
         try:
             return _left(self.allowed.left())
         except SweepError as error:
@@ -310,12 +316,12 @@ def _pick(data: Mapping[str, Any], keys: tuple[str, ...]) -> Data:
 
 
 def _left(remaining: Remaining) -> Data:
-    """Return what is left of the permission as plain data."""
+    """Return the unused part of the permission as plain data."""
     return {"left": _pick(asdict(remaining), ("trials", "budget"))}
 
 
 def _short(step: Mapping[str, Any]) -> Data:
-    """Return a decision with the first rows of its tables only."""
+    """Return a decision with only the first rows of its tables."""
     tables = [{**table, "rows": table["rows"][:MOST_ROWS]} for table in step["tables"]]
     return {**step, "tables": tables}
 

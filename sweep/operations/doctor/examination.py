@@ -93,7 +93,7 @@ def _add_services_of_sweep(
 def _keep(
     used: dict[str, str], part: str, read: Callable[[Folder], str], folder: Folder
 ) -> list[Finding]:
-    """Store the value that `read` reads from the folder as `used[part]`."""
+    """Store the value that `read` reads from the folder as ``used[part]``. Returns no findings."""
     used[part] = read(folder)
     return []
 

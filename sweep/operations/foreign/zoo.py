@@ -244,7 +244,11 @@ class _Settings:
         return self._take_with_schedule(value, "clip_param", "clip_param_schedule")
 
     def _take_with_schedule(self, value: Any, key: str, schedule: str) -> bool:
-        """Convert a number or a linear schedule such as ``lin_0.0003``."""
+        """Convert a number or a linear schedule such as ``lin_0.0003``.
+
+        `key` is our name of the number, `schedule` that of its schedule. Returns false if it is
+        neither.
+        """
         number = _number(str(value).removeprefix("lin_"))
         if number is None or key not in self.known:
             return False
@@ -268,7 +272,10 @@ class _Settings:
         return True
 
     def _take_normalize(self, value: Any) -> bool:
-        """Convert the normalization of observations and rewards. Returns true."""
+        """Convert the normalization of observations and rewards.
+
+        Returns true, since it is always supported.
+        """
         said = value
         if isinstance(value, str):
             said = _literal(value)
@@ -311,7 +318,7 @@ class _Settings:
         return True
 
     def _take_gradient_steps(self, value: Any) -> bool:
-        """Convert the updates per round; -1 is one per step. Returns false for no number."""
+        """Convert the updates per round; -1 is one per step. Returns false if it is no number."""
         number = _number(value)
         if number is not None and number < 0:
             number = (_number(self.given.get("train_freq")) or 1) * int(self.given.get("n_envs", 1))
@@ -321,14 +328,20 @@ class _Settings:
         return True
 
     def _take_target_update_interval(self, value: Any) -> bool:
-        """Convert the steps between two copies to the target network. Returns true."""
+        """Convert the steps between two copies to the target network.
+
+        Returns true, since this is always supported.
+        """
         self.config["target_network_update_freq"] = int(value)
         if "tau" not in self.given:
             self.config["tau"] = None
         return True
 
     def _take_exploration_fraction(self, value: Any) -> bool:
-        """Convert the share of training with decreasing epsilon. Returns false without epsilon."""
+        """Convert the share of training in which epsilon falls.
+
+        Returns false if there is no epsilon.
+        """
         return self._set_exploration(epsilon_timesteps=max(1, round(float(value) * self.steps)))
 
     def _take_exploration_initial_eps(self, value: Any) -> bool:
@@ -371,7 +384,7 @@ class _Settings:
         return True
 
     def _take_frame_stack(self, _value: Any) -> bool:
-        """Return true for Atari games, whose frames our trainers stack."""
+        """Return true if Atari wrappers are set, with which our trainers stack frames, too."""
         return "AtariWrapper" in str(self.given.get("env_wrapper"))
 
     def _take_env_wrapper(self, value: Any) -> bool:

@@ -188,7 +188,7 @@ def _keeps_files(context: TrackerContext, runs: Iterable[StoredRun]) -> bool:
 
 
 def _find_trials_with_models(context: TrackerContext, sweep: Sweep, say: Say) -> list[Trial]:
-    """Return the trials whose models MLflow should get, if their code may run here."""
+    """Return the trials whose models MLflow should get; none if their code may not run here."""
     best = sweep.history.best
     everyone = sync.wants_all_models(context.folder, context.sweep_id)
     trials = sweep.history.trials if everyone else [best] if best else []

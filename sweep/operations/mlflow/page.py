@@ -112,7 +112,7 @@ class Page:
         return False
 
     def _experiment(self, database: sqlite3.Connection) -> int | None:
-        """Return the id of the sweep's experiment; None if MLflow has none of it."""
+        """Return the id of the sweep's experiment; None if MLflow has none."""
         query = "SELECT experiment_id FROM experiments WHERE name = ?"
         found = database.execute(query, (self._name,)).fetchone()
         return int(found[0]) if found else None

@@ -94,7 +94,9 @@ def export_model(
 def _export(
     trainable: Trainable, formats: Sequence[str], draft: Path, described: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Write the model files into `draft`; UsageError if the trainable cannot be exported so.
+    """Write the model files into `draft`, and return format → file name.
+
+    Raises UsageError if the trainable cannot be exported in a format.
 
     Returns:
         Format → file, relative to the folder; for a trainable's own files, name → name.
@@ -120,9 +122,9 @@ def _export(
 
 
 def _export_own(trainable: Trainable, formats: Sequence[str], draft: Path) -> dict[str, str]:
-    """Let the trainable write its own files into `draft`; BadConfig for `formats`.
+    """Let the trainable write its own files into `draft`.
 
-    Returns name → name.
+    Returns each file's name as key and as value. Raises BadConfig if `formats` are requested.
     """
     name = type(trainable).__name__
     if formats:
@@ -384,7 +386,7 @@ def _next_value_code(state: str) -> str:
 
 
 def _input_code(path: Sequence[Any], masked: bool) -> str:
-    """Return Python code for one input; `masked` means that the infos have the action mask."""
+    """Return Python code for one input; `masked` is True if the infos contain the action mask."""
     if masked and path[0] == "action_mask":
         return "numpy.hstack(info['action_mask'])"  # a tuple if there are several columns
     return "observation" + "".join(f"[{key!r}]" for key in path[masked:])

@@ -97,7 +97,7 @@ class Record:
 
 
 def candidates(trial: Trial) -> list[Network]:
-    """Return the networks of a trial that have a checkpoint, the best seed's best one first.
+    """Return the networks of a trial that have a checkpoint, first the best one of the best seed.
 
     Seeds that are catching up are left out, since they are at another point of their training.
     """

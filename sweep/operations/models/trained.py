@@ -45,7 +45,9 @@ class Restored:
     trainable: Trainable
     """The trainable in the state of the checkpoint."""
     spec: SweepSpec
+    """Spec of the sweep."""
     trial: Trial
+    """Trial that the checkpoint belongs to."""
     replica: Replica
     """Replica (the trial under one seed) that wrote the checkpoint."""
     saved: Saved
@@ -81,7 +83,9 @@ class CurrentTrial:
     """A trial in the current history of its sweep."""
 
     spec: SweepSpec
+    """Spec of the sweep."""
     trial: Trial
+    """Trial with its present state."""
     versions: Mapping[str, Any]
     """Versions of the libraries with which the sweep was created."""
 

@@ -403,7 +403,7 @@ class _Tryout:
     def _look_later(
         self, trainable: Trainable, missing: Iterable[str], latest: Mapping[str, Any]
     ) -> None:
-        """Train until the results have all `missing` names; not every result has an evaluation."""
+        """Train until results have had all `missing` names; not every result has an evaluation."""
         lacking, done = set(missing), latest.get("done") is True
         end_at = time.monotonic() + LATER_S
         while lacking and not done and trainable.iteration < MOST_ITERATIONS:
@@ -438,7 +438,7 @@ def _lack(
 
 
 def _nothing_to_compare(trainable: Trainable) -> str:
-    """Return the reason why there is no iteration after a restore."""
+    """Return why no iteration can be compared after a restore; empty if one can."""
     if trainable.at_checkpoint:
         return "it ends at its first checkpoint, so there is no later iteration to compare"
     if trainable.iteration < MOST_ITERATIONS:

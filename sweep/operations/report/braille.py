@@ -22,6 +22,7 @@ class Picture:
     """Rows of cells, top first, and the ends of both axes."""
 
     rows: list[list[Cell]]
+    """Rows of characters with their colours, top first."""
     times: tuple[float, float]
     """Ends of the horizontal axis."""
     values: tuple[float, float]
@@ -55,7 +56,7 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _place(value: float, ends: tuple[float, float], count: int) -> int:
-    """Return the index of a value among `count` places between two ends."""
+    """Return the index of the interval, of `count` equal ones, that contains a value."""
     low, high = ends[0] / 2, ends[1] / 2  # the difference may overflow
     if high <= low:
         return count // 2

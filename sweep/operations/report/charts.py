@@ -61,7 +61,7 @@ def _curve(curve: Curve) -> Data:
 
 
 def search(sweep: Sweep, clock: timeline.Clock) -> Data | None:
-    """Return the scores of trials over time, and the best feasible score so far."""
+    """Return the data of the picture of scores over time, with the best feasible score so far."""
     reported = {
         record.event.trial: record.at
         for record in sweep.records
@@ -106,7 +106,7 @@ def _select_evenly(rows: Sequence[Any], limit: int) -> list[Any]:
 
 
 def points(sweep: Sweep, names: Sequence[str]) -> Data | None:
-    """Return trials with scores, worst first, and axes of their settings as in `names`."""
+    """Return the data of parallel coordinates: trials with scores, worst first, and axes."""
     ranked = [trial for trial in sweep.history.ranked() if is_finite(trial.score)]
     if len(ranked) < 2 or not names:
         return None
@@ -185,7 +185,7 @@ def _label(key: str) -> str:
 
 
 def importance(result: Importance, causes: Causes) -> Data | None:
-    """Return the importance of settings and pairs, in total and by level, and of the remainder."""
+    """Return the picture of the importance of settings and pairs, in total and by level."""
     shares = {names: share for names, share in result.shares.items() if share >= 0.005}
     if not shares:
         return None
@@ -221,7 +221,7 @@ def _parts(causes: Causes) -> Iterator[tuple[str, float]]:
 
 
 def contour(model: Model, first: str, second: str) -> Data:
-    """Return the joint effect of two settings."""
+    """Return the data of a picture: the joint effect of two settings."""
     surface = model.surface(first, second)
     axes: list[Data] = []
     for name, values in zip(surface.names, surface.values, strict=True):
@@ -236,7 +236,7 @@ def contour(model: Model, first: str, second: str) -> Data:
 
 
 def timing(sweep: Sweep, clock: timeline.Clock) -> Data | None:
-    """Return slices by slot, rungs, and the use of time."""
+    """Return the data of a picture: slices by slot, rungs, and the use of time."""
     bars = timeline.bars(sweep, clock)
     if not bars:
         return None
@@ -257,7 +257,7 @@ def timing(sweep: Sweep, clock: timeline.Clock) -> Data | None:
 
 
 def lineage(sweep: Sweep) -> Data | None:
-    """Return the families of offspring: a line for each trial, family by family."""
+    """Return the data of a picture of families: a line for each trial, family by family."""
     trials = sweep.history.trials
     if all(trial.parent is None for trial in trials):
         return None
@@ -293,7 +293,7 @@ def lineage(sweep: Sweep) -> Data | None:
 
 
 def fronts(sweep: Sweep) -> list[Data]:
-    """Return the metric against each further objective, with the trials on the front marked."""
+    """Return a picture for each further objective: the metric against it, with the front marked."""
     objective = sweep.history.objective
     on_front = {trial.number for trial in sweep.history.front()} if objective.objectives else set()
     shown = []

@@ -67,8 +67,8 @@ def build(sweeps: Sequence[Sweep], now: float) -> str:
 def bests(sweeps: Sequence[Sweep]) -> Data | None:
     """Return the learning curves of the best trials, or None if none has one.
 
-    They stand against what the sweeps count in common: their time attribute if it is the same, else
-    environment steps if all report them, else iterations.
+    The horizontal axis is what the sweeps have in common: their time attribute if it is the same,
+    else environment steps if all report them, else iterations.
     """
     name, times = _axis(sweeps)
     drawn = []
@@ -92,7 +92,7 @@ def bests(sweeps: Sequence[Sweep]) -> Data | None:
 
 
 def _axis(sweeps: Sequence[Sweep]) -> tuple[str, Times]:
-    """Return name and values of the axis against which all curves can stand."""
+    """Return name and values of the horizontal axis that the curves of all sweeps can share."""
     first, *others = {sweep.history.objective.time_attr: None for sweep in sweeps}
     if not others:
         return first, curve_times

@@ -30,6 +30,7 @@ class Curve:
     """The curve of one trial; the mean if it has several seeds."""
 
     trial: int
+    """Number of the trial."""
     points: list[Point]
     """Pairs of time, in units of `time_attr`, and value."""
     low: list[float] = field(default_factory=list)
@@ -49,12 +50,13 @@ class Curves:
     """The curves to draw, best last, and the numbers of those left out."""
 
     drawn: list[Curve]
+    """Curves to draw, the best last."""
     trials: int
     """Number of trials that have a curve."""
     points: int
-    """Total number of their points."""
+    """Number of points of all curves, before they are thinned."""
     shown: int
-    """Number of points that are drawn."""
+    """Number of points that are drawn, of all curves."""
 
 
 def curves(sweep: Sweep, best: int = BEST) -> Curves:

@@ -38,11 +38,11 @@ class Tree:
 
     @property
     def variance(self) -> float:
-        """Variance over the cube."""
+        """Variance of the tree's value over the cube."""
         return float(self.volume @ self.value**2)
 
     def marginal(self, columns: Sequence[int]) -> tuple[list[Array], Array]:
-        """Return the mean of the tree over all columns but these.
+        """Return the tree averaged over all columns except `columns`.
 
         Returns:
             Edges of the cells along each of `columns`, and the means between them, an array with
@@ -64,7 +64,7 @@ class Tree:
         return edges, sums[(slice(-1),) * len(columns)]
 
     def explained(self, columns: Sequence[int]) -> float:
-        """Return the variance of a marginal over the cube."""
+        """Return the variance over the cube of the marginal of `columns`."""
         edges, values = self.marginal(columns)
         cells = np.diff(edges[0])
         for edge in edges[1:]:
@@ -77,12 +77,13 @@ class Forest:
     """Trees, and how well they predict unseen rows."""
 
     trees: list[Tree]
+    """Trees, whose predictions are averaged."""
     skill: float
     """Predicted share of the variance of unseen rows (R²), at least 0."""
 
     @property
     def variance(self) -> float:
-        """Mean of the trees' variances."""
+        """Mean over the trees of their variance over the cube."""
         return float(np.mean([tree.variance for tree in self.trees]))
 
     def shares(self, width: int) -> dict[tuple[int, ...], float]:
@@ -101,7 +102,7 @@ class Forest:
         return found
 
     def surface(self, columns: Sequence[int], points: Array) -> Array:
-        """Return the mean over all columns but these, at all combinations of `points` (P,).
+        """Return the mean over all columns except `columns`, at all combinations of `points` (P,).
 
         The points are from 0 to 1. The result has one axis of length P for each of `columns`.
         """

@@ -70,7 +70,7 @@ def _volume(points: Sequence[Costs], best: Costs, corner: Costs) -> float:
 
 
 def _states(sweep: Sweep, training_of: Callable[[Trial], float]) -> list[tuple[float, list[Costs]]]:
-    """Return training so far and the costs of the front, whenever it changed and at present."""
+    """Return training so far and costs of the front, at each change of the front and at present."""
     costs: dict[int, Costs] = {}
     states: list[tuple[float, list[Costs]]] = []
     total = 0.0

@@ -39,11 +39,12 @@ _LEVELS = 6
 
 @dataclass(frozen=True)
 class Compared:
-    """The trials at one level with their normal scores; more is better."""
+    """The trials at one level with their normal scores (quantiles of ranks); more is better."""
 
     level: float
     """Value of `time_attr`; infinite for the end of each trial."""
     trials: list[Trial]
+    """Trials that were compared."""
     scores: Array
     """Normal scores, (n,)."""
 
@@ -53,13 +54,14 @@ class Level:
     """The importance of settings at one level."""
 
     at: float
-    """The level, in units of `time_attr`."""
+    """Value of `time_attr` at the level."""
     trials: int
     """Number of trials compared there."""
     explained: float
     """Share of the differences that the settings predict."""
     shares: Mapping[tuple[str, ...], float]
-    """Setting, or pair beyond the effects of both → its share of the differences."""
+    """Setting → its share of the differences; for a pair, the share beyond the effects of both
+    settings."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,10 @@ class Importance:
     """The importance of settings in the whole sweep."""
 
     levels: list[Level]
+    """Importance among the trials that reached each level, ascending."""
     shares: Mapping[tuple[str, ...], float]
-    """Shares, greatest first; with `unexplained` and effects of more than two settings the sum is
-    1."""
+    """Setting or pair → its share, greatest first; with `unexplained` and effects of more than two
+    settings the sum is 1."""
     unexplained: float
     """Share of the differences that no setting explains, 0 to 1."""
     gained: bool
@@ -87,7 +90,7 @@ class Importance:
 
 @dataclass(frozen=True)
 class Causes:
-    """The parts of the unexplained differences; their sum is all of it."""
+    """The causes of the differences that no setting explains, as shares of all differences."""
 
     seeds: float | None
     """Share of the differences between trials that is due to the seed; None if unknown."""
@@ -99,7 +102,7 @@ class Causes:
 
     @classmethod
     def of(cls, importance: Importance, history: History) -> "Causes":
-        """Return the parts, as far as the scores of a sweep distinguish them."""
+        """Return the shares, as far as the scores of a sweep distinguish the causes."""
         left, spreads = importance.unexplained, history.expectations.spreads
         scored = history.ranked()
         if spreads is None or importance.gained or not scored:
@@ -135,11 +138,13 @@ class Model:
     """The forests of all levels."""
 
     space: Space
+    """Search space of the sweep."""
     columns: list[str]
     """Names of the settings, in the order of the forests' columns."""
     compared: list[Compared]
     """Trials and scores of each level, in the order of `forests`."""
     forests: list[Forest]
+    """Forest of each level, which predicts normal scores from settings."""
     encoded: "list[_Encoding]"
     """Encoding of the settings of each level."""
     gained: bool
@@ -230,6 +235,7 @@ class _Encoding:
     """
 
     space: Space
+    """Search space of the sweep."""
     columns: list[str]
     """Names of the settings."""
     absent: dict[str, float]
@@ -257,7 +263,7 @@ class _Encoding:
         ]
 
     def place(self, name: str, value: Any) -> float:
-        """Return the coordinate of a setting's value."""
+        """Return the coordinate of a setting's value, 0 to 1."""
         domain = self.space.role(name)
         if isinstance(domain, Choice):
             order = self.orders[name]
@@ -271,7 +277,7 @@ class _Encoding:
 
 
 def _order_choices(name: str, domain: Choice, compared: Compared) -> dict[str, int]:
-    """Return the choices ordered by their mean scores: key → index."""
+    """Return the choices ordered by their mean scores: choice, as JSON → index."""
     reached: dict[str, list[float]] = {key: [] for key in domain.by_key}
     for trial, score in zip(compared.trials, compared.scores, strict=True):
         if name in trial.searched:
@@ -376,7 +382,7 @@ def _started_at(trial: Trial) -> float:
 
 
 def _starting_score(trial: Trial, history: History) -> float | None:
-    """Return the score with which an offspring started; of another trial, its first score."""
+    """Return the score with which an offspring started; for other trials the first score."""
     birth = trial.replicas[0].birth
     if birth is None:
         return next((p.value for p in trial.leader.curve if p.value is not None), None)

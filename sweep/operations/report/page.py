@@ -69,7 +69,7 @@ def _provenance(sweep: Sweep) -> Data:
 
 
 def content(sweep: Sweep) -> tuple[Data, list[Section]]:
-    """Return the data of the pictures, and all sections that have something to show."""
+    """Return the data of the pictures, and all sections for which the sweep has data."""
     clock = timeline.Clock.of(sweep.records)
     model = Model.of(sweep)
     importance = model.importance() if model else None
@@ -114,7 +114,7 @@ def content(sweep: Sweep) -> tuple[Data, list[Section]]:
 
 
 def chart(kind: str, **more: object) -> Markup:
-    """Return the placeholder of a picture."""
+    """Return the placeholder of a picture of this kind; `more` are further attributes of it."""
     return tag("div", class_="chart", data_chart=kind, **more)
 
 

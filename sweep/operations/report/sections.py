@@ -30,7 +30,9 @@ class Section:
     """One part of the page; `id` is its anchor."""
 
     id: str
+    """Anchor of the section in the page."""
     title: str
+    """Title of the section."""
     note: str
     """Explanation below the title."""
     body: Sequence[Markup]
@@ -124,7 +126,7 @@ def best(sweep: Sweep) -> Section | None:
 
 
 def _note_of_best(sweep: Sweep, several: bool) -> str:
-    """Return the note below the title of that table."""
+    """Return the note below the title of the table of the best trials."""
     shown, scored = min(TOP, len(sweep.history.ranked())), len(sweep.history.ranked())
     parts = [f"The best {shown} of {scored:,} trials with a score in {sweep.spec.metric}."]
     aggregate = sweep.history.objective.aggregate
@@ -333,13 +335,13 @@ def failures(sweep: Sweep) -> Section | None:
 
 
 def _list_some(names: Sequence[str]) -> str:
-    """Return a text with the first of some names."""
+    """Return a text with the first of these names, and the number of the others."""
     found = list(dict.fromkeys(names))
     return ", ".join(found[:12]) + (f" and {len(found) - 12} more" if len(found) > 12 else "")
 
 
 def _shown(count: int, limit: int) -> str:
-    """Return a text about how many are shown; empty if all are."""
+    """Return a text about how many of `count` items are shown; empty if all are."""
     return f", {limit} are shown" if count > limit else ""
 
 

@@ -48,7 +48,7 @@ class Clock:
 
     @classmethod
     def of(cls, records: Sequence[Recorded]) -> "Clock":
-        """Return the clock of a sweep with these events; it stands still without a driver."""
+        """Return the clock of a sweep with these events; it stands still while no driver runs."""
         spans: dict[int, tuple[float, float]] = {}
         for record in records:
             first, _ = spans.get(record.term, (record.at, record.at))
@@ -76,9 +76,9 @@ class Bar:
     end: float
     """End in seconds on the clock of the picture."""
     who: str
-    """Name of the replica."""
+    """Name of the replica, such as ``12.1``."""
     rung: int
-    """Index of the level that it was to reach; -1 without one, -2 for a test."""
+    """Index of the level that the slice was to reach; -1 without one, -2 for a test."""
     why: str
     """Reason for the slice, as a text."""
     lane: int = 0
@@ -252,7 +252,10 @@ def spent(sweep: Sweep, bars: Sequence[Bar], clock: Clock) -> Data:
 
 
 def _offered(sweep: Sweep, clock: Clock, used: int) -> float:
-    """Return the total time of all slots; `used` is their number where that was not recorded."""
+    """Return the total time of all slots in seconds.
+
+    `used` is the number of slots for drivers that did not record it.
+    """
     total, count, since = 0.0, used, 0.0
     for record in sweep.records:
         jobs = getattr(record.event, "jobs", None)

@@ -46,7 +46,7 @@ PATIENCE_S = 60.0
 
 @dataclass(frozen=True)
 class Freed:
-    """Numbers of checkpoints, files and bytes that were deleted, or would be."""
+    """The number of checkpoints, files and bytes that were deleted, or would be."""
 
     name: str
     """Name of the sweep, or of a folder left by an interrupted creation or removal."""

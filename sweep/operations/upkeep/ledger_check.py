@@ -192,7 +192,7 @@ def _check_pages(database: "storage.Database", connection: Connection) -> list[D
 
 
 def _check_revision(database: Connection, path: Path) -> list[Damage]:
-    """Return a damage if the tables are not of the current revision; they are not read then."""
+    """Return a damage if the tables are not of the current revision, which then are not read."""
     rows = database.execute(f"SELECT version_num FROM {upgrade.VERSION_TABLE}").fetchall()  # noqa: S608 a name of ours
     if len(rows) != 1:
         return [Damage("ledger", "schema", f"{len(rows)} revisions in a file that has one")]

@@ -35,7 +35,7 @@ class Mended:
     done: tuple[str, ...]
     """Repairs that were made, one sentence each."""
     left: Verification
-    """Verification after the repairs."""
+    """Result of the verification after the repairs."""
 
 
 def repair(folder: Folder, say: Callable[[str], None]) -> Mended:

@@ -164,7 +164,7 @@ def _compare_copy(tracker: Tracker, count: int, missing: int) -> list[str]:
 
     Args:
         tracker: the tracker.
-        count: number of events that the copy contains.
+        count: number of events that the copy contains, the first ones of the history.
         missing: number of events that the copy still lacks.
 
     Raises:
