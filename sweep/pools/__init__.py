@@ -52,7 +52,7 @@ class Pool(Protocol):
     def __init__(self, slots: int) -> None: ...
 
     def connect(self, root: Path) -> None:
-        """Connect to the workers and check that they are usable; called once, before all else.
+        """Connect to the workers and check that they are usable; called once, before other methods.
 
         Args:
             root: the folder of all sweeps, which workers must see under the same path.
@@ -78,7 +78,7 @@ class Pool(Protocol):
         return None
 
     def memory(self, running: Future[SliceOutcome]) -> int:
-        """Return the memory of that process and its children in bytes; 0 if not known yet."""
+        """Return the memory of the slice's process and its children in bytes; 0 while unknown."""
         pid = self.pid(running)
         return 0 if pid is None else memory_of(pid)
 
@@ -102,7 +102,10 @@ class Pool(Protocol):
         return ""
 
     def failed(self) -> str:
-        """Return why no slice can run any more, or empty. Slices then fail with StorageError."""
+        """Return why no slice can run any more, or an empty text.
+
+        If there is a reason, slices fail with StorageError.
+        """
         return ""
 
     def close(self) -> None:

@@ -80,7 +80,7 @@ class Pool(cluster.ClusterPool):
             self._remove_worker(str(message.get("worker")), bool(message.get("expected")))
 
     def _not_closed(self, address: str) -> str:
-        """Return why others can reach the worker at that address; empty if they cannot."""
+        """Return why other people can reach the worker at that address; empty if they cannot."""
         if _is_closed_to_others(address):
             return ""
         return "it listens where anyone can run code; start it with TLS"
@@ -206,7 +206,7 @@ def _is_closed_to_others(address: str) -> bool:
 
 
 def _describe_here(probe: Path, dask_worker: Any) -> dict[str, Any]:
-    """Return this worker's description of itself, with its name."""
+    """Return the description of the worker in which this function runs, with its name in Dask."""
     name = str(dask_worker.name)
     return {"name": name.partition("://")[2] or name, **there.describe_worker(probe)}
 

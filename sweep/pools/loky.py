@@ -49,9 +49,9 @@ class _Slot:
     last: tuple[str, int, int] | None = None
     """Sweep, trial and replica of the slot's last slice; None before the first."""
     outcome: Future[SliceOutcome] | None = None
-    """Future of the slice that runs here; None before the first."""
+    """Future of the slice that runs in the slot; None before the first."""
     error: SweepError | None = None
-    """Reason for which the driver ended its process; None while it has not."""
+    """Reason for which the driver ended the slice's process; None while it has not."""
     standstill: pools.Standstill = field(default_factory=pools.Standstill)
     """Standstill of the process during the slice."""
     retired: bool = False
@@ -130,7 +130,7 @@ class Pool(pools.Pool):
         return process.pid if process is not None else None
 
     def silence(self, running: Future[SliceOutcome]) -> float:
-        """Return for how many seconds its worker, or its trial's own process, has been stopped."""
+        """Return for how many seconds the slice's worker, or the trial's process, was stopped."""
         slot = self._slot_of(running)
         process = slot.current_process() if slot is not None else None
         if slot is None or process is None:

@@ -173,7 +173,7 @@ class Pool(cluster.ClusterPool):
         await self._request("drop", worker.address)
 
     def _describe_loss(self) -> str:
-        """Return a message if the head is lost, else empty."""
+        """Return a message if the head is lost, else an empty text."""
         return self._lost
 
     async def _leave(self) -> None:

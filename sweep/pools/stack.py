@@ -34,6 +34,7 @@ class _Process:
     """The process in which slices run, and their futures."""
 
     process: Any
+    """The process, as an object of `multiprocessing`."""
     requests: Any
     """Pipe to the process: pairs of number and slice."""
     replies: Any
@@ -43,7 +44,7 @@ class _Process:
     standstill: pools.Standstill = field(default_factory=pools.Standstill)
     """Standstill of the process."""
     pace: Pace | None = None
-    """Latest pace that the process reported; None before the first report."""
+    """Latest speed and number of lanes that the process reported; None before the first report."""
 
 
 class Pool(pools.Pool):
@@ -122,7 +123,7 @@ class Pool(pools.Pool):
             running.set_exception(error)
 
     def failed(self) -> str:
-        """Return the failure of the device for all lanes, or empty while it computes."""
+        """Return why the device cannot compute any more, or an empty text while it can."""
         return self._failure
 
     def describe_speed(self) -> str:

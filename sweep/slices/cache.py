@@ -21,7 +21,7 @@ Key = tuple[str, int, int, str]
 
 
 class StaleProcess(Exception):
-    """Something that an earlier trial left running in this process would disturb the next trial."""
+    """An earlier trial left something running in this process that would disturb the next trial."""
 
 
 @dataclass
@@ -31,8 +31,11 @@ class _Live:
     key: Key
     """Key by which the trial's next slice finds it."""
     trainable: Trainable
+    """The kept trainable."""
     streams: dict[str, Any]
+    """States of the global random streams as the trial left them, by library."""
     state: ProcessState
+    """State of the process as its trial left it."""
 
 
 @dataclass
@@ -42,6 +45,7 @@ class _Process:
     live: _Live | None = None
     """The kept trainable; None if there is none."""
     stale: bool = False
+    """True if a trial left work running, so that no other trial may run in this process."""
 
 
 _process = _Process()
@@ -97,6 +101,8 @@ def forget() -> None:
 
 def restore_process(before: ProcessState) -> None:
     """Restore the process state from before a slice.
+
+    Kills the processes that the trial started unless its trainable is kept.
 
     Kill its processes unless its trainable is kept.
     """

@@ -143,7 +143,10 @@ _PERMISSION_ERRORS = frozenset({errno.EACCES, errno.EPERM})
 
 
 class DiskRefuses(Exception):
-    """The disk refused too many checkpoints in a row, the storage refused one, or a read failed."""
+    """A checkpoint could not be stored or read.
+
+    The disk refused too many in a row, the object storage refused one, or a read failed.
+    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,6 +154,7 @@ class _Held:
     """A checkpoint in memory that is not written yet."""
 
     iteration: int
+    """Iteration of the checkpoint."""
     value: float | None
     """Metric at the iteration; None if it was not reported there."""
     header: Mapping[str, Any]
@@ -165,7 +169,9 @@ class _Offered(NamedTuple):
     """A state that becomes a held checkpoint if no newer one replaces it in time."""
 
     state: Mapping[str, Any]
+    """State of the trainable."""
     iteration: int
+    """Iteration of the state."""
     value: float | None
     """Metric at the iteration; None if it was not reported there."""
     header: Mapping[str, Any]

@@ -158,7 +158,7 @@ def _replica(spec: SliceSpec) -> tuple[str, int, int]:
 
 
 def _import_and_decide(spec: SliceSpec, output: Output) -> bool:
-    """Import what a slice needs; return whether it runs in a process of its own."""
+    """Import the modules that a slice needs; return whether it runs in a process of its own."""
     # the slice meets the error and reports it
     with contextlib.suppress(BaseException), output(spec):
         for name in sorted(_pending_imports - sys.modules.keys()):

@@ -87,6 +87,7 @@ class Journal:
     """
 
     def __init__(self, folder: Path, number: int) -> None:
+        """Prepare the journal of slice `number` in the trial's folder; `begin` opens the file."""
         self._path = folder / journal(number)
         self._file: int | None = None
         self._layout: Layout | None = None

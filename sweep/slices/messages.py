@@ -18,9 +18,11 @@ class SliceSpec:
     """Everything that a worker needs to run one slice."""
 
     sweep_id: str
+    """Unique ID of the sweep."""
     term: int
     """Term of the driver that submitted the slice."""
     trial: int
+    """Number of the trial."""
     replica: int
     """Index of the seed in the trial."""
     number: int
@@ -67,7 +69,7 @@ class SliceSpec:
     """Pairs of an iteration to continue from and the divergence of the metric up to there."""
     asks_at: float | None = None
     """Value of `time_attr` at which the slice ends if its trial has never reported the metric, so
-    that the driver can decide about the trial; None once the trial has reported it."""
+    that the driver can decide about the trial; None once the trial has reported the metric."""
     birth: ParentCheckpoint | None = None
     """Checkpoint of another trial that this trial starts from, or None."""
     birth_folder: str = ""
@@ -131,21 +133,22 @@ class Pace:
     """The speed of slices that run side by side in one process."""
 
     lanes: int
-    """Number of slices."""
+    """Number of slices that run side by side."""
     steps_per_s: float | None
-    """Environment steps of all of them in a second; None: their results count none."""
+    """Environment steps of all slices together per second; None if their results do not count
+    them."""
     device: str
-    """The device that computes them; empty: not known."""
+    """Name of the device that computes the slices; empty if unknown."""
 
 
 @dataclass(frozen=True)
 class DeviceFailed:
-    """The last word of a process whose device computes no more for any slice."""
+    """The last message of a process whose device cannot compute any more."""
 
     why: str
     """The error of the device, on one line."""
     lanes: int | None = None
-    """Number of lanes for which its memory did not suffice; None if the device is lost."""
+    """Number of lanes for which the device's memory did not suffice; None if the device is lost."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,9 @@ class SliceOutcome:
     """The outcome of a slice: how it ended, its results and its checkpoints."""
 
     trial: int
+    """Number of the trial."""
     replica: int
+    """Index of the seed in the trial."""
     number: int
     """Number of the slice among the replica's slices, from 0."""
     end: End

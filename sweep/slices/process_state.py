@@ -34,15 +34,15 @@ _GET_SUBREAPER: Final = 37
 
 @dataclass(frozen=True)
 class _Switch:
-    """A setting that a library has for the whole process."""
+    """A setting of a library that applies to the whole process."""
 
     get: Callable[[Any], Any]
-    """Function of the module that returns the present value."""
+    """Function from the library's module to the present value."""
     put: Callable[[Any, Any], object]
-    """Function of the module and a value that sets it."""
+    """Function of the library's module and a value, which sets the value."""
     default: Callable[[], Any] | None = None
-    """Function that returns its value right after the library's import; None if it is not restored
-    then."""
+    """Function that returns the value right after the library's import; None if it is not restored
+    for libraries imported since."""
 
 
 def _setter(name: str) -> Callable[[Any, Any], object]:

@@ -35,6 +35,7 @@ class JournalReading:
     """The contents of a journal, as far as it has been read."""
 
     path: Path
+    """Path of the journal."""
     source: int | None = None
     """Iteration from which the slice started; None until it is read."""
     upto: int = 0

@@ -36,7 +36,7 @@ class Retention:
     keep_last: int
     """Number of newest checkpoints to keep."""
     keep_best: int
-    """Number of checkpoints with the best values to keep besides."""
+    """Number of further checkpoints to keep: those with the best values."""
     cache: int
     """With object storage, maximum bytes of checkpoints that also stay on disk."""
 

@@ -59,9 +59,9 @@ def run_slice(
 
     Args:
         spec: the slice to run.
-        output: entered while the slice runs, to capture its output; if this fails by the disk, the
-            slice ends as one whose checkpoint was refused.
-        elsewhere: may run the slice in another process.
+        output: context manager that captures the slice's output; if it fails because of the disk,
+            the slice ends as one whose checkpoint was refused.
+        elsewhere: function that may run the slice in another process; it returns None to decline.
 
     Raises:
         StaleProcess: an earlier trial left something running here; use another process.
@@ -127,9 +127,11 @@ class Stretch:
     """
 
     bounds: Bounds
+    """Conditions that end the slice."""
     exactness = ""
     instead = ""
     remembered: Mapping[str, Any] = {}
+    """New findings of the trainable, for later trials: name → data."""
     saves = False
     """True while a checkpoint of the last iteration is being made."""
 
@@ -375,7 +377,7 @@ class RealSlice(Stretch):
         return any(file and os.access(file, os.F_OK) for file in files)
 
     def _signed(self, value: float | None) -> float:
-        """Return the metric times its sign, so that more is better.
+        """Return the metric times its sign, so that greater is better; -inf for None or NaN.
 
         Minus infinity if None or NaN.
         """

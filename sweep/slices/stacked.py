@@ -41,12 +41,15 @@ class _Lane:
     """A running slice and its trainable; methods raise DeviceError if the device fails."""
 
     number: int
+    """Number of the request for the slice."""
     slice: RealSlice
+    """The slice."""
     trainable: Trainable
+    """Trainable of the slice."""
 
     @property
     def steps(self) -> float | None:
-        """Environment steps of the last iteration; None if its result counts none."""
+        """Environment steps of the last iteration; None if its result does not count them."""
         rows = self.slice.rows
         return number(rows[-1].metrics.get(STEPS)) if rows else None
 
@@ -95,7 +98,7 @@ class _Lane:
 
 
 def _raise_if_of_device(error: BaseException) -> None:
-    """Raise the DeviceError that an exception is, if it is one."""
+    """Raise the DeviceError that is the cause of an exception, if there is one."""
     if (found := device_error(error)) is not None:
         raise found from error
 
@@ -238,9 +241,9 @@ class _Server:
         self._say_pace(lanes)
 
     def give_up(self, error: DeviceError) -> None:
-        """Write what slices can still write, and send `DeviceFailed`.
+        """Write the checkpoints that slices still hold, and send `DeviceFailed`.
 
-        Nothing is saved beyond that: of an iteration that failed nobody knows which lanes made it.
+        Nothing is saved beyond that: it is unknown which lanes completed an iteration that failed.
         """
         for lane in self._lanes.values():
             lane.leave()

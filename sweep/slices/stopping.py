@@ -22,7 +22,9 @@ class Plateau:
     """The spec's `stop.plateau`: ends a trial whose metric no longer improves."""
 
     metric: str
+    """Name of the result."""
     mode: str
+    """Direction of an improvement: ``max`` or ``min``."""
     patience: int
     """Number of results without an improvement after which the trial ends."""
     min_delta: float
@@ -64,9 +66,10 @@ def met_criterion(metrics: Metrics, stop: Criteria) -> str:
 
 @dataclass
 class Flatness:
-    """The state of a plateau test, which is given one value after another."""
+    """The state of a plateau test, to which values are added one after another."""
 
     plateau: Plateau
+    """The spec's plateau criterion."""
     best: float | None = None
     """Best value so far; None before the first."""
     since: int = 0
@@ -84,7 +87,7 @@ class Flatness:
             self.since += 1
 
     def flat(self, iteration: int) -> bool:
-        """Return whether the plateau ends the trial at `iteration`."""
+        """Return whether the plateau criterion ends the trial at `iteration`."""
         return self.since >= self.plateau.patience and iteration >= self.plateau.grace
 
 
@@ -96,9 +99,13 @@ class Bounds:
     """
 
     metric: str
+    """Name of the result by which trials are compared."""
     goal: Goal
+    """Point up to which the slice trains."""
     time_attr: str
+    """Name of the result in which goals are counted."""
     stop: Criteria
+    """Stopping criteria of the spec."""
     not_finite_ends: bool
     """True if a metric that is NaN or infinite ends the trial."""
     seconds_left: float | None
@@ -106,6 +113,7 @@ class Bounds:
     flatness: Flatness | None
     """State of the plateau test; None if the spec has no plateau."""
     divergence: Divergence
+    """Count of NaN values of the metric so far."""
     asks_at: float | None
     """Value of `time_attr` at which the slice ends if the metric was never reported; None if
     unlimited."""

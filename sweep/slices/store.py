@@ -65,7 +65,9 @@ class Spare(NamedTuple):
     """A file that no row of the ledger names."""
 
     trial: int
+    """Number of the trial."""
     replica: int
+    """Index of the seed in the trial."""
     name: str
     """Path relative to the trial's folder, on disk or in storage."""
     size: int
@@ -80,6 +82,7 @@ class Store:
     """The checkpoints of one replica: in its folder, and in the sweep's object storage if any."""
 
     folder: Path
+    """Folder of the replica on disk."""
     url: str = ""
     """URL of the sweep's folder in object storage; empty if checkpoints are only on disk."""
     sources: Sequence[Saved] = ()

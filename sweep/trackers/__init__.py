@@ -34,13 +34,17 @@ class TrackerContext:
     """The sweep to copy, and the destination."""
 
     folder: Folder
+    """Folder of the sweep."""
     sweep_id: str
     """Unique ID; two sweeps may have one name."""
     name: str
+    """Name of the sweep."""
     created_at: float
     """Time of creation in seconds since 1970 (UTC)."""
     spec: SweepSpec
+    """Spec of the sweep."""
     objective: Objective
+    """Objective by which trials are compared."""
     tracking_uri: str | None = None
     """URI of an MLflow server or database; None for the file of the sweep's root."""
     uri_is_own: bool = True
@@ -103,7 +107,7 @@ class Comparable(Protocol):
         ...
 
     def set_aside(self) -> None:
-        """Remove what cannot be repaired by sending all events again."""
+        """Remove the parts of the copy that sending all events again would not repair."""
         ...
 
 

@@ -84,7 +84,7 @@ class Tracker(trackers.Tracker):
         self._copy = copy
 
     def _anew(self, k: int) -> "_Copy":
-        """Return a copy up to event `k`, sending all events; what is already there stays."""
+        """Return a copy up to event `k` that is sent again from the start; existing rows stay."""
         copy = _Copy(self._context, 0)
         copy.is_complete = False
         for records in self._context.earlier_events(k):
@@ -122,7 +122,7 @@ class Tracker(trackers.Tracker):
             return [text for text, _ in check.differences()]
 
     def set_aside(self) -> None:
-        """Remove what sending would not repair.
+        """Remove the runs that sending all events again would not repair.
 
         Raises:
             StorageError: the file of all sweeps is damaged.
@@ -144,10 +144,12 @@ class _Run:
     """A run, and up to which iteration the store may have its rows already."""
 
     stored: StoredRun
+    """Run in the store."""
     iteration: float = 0
     """Iteration up to which rows are looked up before they are sent."""
     scored: bool = False
-    """True if its scores were looked up, so that those of later events are new."""
+    """True if the scores of the run in the store were read, so that rows of later events are
+    new."""
 
 
 class _Copy:
@@ -190,7 +192,7 @@ class _Copy:
         return parent is None or COMPLETE not in parent.stored.tags
 
     def publish(self, records: Sequence[Recorded]) -> None:
-        """Write the changes by `records`: of each trial its rows first, then its status."""
+        """Write the changes by `records`: for each trial the rows first, then the status."""
         changes = self._content.extend(records)
         tags = {**self._content.sweep_tags(), **({COMPLETE: "true"} if self.is_complete else {})}
         with self._store.writing():
@@ -232,7 +234,7 @@ class _Copy:
         self._pick = pick
 
     def _rest(self) -> None:
-        """Set the runs of paused trials to scheduled, as no driver runs."""
+        """Set the runs of paused trials to scheduled, since no driver runs."""
         history = self._content.history
         for replica in (*history.replicas(Status.PAUSED), *history.tests(Status.PAUSED)):
             trial = history.trials[replica.trial]
@@ -307,7 +309,9 @@ class _Copy:
             run.iteration, run.scored = max([run.iteration, *counted]), True
 
     def _new(self, run: _Run, rows: Sequence[Value]) -> tuple[list[Value], list[Value]]:
-        """Return the rows that are not in the store, each once, and those with another value there.
+        """Return the rows that the store lacks, each once, and those with another value there.
+
+        The latter are of iterations that were trained again.
 
         The latter are of iterations that were trained again.
         """
@@ -337,7 +341,10 @@ class _Copy:
 
 
 def _known(run: StoredRun) -> _Run:
-    """Return a run of the store; the iteration of its newest row is only known for single seeds."""
+    """Return a run that the store has already.
+
+    The iteration of its newest row is known only for runs of a single seed.
+    """
     newest = run.metrics.get("training_iteration", 0) if "sweep.seed" in run.tags else math.inf
     return _Run(run, newest)
 

@@ -69,6 +69,7 @@ class _Running:
     """A submitted slice."""
 
     spec: SliceSpec
+    """Slice to run."""
     key: str
     """Name of the slice in messages to its worker."""
     outcome: Future[SliceOutcome]
@@ -108,7 +109,7 @@ class ClusterPool(pools.Pool):
     scheduler: ClassVar[str]
     """The engine's name for the process that all others of the cluster need."""
     closed_by: str = ""
-    """Protection of the cluster against others, as a text; known once connected."""
+    """Mechanism that keeps other people from using the cluster, as a text; known once connected."""
 
     def __init__(self, slots: int, address: str) -> None:
         self.slots = 1
@@ -160,7 +161,7 @@ class ClusterPool(pools.Pool):
 
     @abstractmethod
     def _describe_loss(self) -> str:
-        """Return a message if the cluster is lost (see `_lost_message`), else empty."""
+        """Return a message if the cluster is lost (see `_lost_message`), else an empty text."""
 
     async def _dismiss(self, worker: Worker, key: str) -> None:
         """Wait until an abandoned worker responds, end its slice, and use the worker again."""
@@ -182,7 +183,7 @@ class ClusterPool(pools.Pool):
         return {"name": address, **await self._ask(address, there.describe_worker, probe)}
 
     def _not_closed(self, address: str) -> str:
-        """Return why others can reach the worker at that address; empty if they cannot."""
+        """Return why other people can reach the worker at that address; empty if they cannot."""
         return ""
 
     # ---- called by the driver ---------------------------------------------------------------
@@ -241,7 +242,7 @@ class ClusterPool(pools.Pool):
         return 0 if found is None else found.memory
 
     def silence(self, running: Future[SliceOutcome]) -> float:
-        """Return for how many seconds its worker has not responded, or its process was stopped.
+        """Return for how many seconds the slice's worker has been silent, or its process stopped.
 
         While the slice waits for a worker, this refers to the engine's scheduler.
         """
@@ -322,7 +323,7 @@ class ClusterPool(pools.Pool):
         self._update_slots()
 
     async def _join(self, address: str, probe: Path) -> str:
-        """Use a worker from now on; return why it is not usable, or empty if it is."""
+        """Use a worker from now on; return why it is not usable, or an empty text if it is."""
         if address in self._workers:
             return ""
         about: dict[str, Any] = {"why": self._not_closed(address)}
@@ -352,7 +353,7 @@ class ClusterPool(pools.Pool):
         return ""
 
     async def _describe(self, address: str, probe: Path) -> dict[str, Any]:
-        """Return a worker's description and ``ahead_s``, the lead of its clock in seconds."""
+        """Return a worker's description, with the lead of its clock in seconds as ``ahead_s``."""
         for last in (*(False,) * (ATTEMPTS - 1), True):
             asked = time.time()
             try:
@@ -374,7 +375,9 @@ class ClusterPool(pools.Pool):
         self.slots = max(1, min(self._most, len(self._workers)))
 
     def _choose(self, running: _Running) -> Worker | None:
-        """Return the replica's last worker if free, else the longest free one.
+        """Return the replica's last worker if it is free, else the one that has been free longest.
+
+        Returns None if no worker is free.
 
         None if none is free.
         """
@@ -542,7 +545,7 @@ class ClusterPool(pools.Pool):
 
 
 def _ready_to_travel(spec: SliceSpec) -> SliceSpec:
-    """Return the slice without the signing key and with absolute paths."""
+    """Return the slice without the signing key and with absolute paths, for another machine."""
     names = ("folder", "birth_folder", "stop_file", "own_stop_file", "shared_folder")
     given = [(name, getattr(spec, name)) for name in names]
     changes: dict[str, Any] = {name: str(Path(path).absolute()) for name, path in given if path}
@@ -553,7 +556,9 @@ def _ready_to_travel(spec: SliceSpec) -> SliceSpec:
 
 
 def _outcome(came: object) -> SliceOutcome:
-    """Return the result of a slice that `came` from a worker.
+    """Return `came`, which a worker returned for a slice, if it is an outcome.
+
+    Raises WorkerLost for anything else.
 
     Raise WorkerLost for anything else.
     """

@@ -32,7 +32,7 @@ CLOSE_S = 5.0
 
 
 class _Here:
-    """The one slot of this process, and the slices in it."""
+    """The one slot of this worker process, and the slices in it."""
 
     def __init__(self) -> None:
         self.taken = threading.Lock()

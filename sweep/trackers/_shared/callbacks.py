@@ -154,7 +154,7 @@ class Caller(trackers.Tracker):
             raise StorageError(f"callback {self._name}: the sweep has ended")
 
     def _mourn(self, method: str, error: TrainableError) -> None:
-        """Handle the death of the process: count and report it."""
+        """Count and report the death of the process."""
         child, self._child = self._child, None
         if child is not None:
             child.kill()
@@ -193,7 +193,7 @@ class _Server:
 
 
 def calls(context: TrackerContext, history: History, record: Recorded) -> Iterator[Call]:
-    """Yield the calls for an event, with arguments; `history` includes the event."""
+    """Yield method and arguments of each call for an event; `history` includes the event."""
     event = record.event
     match event:
         case Opened() if event.slice == 0:
@@ -223,13 +223,13 @@ def calls(context: TrackerContext, history: History, record: Recorded) -> Iterat
 
 
 def _results(trial: Mapping[str, Any], event: Reported | Closed) -> Iterator[Call]:
-    """Yield the calls for the new results of an event."""
+    """Yield a call for each new result of an event; `trial` is the data of its trial."""
     for row in event.new_rows:
         yield "on_trial_result", (trial, dict(row.metrics))
 
 
 def _ended(trial: Mapping[str, Any], status: Status, error: str) -> Iterator[Call]:
-    """Yield the call for the end of a trial, if it has ended."""
+    """Yield the call for the end of a trial, if it has ended; `trial` is the trial's data."""
     if status is Status.FAILED:
         yield "on_trial_error", (trial, error or str(trial["reason"]))
     elif status in FINISHED:
@@ -239,7 +239,7 @@ def _ended(trial: Mapping[str, Any], status: Status, error: str) -> Iterator[Cal
 def _trial(
     context: TrackerContext, history: History, event: Opened | Reported | Closed | Moved, k: int
 ) -> dict[str, Any]:
-    """Return the data of a trial."""
+    """Return the data that a callback gets about the trial of event `k`."""
     trial, replica = history.trials[event.trial], history.replica(event.trial, event.replica)
     test = is_test(event.replica)
     return {
@@ -259,7 +259,7 @@ def _trial(
 
 
 def _sweep(context: TrackerContext, history: History, event: TermEnded, k: int) -> dict[str, Any]:
-    """Return the data of the sweep at a driver's end."""
+    """Return the data that a callback gets about the sweep at a driver's end."""
     best = history.best
     best_trial = None
     if best is not None:

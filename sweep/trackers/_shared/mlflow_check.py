@@ -62,7 +62,7 @@ class Check:
                 yield f"{title}: {problem}", wrong
 
     def set_aside(self) -> None:
-        """Delete the runs that are wrong."""
+        """Delete the runs that sending all events again would not repair."""
         wrong = {run.id: run for _, run in self.differences() if run is not None}
         aside = {"sweep.id": f"{self._context.sweep_id} (set aside)"}
         for _, run in sorted(wrong.items()):
@@ -76,7 +76,7 @@ class Check:
             self._store.close()
 
     def _take(self, records: Sequence[Recorded]) -> None:
-        """Add the rows that follow from some events to those that should exist."""
+        """Add the rows that follow from these events to those that MLflow should have."""
         changes = self._content.extend(records)
         self._keys |= {run_name(*run): run for run in changes.runs}
         new = {"": changes.sweep, **{run_name(*run): rows for run, rows in changes.runs.items()}}
@@ -159,7 +159,7 @@ class Check:
             yield f"{len(wrong)} rows have another value, the first is {first}"
 
     def _standing(self, run: StoredRun) -> dict[Place, list[float]]:
-        """Return key and time → values of the rows in the store."""
+        """Return key and time of each row in the store → its values, several if duplicate."""
         standing: dict[Place, list[float]] = {}
         rows = self._store.rows(run, run.metrics.keys()) if self._store else ()
         for row in rows:

@@ -106,12 +106,15 @@ _KEY = re.compile(r"[\w.\-/ :]+")
 
 
 class Value(NamedTuple):
-    """One row of a curve."""
+    """One row of a curve in MLflow."""
 
     key: str
+    """Name of the curve."""
     number: int
-    """Number of the iteration or the event; with the key it identifies the row."""
+    """Number of the iteration or event that the row is about; together with `key` it identifies the
+    row."""
     value: float
+    """Value on the vertical axis of the curve."""
     step: int
     """Value on the horizontal axis of the curve."""
     time: int
@@ -258,13 +261,13 @@ class Content:
     def _of_event(
         self, name: str, value: float, record: Recorded, run: RunKey | None = None, step: int = 0
     ) -> Value:
-        """Return a row about an event, of `run`; by default of the sweep's own run."""
+        """Return a row about an event; `run` is its run, None for the sweep's own run."""
         time = self._events[run].add(record.k, milliseconds(record.at))
         step = step if run else self._steps or self._iterations
         return Value(name, record.k, finite(value), step, time)
 
     def _about(self, event: Event) -> list[RunKey]:
-        """Return the runs that an event changes, the one that gets its results last."""
+        """Return the runs that an event changes; the run that gets its results is the last."""
         if isinstance(event, Created):
             return [(event.trial, WHOLE)]
         if not isinstance(event, Opened | Reported | Closed | Moved | Dropped):
@@ -450,14 +453,15 @@ def keys_of_events(metric: str) -> tuple[str, str]:
 
 
 def title(status: Status, name: str) -> str:
-    """Return the title of a run."""
+    """Return the title of a run: its name, after a mark for some statuses."""
     return f"{PREFIX.get(status, '')}{name}"
 
 
 def values(row: Row, time: int, compared: Container[str]) -> Iterator[Value]:
     """Yield the numbers of a result that was made at `time` as rows.
 
-    The iteration comes first: if a store lacks it, it lacks the others too.
+    The iteration comes first: a store that lacks it lacks the other numbers, too. `compared` are
+    the names of results that trials are compared by, which are always sent.
     """
     step, metrics = _step(row), row.metrics
     first = metrics.get("training_iteration")
@@ -485,8 +489,8 @@ def made_at(row: Row, began: float, end_time: float) -> float:
 
     Its slice lasted from `began` to `end_time`.
 
-    It is the result's ``timestamp``, limited to its slice, since a trainable may report any;
-    without one it is the end of the slice.
+    The time is the result's ``timestamp``, limited to the slice, since a trainable may report any
+    number. Without a timestamp, it is the end of the slice.
     """
     said = row.metrics.get("timestamp")
     made = math.nan if said is None or isinstance(said, str) else finite(said)

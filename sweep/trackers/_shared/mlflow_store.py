@@ -78,11 +78,13 @@ class Standing(NamedTuple):
     """A row of a curve in the store."""
 
     key: str
+    """Name of the curve."""
     time: int
     """Time in milliseconds since 1970."""
     step: int
     """Value on the horizontal axis of the curve."""
     value: float
+    """Value on the vertical axis of the curve."""
 
 
 @dataclass
@@ -90,13 +92,17 @@ class StoredRun:
     """A run in the store."""
 
     id: str
+    """Id of the run in MLflow."""
     title: str
     """Name that MLflow shows."""
     status: str = "RUNNING"
+    """Status in MLflow's words, such as ``RUNNING``."""
     deleted: bool = False
     """True if the run is marked as deleted."""
     tags: dict[str, str] = field(default_factory=dict)
+    """Key → value of each tag."""
     parameters: dict[str, str] = field(default_factory=dict)
+    """Name → value of each parameter, as text."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Key → value of its newest row."""
     ended: int | None = None
@@ -283,7 +289,7 @@ class FileStore:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Run the block in a transaction; inside another one, as part of it."""
+        """Run the block in a transaction; inside another one, it is part of that one."""
         if self._database.in_transaction:
             yield self._database
             return
@@ -477,8 +483,8 @@ def _make(database: Path, lock: int) -> None:
     """Create the tables in a draft, and rename it when they are complete.
 
     The file `TABLES` contains the result of MLflow's migrations for the release that we ship with.
-    For another release the migrations are run, which takes seconds; they are not transaction and
-    cannot continue after a kill.
+    For another release the migrations are run, which takes seconds; they are not one transaction
+    and cannot continue after a kill.
     """
     draft = database.with_name(f"{database.name}.new")
     for left in (draft, draft.with_name(f"{draft.name}-journal")):
@@ -654,7 +660,7 @@ def _stored(run: "Run") -> StoredRun:
 
 
 def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """Yield slices of at most `size` items."""
+    """Yield the items in parts of at most `size` items."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
 
@@ -693,7 +699,7 @@ _verified: list[Callable[..., Any]] = []
 
 
 def _whole(response: Any, endpoint: str, *args: Any, **options: Any) -> Any:
-    """Refuse a response without a body, which MLflow would read as ``{}``.
+    """Check a response for MLflow: raise ConnectionError if it is cut off, without a body.
 
     A connection that breaks within the headers leaves such a response: a search would find no runs,
     and they would be created a second time.

@@ -88,7 +88,7 @@ class Copy:
         return self._storage.attribute(self._study, "metric") == self._context.spec.metric
 
     def _grow(self, expected: Sequence[FrozenTrial]) -> None:
-        """Add trials that the study lacks, and what its other trials lack."""
+        """Add the trials that the study lacks, and the values that its other trials lack."""
         known = self._trials
         older = [trial for trial in expected if trial.number < len(known)]
         for trial in older:
@@ -102,7 +102,7 @@ class Copy:
         known += new
 
     def _make_anew(self) -> None:
-        """Write another study with all trials, which replaces the present one."""
+        """Write a new study with all trials, which replaces the present one."""
         draft = self._create(DRAFT.format(self._context.name))
         trials = [frozen(self._context, trial) for trial in self.history.trials]
         self._storage.write(draft, trials)
@@ -171,7 +171,7 @@ def _violations(trial: Trial) -> dict[str, float]:
 
 
 def _curve(trial: Trial) -> dict[int, float]:
-    """Return ``time_attr`` → the metric, aggregated over seeds; of two at one time the later."""
+    """Return ``time_attr`` → metric, aggregated over seeds; of two at one time the later result."""
     first, *others = ({p.iteration: p for p in replica.curve} for replica in trial.counted)
     curve = {}
     for iteration, point in first.items():
@@ -212,7 +212,7 @@ def _may_become(old: FrozenTrial, new: FrozenTrial) -> bool:
 
 
 def missing(old: FrozenTrial, new: FrozenTrial) -> FrozenTrial:
-    """Return a copy of `new` with only the values and attributes that `old` lacks."""
+    """Return a copy of `new` with only those values and attributes that `old` lacks."""
     lacking = copy.copy(new)
     lacking.intermediate_values = {
         step: value
@@ -253,7 +253,7 @@ def differences(context: TrackerContext) -> Iterator[str]:
 
 
 def _read(context: TrackerContext) -> tuple[list[str] | None, object, list[FrozenTrial]] | None:
-    """Return names of the values, metric and trials, or None without a study."""
+    """Return the study's names of values, its metric and its trials; None if there is no study."""
     at = place(context.folder)
     if not exists(at):
         return None

@@ -150,7 +150,7 @@ class Storage:
         self._rdb.set_study_system_attr(study, METRIC_NAMES, names)
 
     def attribute(self, study: int, key: str) -> object:
-        """Return an attribute that `create` was given; None if it was not given."""
+        """Return an attribute of a study that `create` has stored; None if there is none."""
         return self._rdb.get_study_user_attrs(study).get(key)
 
     def replace(self, old: int, new: int, name: str) -> None:
@@ -237,7 +237,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _each(rows: Callable[[FrozenTrial], Iterable[Row]], trials: Iterable[FrozenTrial]) -> list[Row]:
-    """Return the rows of all trials with their IDs."""
+    """Return the rows that `rows` yields for each trial, with the trial's ID."""
     return [{"trial_id": trial._trial_id, **row} for trial in trials for row in rows(trial)]
 
 
@@ -280,7 +280,7 @@ def _attributes(trial: FrozenTrial) -> Iterator[Row]:
 
 
 def _of_samplers(trial: FrozenTrial) -> Iterator[Row]:
-    """Yield the rows of a trial's system attributes."""
+    """Yield the rows of a trial's system attributes, in which samplers store data."""
     for key, value in trial.system_attrs.items():
         yield {"key": key, "value_json": json.dumps(value)}
 

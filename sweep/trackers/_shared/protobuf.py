@@ -15,7 +15,7 @@ def tag(field: int, kind: int = _BYTES) -> bytes:
 
 
 def _plain(value: int) -> bytes:
-    """Return a number as a varint."""
+    """Return a number as a varint, without the first bytes of a field."""
     groups = bytearray()
     while value > 127:
         groups.append(value & 127 | 128)

@@ -52,7 +52,7 @@ class Standing:
     """The complete rows of a file, without leftovers of a crash after them."""
 
     start: int = 0
-    """Number of bytes before the first row; 0 if the file has not been started."""
+    """Bytes before the first row; 0 if the file has not been started."""
     columns: list[str] = field(default_factory=list)
     """Columns of a file that names them once."""
     iterations: "array[int]" = field(default_factory=lambda: array("q"))
@@ -101,14 +101,24 @@ class FileTracker(trackers.Tracker):
     def head(
         self, columns: Sequence[str], created: Created, created_at: float, replica: int
     ) -> bytes:
-        """Return the bytes before the first row of a trial that was created at `created_at`."""
+        """Return the bytes before the first row of a file.
+
+        `created` is the event of the trial's creation, `created_at` its time in seconds since 1970.
+        """
 
     @abstractmethod
     def encode(self, row: Row, columns: Sequence[str], ended_at: float, place: int) -> bytes:
-        """Return the bytes of a row from a slice that ended at `ended_at`, for byte `place`."""
+        """Return the bytes of a row.
+
+        `ended_at` is the time at which its slice ended, in seconds since 1970. `place` is the
+        offset in the file at which the bytes will begin.
+        """
 
     def tail(self, event: Reported | Closed, place: int) -> bytes:
-        """Return the bytes after the last row until further rows follow; none by default."""
+        """Return the bytes after the last row until further rows follow; none by default.
+
+        `place` is the offset in the file at which they will begin.
+        """
         return b""
 
     def columns(self, row: Row) -> Iterable[str]:
@@ -126,7 +136,7 @@ class FileTracker(trackers.Tracker):
     # ---- writing --------------------------------------------------------------------------------
 
     def publish(self, records: Sequence[Recorded]) -> None:
-        """Copy events; a file at which that failed is read again next time."""
+        """Copy events; if this fails, the file is read again next time."""
         for record in records:
             match record.event:
                 case Created() as event:
@@ -181,7 +191,10 @@ class FileTracker(trackers.Tracker):
         return self.read(content)
 
     def _found(self, parent: int) -> Standing:
-        """Return the rows of the file, after deleting temporary files of other processes."""
+        """Return the rows of the file in the open folder `parent`.
+
+        Temporary files of other processes are deleted first.
+        """
         for name in os.listdir(parent):
             temporary = disk.TEMP_PATTERN.fullmatch(name)
             if temporary and int(temporary["pid"]) != os.getpid():
@@ -206,7 +219,7 @@ class FileTracker(trackers.Tracker):
                 disk.sync(parent)
 
     def _of(self, trial: int, k: int) -> tuple[Created, float]:
-        """Return the event before `k` that created a trial, and its time."""
+        """Return the event before event `k` that created a trial, and its time."""
         if trial not in self._created:
             for record in (
                 record for records in self._context.earlier_events(k) for record in records
@@ -311,7 +324,7 @@ class FileTracker(trackers.Tracker):
 
 
 def curves(row: Row) -> dict[str, float]:
-    """Return a row's numbers, without those that differ between two equal runs."""
+    """Return a row's numbers, without those that differ between two runs of the same training."""
     return {
         name: value
         for name, result in identified(row).items()
@@ -327,7 +340,7 @@ def made_at(row: Row, ended_at: float) -> float:
 
 
 def identified(row: Row) -> dict[str, Scalar]:
-    """Return a row's results with the iteration first."""
+    """Return all results of a row, with the iteration as the first."""
     return {IDENTITY: row.iteration, **{k: v for k, v in row.metrics.items() if k != IDENTITY}}
 
 
