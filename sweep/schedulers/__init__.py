@@ -36,6 +36,7 @@ class Resume:
     """Continue a paused trial from its newest checkpoint."""
 
     trial: int
+    """Number of the trial."""
     goal: Goal
     """Point at which the trial pauses or ends."""
     why: str
@@ -49,6 +50,7 @@ class NewTrial:
     """Start a trial with settings that the searcher will propose."""
 
     goal: Goal
+    """Point at which the trial pauses or ends."""
     why: str
     """Reason for the decision, as a text for the ledger."""
     evidence: Evidence = field(default_factory=dict)
@@ -65,9 +67,11 @@ class Exploit:
     """
 
     parent: int
+    """Number of the trial whose newest checkpoint is used."""
     searched: Mapping[str, Any]
     """Values of the space's searched parameters; derived settings follow from them."""
     goal: Goal
+    """Point at which the new trial pauses or ends."""
     why: str
     """Reason for the decision, as a text for the ledger."""
     evidence: Evidence = field(default_factory=dict)
@@ -79,9 +83,11 @@ class AddSeed:
     """Train a waiting or completed trial under one more seed, from scratch to `goal`."""
 
     trial: int
+    """Number of the trial."""
     index: int
     """Index of the new seed: after the trial's present ones and earlier ones of the same plan."""
     goal: Goal
+    """Point up to which the new seed is trained."""
     why: str
     """Reason for the decision, as a text for the ledger."""
     evidence: Evidence = field(default_factory=dict)
@@ -93,6 +99,7 @@ class Stop:
     """End a paused trial."""
 
     trial: int
+    """Number of the trial."""
     status: Status
     """Status that the trial ends with: PRUNED, or COMPLETED if it has reached the top."""
     why: str
@@ -109,10 +116,15 @@ class Plan:
     """
 
     stop: tuple[Stop, ...] = ()
+    """Paused trials to end."""
     resume: tuple[Resume, ...] = ()
+    """Paused trials to continue."""
     breed: tuple[Exploit, ...] = ()
+    """Trials to start from checkpoints of others."""
     fresh: tuple[NewTrial, ...] = ()
+    """Trials to start from scratch."""
     seeds: tuple[AddSeed, ...] = ()
+    """Seeds to add to trials."""
 
     def __bool__(self) -> bool:
         return bool(self.stop or self.resume or self.breed or self.fresh or self.seeds)
@@ -127,6 +139,7 @@ class SchedulerContext:
     trials: int = 1
     """Number of settings to search; may grow later."""
     space: Space = field(default_factory=lambda: Space.parse({}))
+    """Search space of the sweep."""
     seed: int = 0
     """Seed of the sweep; random decisions use named streams derived from it."""
     fixed: Collection[str] = ()
@@ -151,14 +164,15 @@ class Scheduler(Protocol):
     """True if paused trials wait while others take their slots; trials must then be able to save.
     """
     adds_seeds: ClassVar[bool] = False
-    """True if it follows a plan of seeds, with `AddSeed` for trials that get far."""
+    """True if the scheduler follows a plan of seeds: it adds seeds (`AddSeed`) to trials that get
+    far."""
     default_seeds: Seeds = 1
-    """Seeds where the spec names none and the trainable's results depend on the seed."""
+    """Plan of seeds if the spec has none, for trainables whose results depend on the seed."""
     ranks_by_fronts: ClassVar[bool] = False
     """True if trials at its rungs rank by all objectives; else the metric alone decides there."""
     spares: int | None = None
-    """Number of trials completed before any is ended early, for progress; None if none is ended
-    early."""
+    """Number of trials that are completed before any is ended early, to estimate progress; None if
+    none is ended early."""
 
     def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
         """Store what decisions need; this default stores nothing."""
@@ -187,7 +201,7 @@ class Scheduler(Protocol):
     def going_on(self, count: int) -> int | None:
         """Return how many of the `count` trials at a rung continue, for explanations.
 
-        Returns None if that does not depend on their number alone.
+        Returns None if the answer depends on more than `count`.
         """
         del count
         return None

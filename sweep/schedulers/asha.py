@@ -121,6 +121,8 @@ class Scheduler(PerTrialStopping):
     def plan(self, history: History, free: int) -> Plan:
         """Promote trials, then start new ones, then finish the best.
 
+        With ``type: stopping``, judge trials at their rungs instead.
+
         Or judge trials at their rungs.
         """
         if not self.pauses:
@@ -227,7 +229,7 @@ class Scheduler(PerTrialStopping):
     def _step(
         self, history: History, step: Step, following: Step
     ) -> tuple[Rung | FrontRung, Iterator[Trial]]:
-        """Return the trials at a step, and those of them that wait to be promoted, best first."""
+        """Return the ranking at a step, and its trials that wait to be promoted, best first."""
         single = self._seeds == 1
         waiting = (
             _waiting(step.level, following.level)
@@ -244,9 +246,9 @@ class Scheduler(PerTrialStopping):
     def _finishing(self, history: History) -> Iterator[Resume]:
         """Yield the decisions that train the best waiting trials to the top rung.
 
-        Trials on their way there count. They keep the seeds that they have: only promotions justify
-        the cost of more. Nothing is yielded while a trial may still start, or is on its way to a
-        lower rung: promotions may follow.
+        Trials on their way to the top rung count as trained. All keep the seeds that they have:
+        only promotions justify the cost of more. Nothing is yielded while a trial may still start,
+        or is on its way to a lower rung: promotions may follow.
         """
         if history.to_create:
             return
@@ -342,7 +344,7 @@ def _single_seed_steps(levels: Sequence[float]) -> tuple[Step, ...]:
 
 @cache
 def _waiting(level: float, following: float) -> Key:
-    """Return the key of trials waiting at a rung for promotion, by score there, best first."""
+    """Return a key that sorts trials waiting at a rung for promotion by score there, best first."""
     there = at_level(level)
     return lambda trial: (
         None if trial.status is not Status.PAUSED or trial.reached(following) else there(trial)

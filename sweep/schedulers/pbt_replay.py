@@ -83,7 +83,10 @@ class Scheduler(schedulers.Scheduler):
         _check(self.steps, context)
 
     def plan(self, history: History, free: int) -> Plan:
-        """Start the first trial, the next offspring once the last reached its goal, and clones."""
+        """Start the schedule's next step if the last trial reached its goal, and users' clones.
+
+        The first step starts a new trial; each later step starts an offspring of the trial before.
+        """
         chain = [trial for trial in history.trials if trial.clone_of is None]
         if not chain:
             why = "the first step of the schedule"
@@ -94,7 +97,7 @@ class Scheduler(schedulers.Scheduler):
         return replace(plan, fresh=(clone,) * clones)
 
     def _start_next_step(self, chain: Sequence[Trial]) -> Plan:
-        """Return the plan that replaces the chain's last trial by the next step's, if it waits."""
+        """Return the plan that starts the next step's trial in place of the last, if it waits."""
         last, done = chain[-1], len(chain)
         if done >= len(self.steps) or not is_waiting(last):
             return Plan()

@@ -47,7 +47,7 @@ class SearcherOptions(settings.Settings):
     )
 
     def most_suggested(self, trials: int) -> int:
-        """Return how many of the first `trials` searched trials may take suggestions.
+        """Return how many of the first `trials` searched trials may use suggested settings.
 
         The fraction counts as its decimal text says, so 0.29 of 100 trials are 29.
         """
@@ -61,6 +61,7 @@ class Request:
     space: Space
     """Space of the sweep, with the settings fixed for this trial pinned."""
     objective: Objective
+    """Objective by which trials are compared."""
     trials: Sequence[Trial]
     """All earlier trials, by number; the new one gets the next number."""
     levels: tuple[float, ...]
@@ -72,8 +73,8 @@ class Request:
     learnt: tuple[EarlierSweep, ...] = ()
     """Settings and their ranks in earlier sweeps."""
     attempt: int = 0
-    """Number of rejected proposals for this trial: not in the space, or those of an earlier trial.
-    """
+    """Number of earlier proposals for this trial that were rejected: not in the space, or equal to
+    an earlier trial."""
     searched: int | None = None
     """Number of searched trials; None to count them in `trials`."""
     touched: Sequence[int] | None = None
@@ -133,17 +134,17 @@ class Supports:
     """The abilities of a searcher, in the words of the table in docs/searchers.md."""
 
     proposes: str
-    """Method of proposing, in one clause."""
+    """Description of how it proposes, in one clause."""
     conditions: str
-    """Treatment of conditional parameters."""
+    """Description of how it treats conditional parameters."""
     choices: str
-    """Treatment of choices, which have no order."""
+    """Description of how it treats choices, which have no order."""
     unfinished: str
-    """Treatment of trials that still run."""
+    """Description of how it treats trials that still run."""
     objectives: bool = False
-    """True if it searches for a front of several objectives."""
+    """True if the searcher looks for a front of several objectives."""
     constraints: bool = False
-    """True if it avoids settings that violate a constraint."""
+    """True if the searcher avoids settings that violate a constraint."""
 
 
 KIND: plugins.Kind[Searcher] = plugins.Kind(

@@ -191,7 +191,7 @@ def _point(trial: Trial, domains: Mapping[str, Domain]) -> list[float]:
 
 
 def _place(domain: Domain, value: Any) -> float:
-    """Return the coordinate of a value: the index of a choice, else its quantile."""
+    """Return the coordinate of a value: the index of a choice, else its quantile in the domain."""
     if isinstance(domain, Choice):
         return float(domain.index[choice_key(value)])
     return domain.quantile(value)

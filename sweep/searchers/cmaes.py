@@ -105,7 +105,9 @@ class _Replay(evolution.Replay):
     """The strategy after the proposals of recorded trials."""
 
     domains: dict[str, Ordered]
+    """Name → domain of each modelled parameter."""
     strategy: cmaes.CMA
+    """Distribution after these proposals."""
     generations: list[int] = field(default_factory=list)
     """Generation of each trial."""
     ready: list[int] = field(default_factory=list)

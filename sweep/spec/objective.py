@@ -32,7 +32,7 @@ class _Worded(Settings):
     with_number: ClassVar[tuple[str, str]]
     """The word that takes a number, and the field of that number."""
     kind: str
-    """The word."""
+    """The word, such as ``last``."""
 
     @classmethod
     def read(cls, raw: Any) -> Any:
@@ -214,6 +214,7 @@ class Constraint:
     sign: float
     """+1 if `bound` is a maximum; -1 if it is a minimum."""
     bound: float
+    """Greatest allowed value of the result; least allowed value if `sign` is -1."""
 
     def violation(self, value: float | None) -> float:
         """Return how far `value` exceeds the bound; at most 0 if it holds, infinite if unknown."""

@@ -24,12 +24,13 @@ class Override:
     """One setting from the command line."""
 
     path: str
-    """Dotted path that it sets, for example ``config.lr``."""
+    """Dotted path of the setting, for example ``config.lr``."""
     value: Any
+    """New value, as plain data."""
     said: str
     """Text that the user typed, for messages, for example ``--set config.lr=0.1``."""
     remark: str = ""
-    """Remark about it for the user; usually empty."""
+    """Remark about the setting for the user; usually empty."""
 
     @classmethod
     def parse(

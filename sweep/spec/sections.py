@@ -46,7 +46,7 @@ def _read_size(raw: Any) -> Any:
 
 
 def in_words(size: float) -> str:
-    """Return bytes as a text with the largest suitable unit: ``4.2 GB``."""
+    """Return a size in bytes as a text with the largest suitable unit: ``4.2 GB``."""
     for unit in ("TB", "GB", "MB", "KB"):
         if size >= _UNITS[unit]:
             return f"{size / _UNITS[unit]:.3g} {unit}"
@@ -459,7 +459,7 @@ def check_name(name: str) -> str:
 
 
 def _allowed_instead(name: str) -> str:
-    """Return what is allowed if `name` is not valid for a sweep; empty if it is."""
+    """Return a description of allowed names if `name` is not valid for a sweep; empty if it is."""
     if len(name) > LONGEST_NAME or not NAME.fullmatch(name):
         return _ALLOWED
     if ".." in name or name.endswith("."):

@@ -52,7 +52,7 @@ class Plateau(Settings):
 
 
 class Stop(dict[str, int | float]):
-    """Result → value at which a trial ends, reached or passed; attributes have further criteria.
+    """Name of a result → value at which a trial ends; attributes have further criteria.
 
     Args:
         reached: result → least value that ends the trial.
@@ -84,7 +84,7 @@ class Stop(dict[str, int | float]):
 
     @property
     def ends_nothing(self) -> bool:
-        """True if it has no criterion."""
+        """True if there is no criterion."""
         return not self and not self.fallen and self.plateau is None
 
     @property
@@ -133,7 +133,7 @@ def _read(raw: Any, info: ValidationInfo) -> Stop:
 
 
 def _minimized(entry: Mapping[str, Any]) -> set[str]:
-    """Return the compared results of which less is better."""
+    """Return the names of the compared results of which less is better."""
     modes = {**entry.get("objectives", {}), entry.get("metric"): entry.get("mode")}
     return {name for name, mode in modes.items() if mode == "min"}
 

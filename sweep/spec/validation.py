@@ -58,7 +58,7 @@ class _Refused(ValueError):
 
 
 def refusing(read: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a validator so that it may raise BadConfig and other fields are still validated."""
+    """Wrap a validator so that it may raise BadConfig, and other fields are still validated."""
 
     @functools.wraps(read)
     def reading(*arguments: Any) -> Any:
@@ -136,7 +136,7 @@ def _unknown_key(path: KeyPath, known_keys: Sequence[str], source: Source) -> Ba
 
 
 def _meaning(around: type[BaseModel] | None, path: KeyPath) -> str:
-    """Return the description of a missing key from its model `around`; else ``a value``."""
+    """Return the description of a missing key from `around`, its model; else ``a value``."""
     field = around.model_fields.get(str(path[-1])) if around is not None and path else None
     if field is None or not field.description:
         return "a value"

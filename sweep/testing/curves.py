@@ -16,6 +16,7 @@ class CurvePoint:
     """The iteration to be simulated next."""
 
     trial: int
+    """Number of the trial."""
     seed_index: int
     """Index of the seed among the trial's seeds, from 0."""
     iteration: int
@@ -52,7 +53,7 @@ def as_curve(curve: Curve | Table) -> Curve:
 
 
 class Played(Trainable):
-    """Placeholder trainable of simulated trials that can save checkpoints."""
+    """Placeholder for the trainable of simulated trials that can save checkpoints."""
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """Never called; this method declares that trials can save."""
@@ -60,4 +61,4 @@ class Played(Trainable):
 
 
 class PlayedWithoutSaving(Trainable):
-    """Placeholder trainable of simulated trials that cannot save checkpoints."""
+    """Placeholder for the trainable of simulated trials that cannot save checkpoints."""

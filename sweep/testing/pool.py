@@ -32,6 +32,7 @@ class SimulatedCheckpoint:
     """A simulated checkpoint."""
 
     iteration: int
+    """Number of the iteration, from 1."""
     result: Mapping[str, Any]
     """Result of that iteration."""
     counters: Mapping[str, float]
@@ -46,7 +47,7 @@ class _Running:
     """A running slice."""
 
     what: tuple[int, Goal]
-    """Iteration at which it began, and its goal."""
+    """Pair of the iteration at which the slice began and its goal."""
     due: float
     """Simulated time at which the slice ends, in seconds."""
     future: Future[SliceOutcome] | None = None
@@ -60,6 +61,7 @@ class SimulatedClock:
     """The simulated time, checkpoints and running slices, which outlive a driver."""
 
     curve: Curve
+    """Function that returns the results of simulated trials."""
     saves: bool
     """True if trials can save checkpoints."""
     now: float = 0.0

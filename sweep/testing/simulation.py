@@ -36,8 +36,9 @@ class Decision:
     kind: str
     """``trial``: trial created; ``slice``: new goal for a trial; ``move``: status changed."""
     trial: int
+    """Number of the trial."""
     what: dict[str, Any]
-    """Other fields of the event."""
+    """Other fields of the event that records the decision."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,9 @@ class SimulationResult:
     """The result of a simulated sweep."""
 
     how: str
-    """State of the sweep, such as ``finished``."""
+    """State of the sweep at its end, such as ``finished``."""
     history: History
+    """Trials at the sweep's end."""
     records: tuple[Recorded, ...]
     """All events of the sweep."""
     seconds: float

@@ -52,6 +52,7 @@ class Posterior:
     """The distribution of the function given observations."""
 
     kernel: Kernel
+    """Covariance function of the prior."""
     x: Array
     """Points of the observations, (n, d)."""
     t: Array
@@ -82,7 +83,10 @@ class Posterior:
 
 @dataclass(frozen=True)
 class Bandit:
-    """Mean from the observations; deviation also from pending points without observations."""
+    """Upper confidence bound.
+
+    Its mean is from observations, its deviation also from pending points.
+    """
 
     observed: Posterior
     """Distribution given the observations."""
@@ -125,7 +129,7 @@ class Bandit:
     ) -> Array:
         """Return the point (d,) with the greatest bound that random and local search find.
 
-        If `is_allowed` accepts none of the random points, the best of them is used anyway.
+        If `is_allowed` accepts none of the random points, the best of all of them is used.
         """
         best = self._best(stream.random((CANDIDATES, dimensions)), is_allowed)
         for width in 0.1 ** np.arange(1, ROUNDS + 1):
@@ -136,6 +140,8 @@ class Bandit:
 
     def _best(self, points: Array, is_allowed: Callable[[Array], bool]) -> Array:
         """Return the allowed point (d,) with the greatest bound.
+
+        If none of `points` is allowed, returns the best of all.
 
         Of any, if none of `points` is allowed.
         """

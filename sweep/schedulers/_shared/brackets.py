@@ -59,13 +59,13 @@ class Bracket:
     s: int
     """Number of halvings."""
     first: int
-    """Number of its first trial."""
+    """Number of the bracket's first trial."""
     size: int
-    """Number of its trials."""
+    """Number of trials in the bracket."""
     rungs: tuple[float, ...]
     """Levels, ascending; the last is the top rung."""
     steps: tuple[Step, ...]
-    """Rungs, and levels at which trials get further seeds."""
+    """Steps that a trial climbs: rungs, and levels at which it gets further seeds."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,8 @@ class _Deal:
     levels: tuple[float, ...]
     """Levels, ascending; the last is the top rung."""
     sizes: tuple[int, ...]
-    """Numbers of trials of one round of brackets, starting with the bracket of the lowest level."""
+    """Number of trials of each bracket in one round, beginning with the bracket of the lowest
+    level."""
     seeds: tuple[tuple[float, int], ...]
     """Pairs of a level at which trials get further seeds, and the number of seeds from there on."""
 
@@ -125,8 +126,9 @@ class _Open(Summary):
     """The brackets that are not settled."""
 
     deal: _Deal
+    """Assignment of trials to brackets."""
     firsts: set[int] = field(default_factory=set)
-    """Numbers of their first trials."""
+    """Numbers of the first trials of these brackets."""
 
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
         """Add the brackets whose trials have changed."""
@@ -166,7 +168,7 @@ class Brackets(schedulers.Scheduler):
         self._deal = replace(self._deal, seeds=self._seeds)
 
     def _make_deal(self, top: float, first: int) -> "_Deal":
-        """Return the assignment of trials from number `first` on if `top` is the top rung."""
+        """Return the assignment of the trials from number `first` on, if `top` is the top rung."""
         halvings = 0
         while (
             top / self.eta ** (halvings + 1) >= self.grace * (1 - _HAIR)
@@ -233,7 +235,7 @@ class Brackets(schedulers.Scheduler):
         return max(1, bracket.size // int(self.eta**step))
 
     def plan(self, history: History, free: int) -> Plan:
-        """Halve the brackets whose trials have all arrived.
+        """Halve the brackets whose trials have all arrived, and start new trials in `free` slots.
 
         Then start new trials in `free` slots.
         """

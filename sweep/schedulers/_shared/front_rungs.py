@@ -27,7 +27,7 @@ from sweep.schedulers._shared.rungs import (
 
 @cache
 def values_at_level(level: float) -> CompareKey:
-    """Return the key of trials that reached a level of `time_attr`, by all their objectives there.
+    """Return a key for the trials that reached a level of `time_attr`: all their objectives there.
 
     As with `sweep.history.order.at_level`, trials that ended without the metric are left out.
     """
@@ -59,7 +59,7 @@ class FrontRung(Described):
 
     @classmethod
     def of_trials(cls, trials: Sequence[Trial], level: float = math.inf) -> "FrontRung":
-        """Return the ranking of these trials; their order decides who is first in a front."""
+        """Return the ranking of these trials; their order decides which is first in a front."""
         by_number = {trial.number: trial for trial in trials}
         return cls(
             Arranged([compare(trial, level) for trial in trials]), by_number.__getitem__, level

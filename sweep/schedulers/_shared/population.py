@@ -51,12 +51,13 @@ class Generation:
     """The population at one level."""
 
     level: float
+    """Value of `time_attr` at which the trials are compared."""
     ranking: Ranking
     """Trials of the population at that level, best first."""
     count: int
     """Number of trials to replace, and of possible parents."""
     levels: Mapping[int, float] = field(default_factory=dict)
-    """Trial → level at which it was compared with the judged one, if that is not `level`."""
+    """Number of a trial → level at which it was compared, if that is not `level`."""
 
     @property
     def possible_parents(self) -> Ranking:

@@ -40,7 +40,7 @@ _STATES = {**STATES, Status.WAITING: TrialState.RUNNING}
 
 
 class Study:
-    """The sweep as a study for `pruner`, at one moment; looks are multiples of `interval`.
+    """The sweep as an Optuna study for `pruner` at one moment, in steps of `interval`.
 
     It is valid until the next one of the same history is created.
     """
@@ -97,7 +97,7 @@ class Study:
     def _remind(self, judged: int) -> None:
         """Show the pruner all rungs that trial `judged` reached earlier.
 
-        So the pruner has its decisions.
+        So the pruner knows its own decisions there.
         """
         for number in range(len(self._study.get_trials(deepcopy=False))):
             steps = sorted(self._frozen(number).intermediate_values)
@@ -166,7 +166,7 @@ class _StudyTrials(Summary):
     def lend(self, levels: Set[int], trials: Sequence[Trial]) -> None:
         """Give completed trials temporary values at these levels, until the next update.
 
-        Nearly always they have a look of their own at every level that they reached.
+        Nearly always these trials have a value of their own at every level that they reached.
         """
         count = len(self._times)
         short = [n for n in sorted(levels) if self._looked[n] < count - bisect_left(self._times, n)]
@@ -241,7 +241,7 @@ def _new_study(history: History, storage: InMemoryStorage | None = None) -> optu
 
 
 def _as_running(trial: FrozenTrial) -> FrozenTrial:
-    """Return a copy of a trial's entry that has not ended."""
+    """Return a copy of a trial's entry with status RUNNING."""
     running = copy.copy(trial)
     running.state, running.value, running.datetime_complete = TrialState.RUNNING, None, None
     return running

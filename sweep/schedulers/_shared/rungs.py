@@ -216,7 +216,10 @@ class Rung(Described):
 
 
 def to_climb(levels: Sequence[float], trials: Sequence[Trial], finals: Sequence[float]) -> float:
-    """Return roughly how much training is left if `finals[i]` trials in total reach `levels[i]`."""
+    """Return about how much training is left if ``finals[i]`` trials reach ``levels[i]`` in total.
+
+    The unit is that of `levels`, summed over the trials.
+    """
     left = bottom = 0.0
     for level, final in zip(levels, finals, strict=True):
         left += max(0.0, final - sum(t.reached(level) for t in trials)) * (level - bottom)
@@ -237,7 +240,7 @@ def is_climbing(trial: Trial) -> bool:
 def evidence(level: float, ranking: Ranking, place: int, going_on: int) -> Evidence:
     """Return the values behind a decision about rank `place`; the first `going_on` continue.
 
-    Of a long ranking these are the top, and the neighbours of the cut and of the trial itself.
+    Of a long ranking it contains the top, and the neighbours of the cut and of the trial itself.
     """
     places = shown_places(ranking, place, going_on)
     return {

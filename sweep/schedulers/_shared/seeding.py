@@ -36,7 +36,9 @@ class Step(NamedTuple):
     """A step of the ladder: a level and a number of seeds."""
 
     level: float
+    """Value of `time_attr` up to which each seed is trained."""
     seeds: int
+    """Number of seeds of the trial."""
 
 
 def added(plan: Seeds, levels: Sequence[float], time_attr: str) -> dict[float, int]:
@@ -85,7 +87,10 @@ def first_seeds(trial: Trial, seeds: int) -> Trial | None:
 
 
 def left_to_seeds(steps: Sequence[Step], finals: Sequence[float], trials: Sequence[Trial]) -> float:
-    """Return roughly how much further seeds will train if `finals[i]` trials reach step i."""
+    """Return about how much further seeds still train if ``finals[i]`` trials reach step i.
+
+    The unit is that of the steps' levels, summed over the seeds.
+    """
     before, whole = Step(0.0, 1), 0.0
     for step, final in zip(steps, finals, strict=True):
         fresh = (step.seeds - before.seeds) * step.level
@@ -102,7 +107,7 @@ def left_to_seeds(steps: Sequence[Step], finals: Sequence[float], trials: Sequen
 
 @cache
 def at_step(step: Step) -> Key:
-    """Return the key of trials at a step, by the score of its seeds there, best first."""
+    """Return a key that sorts the trials at a step by the score of the step's seeds, best first."""
     there = at_level(step.level)
 
     def key(trial: Trial) -> Entry | None:
@@ -117,7 +122,7 @@ def at_step(step: Step) -> Key:
 
 @cache
 def values_at_step(step: Step) -> CompareKey:
-    """Return the key of trials at a step, by all objectives of its seeds there."""
+    """Return a key for the trials at a step: all objectives of the step's seeds."""
 
     def key(trial: Trial) -> Compared | None:
         its = first_seeds(trial, step.seeds)
@@ -130,7 +135,7 @@ def values_at_step(step: Step) -> CompareKey:
 
 
 def front_rung(history: History, step: Step | None, level: float) -> FrontRung:
-    """Return the trials at a level by fronts; at a `step` only its seeds count."""
+    """Return the trials at a level, ranked by fronts; with a `step`, only its seeds count."""
     if step is None:
         return FrontRung.of_key(history, values_at_level(level), level, lambda trial: trial)
     seeds = step.seeds

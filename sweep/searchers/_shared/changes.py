@@ -27,8 +27,8 @@ class Changes:
     def update(self, request: Request) -> list[int]:
         """Return the indices of the trials that may differ from those of the last request.
 
-        They ascend and include every trial that was not recorded at that time. They are those of
-        all trials for another history, or if the request does not say what has changed.
+        They ascend, and include every trial that was not recorded at that time. All indices are
+        returned for another history, or if the request does not say which trials have changed.
         """
         trials, touched = request.trials, request.touched or ()
         known = min(self._recorded, len(trials)) if self.continues(request) else 0

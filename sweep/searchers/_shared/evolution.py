@@ -33,6 +33,8 @@ from trainables.core import rng
 def seen_by(trials: Sequence[Trial], number: int) -> float:
     """Return the number of the last event before the proposal of trial `number`.
 
+    Infinite if the trial is new.
+
     Infinite if it is new.
     """
     return trials[number].seen if number < len(trials) else math.inf
@@ -142,11 +144,13 @@ class Generations(Replay):
     """
 
     population: int = 20
+    """Number of parents of a generation."""
     numbers: list[int] = field(default_factory=list)
     """Generation of each trial, ascending."""
     firsts: list[int] = field(default_factory=list)
     """Number of the first trial of each generation."""
     newest: int = 0
+    """Index of the newest generation, from 0."""
     count: int = 0
     """Number of scored trials of the newest generation."""
     parents: list[list[int]] = field(default_factory=list)
@@ -195,6 +199,8 @@ class Evolving(searchers.Searcher):
 
     def suggest(self, request: Request) -> Settings:
         """Return settings of an offspring of the newest generation's parents.
+
+        The settings are random as long as there are no parents.
 
         Random in the first one.
         """
@@ -267,6 +273,7 @@ class _Replayed:
     """Mixin that replaces a genetic sampler's look-ups in the study's attributes by `parents`."""
 
     parents: list[FrozenTrial]
+    """Parents to cross, as Optuna's trials."""
 
     def get_trial_generation(self, study: Study, trial: FrozenTrial) -> int:
         """Return 1 if there are parents, else 0."""

@@ -29,6 +29,7 @@ class Density:
     """
 
     points: Points
+    """Centres of the kernels, (n, d): the index of a choice, else a quantile from 0 to 1."""
     counts: tuple[int, ...]
     """Number of choices of each dimension; 0 for an ordered one."""
     widths: NDArray[np.float64]
@@ -100,10 +101,7 @@ def _width(values: NDArray[np.float64], dimensions: int, count: int) -> float:
 
 
 def _scale(middle: NDArray[np.float64], width: float) -> NDArray[np.float64]:
-    """Return the integral (m,) from 0 to 1 of exp(-z**2 / 2) around each `middle`.
-
-    Z is in widths.
-    """
+    """Return the integral (m,) of exp(-z² / 2) from 0 to 1; z is the distance in widths."""
     mass = ndtr((1 - middle) / width) - ndtr(-middle / width)
     found: NDArray[np.float64] = mass * width * np.sqrt(2 * np.pi)
     return found

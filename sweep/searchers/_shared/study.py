@@ -35,7 +35,7 @@ class SamplerView:
     """A trial as a sampler sees it."""
 
     state: TrialState
-    """State that Optuna's sampler is shown."""
+    """State that Optuna's sampler sees."""
     values: tuple[float, ...] = ()
     """Scores in all objectives, for a complete trial."""
     rungs: Mapping[int, float] | None = None
@@ -74,7 +74,7 @@ class AsComplete:
     """View in which a trial with a milestone is complete with its score there, even if it runs."""
 
     k: float = math.inf
-    """Event up to which the history is used."""
+    """Number of the event up to which the history is used."""
 
     def __call__(self, trial: Trial) -> SamplerView:
         rest = next((rest for rest in reversed(trial.milestones) if rest.k <= self.k), None)
@@ -110,6 +110,7 @@ class Cache:
     frozen: list[FrozenTrial] = field(default_factory=list)
     """Converted trials, by number."""
     _changes: Changes = field(default_factory=Changes)
+    """Record of the trials that have changed since the last update."""
 
     def update(self, request: Request, view: View) -> list[int]:
         """Convert the trials of `request` that have changed; return their indices, ascending."""

@@ -98,9 +98,11 @@ class Space:
     """Parameters by name, in the order of the file; created by `parse`, which refuses mistakes."""
 
     parameters: Mapping[str, Parameter]
+    """Name with dots → parameter, in the order of the file."""
     raw: Mapping[str, Any] = field(repr=False)
     """Plain data from which the space was read."""
     source: Source = field(repr=False)
+    """Source of the key ``space``, for messages."""
     forbidden: tuple[Clause, ...] = ()
     """Forbidden combinations: points at which one of these holds are not in the space."""
     pinned: Mapping[str, Any] = field(default_factory=dict)
@@ -201,7 +203,7 @@ class Space:
         return replace(self, pinned={**self.pinned, **own})
 
     def resolve(self, suggest: Suggest) -> Settings:
-        """Return a point of the space; `suggest` is called for each active searched parameter.
+        """Return a point of the space; `suggest` returns the value of each active parameter.
 
         Raises:
             Forbidden: the point is forbidden.
@@ -329,7 +331,7 @@ class Space:
     def settle(self, name: str, values: Mapping[str, Any], suggest: Suggest) -> Any:
         """Return the value of an active parameter, given the values of those before it.
 
-        Raises SweepError if the searcher's is not in its domain.
+        Raises SweepError if the searcher's value is not in its domain.
         """
         role = self.parameters[name].role
         if isinstance(role, Fixed):

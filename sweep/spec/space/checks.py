@@ -50,7 +50,7 @@ def check(parameters: Mapping[str, Parameter], source: Source) -> None:
 
 
 def in_order(parameters: Mapping[str, Parameter]) -> tuple[str, ...]:
-    """Return all names, each after those that it needs; CycleError if that is impossible."""
+    """Return all names, each after those that it needs; raise CycleError if that is impossible."""
     graph = {name: parameter.needs for name, parameter in parameters.items()}
     return tuple(TopologicalSorter(graph).static_order())
 
@@ -199,7 +199,7 @@ class Clause:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of its parameters."""
+        """Names of the parameters in the combination."""
         return tuple(name for condition in self.conditions for name in condition.names)
 
     def holds(self, values: Mapping[str, Any]) -> bool:

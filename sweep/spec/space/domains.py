@@ -67,7 +67,7 @@ _OFF_GRID = Fraction(1, 10**8)
 
 
 def written(number: float) -> Fraction:
-    """Return the number as its decimal text says."""
+    """Return the exact number that the decimal text of a float means: 1/10 for 0.1."""
     return Fraction(number) if isinstance(number, int) else Fraction(repr(float(number)))
 
 
@@ -76,7 +76,9 @@ class Grid:
     """The numbers ``low + k * step`` with k from 0 to `last`."""
 
     low: Fraction
+    """Number for k = 0."""
     step: Fraction
+    """Distance between neighbours."""
     last: int | None
     """Largest k; None for an infinite grid, in which k may be negative."""
 
@@ -111,10 +113,13 @@ class _Real:
     """Numbers between optional bounds; those of a grid if there is a step."""
 
     low: Any
+    """Lower bound, or None if there is none."""
     high: Any
+    """Upper bound, or None if there is none."""
     log: bool
     """True if values are spread evenly on a logarithmic scale."""
     step: Any
+    """Distance between neighbours; None for all numbers between the bounds."""
 
     @cached_property
     def grid(self) -> Grid | None:
@@ -161,7 +166,9 @@ class _Range(_Real):
     """Numbers between two bounds."""
 
     low: Any
+    """Lower bound, which is included."""
     high: Any
+    """Upper bound, which is included."""
     log: bool = False
     """True if values are spread evenly on a logarithmic scale."""
     step: Any = None
@@ -189,7 +196,9 @@ class Float(_Range):
     """Real numbers from `low` to `high`, both included."""
 
     low: float
+    """Lower bound, which is included."""
     high: float
+    """Upper bound, which is included."""
     step: float | None = None
     """Distance between neighbours; None for all numbers between the bounds."""
 
@@ -217,7 +226,9 @@ class Int(_Range):
     """Integers from `low` to `high`, both included."""
 
     low: int
+    """Lower bound, which is included."""
     high: int
+    """Upper bound, which is included."""
     step: int = 1
     """Distance between neighbours."""
 
@@ -268,6 +279,7 @@ class _Listed:
     """A list of values, each plain JSON data."""
 
     values: tuple[Any, ...]
+    """Possible values, in the order of the file."""
 
     @cached_property
     def by_key(self) -> dict[str, Any]:
@@ -365,10 +377,11 @@ class Normal(_Real):
     """
 
     mu: float
-    """Mean; with `log`, of the natural logarithm."""
+    """Mean of the numbers, or of their natural logarithms with `log`."""
     sigma: float
-    """Standard deviation; with `log`, of the natural logarithm."""
+    """Standard deviation of the numbers, or of their natural logarithms with `log`."""
     log: bool = False
+    """True if the natural logarithm is normally distributed."""
     low: float | None = None
     """Minimum; None for no bound, which leaves six standard deviations."""
     high: float | None = None
@@ -430,7 +443,7 @@ Domain = Ordered | Choice
 
 
 def canonical(domain: Domain, value: Any) -> Any:
-    """Return a value as the domain itself would give it, such as 1.0 for 1 among real numbers."""
+    """Return a value in the type of the domain, such as 1.0 for 1 among real numbers."""
     return domain.snap(float(value)) if isinstance(domain, Float | Normal) else value
 
 

@@ -31,6 +31,7 @@ class _Node:
     values: dict[str, Any]
     """Values of the parameters that a later condition uses."""
     edges: list["_Edge"] = field(default_factory=list)
+    """Values that the next parameter can have in this state."""
     count: int = 0
     """Number of points that begin with this state."""
 
@@ -40,8 +41,11 @@ class _Edge:
     """One value of a parameter, or `times` equivalent values, leading to the state `node`."""
 
     value: Any
+    """Value of the parameter, or one of the equivalent values."""
     times: int
+    """Number of equivalent values."""
     node: _Node
+    """State after the parameter has the value."""
 
 
 class Points:

@@ -77,6 +77,7 @@ class Expression:
     """
 
     text: str
+    """Text of the expression, as in the spec."""
 
     def __post_init__(self) -> None:
         _ = self.names

@@ -71,6 +71,7 @@ class _Walk:
     words: frozenset[str]
     """Keywords of parameters, by which a parameter differs from a group."""
     source: Source
+    """Source of the key ``space``, for messages."""
 
     def below(
         self,

@@ -43,9 +43,9 @@ def suggestion(space: Space, settings: Mapping[str, Any], source: Source) -> dic
     """Return the suggested settings by name; BadSpace if they do not belong to the space.
 
     Args:
-        space: the sweep's.
+        space: search space of the sweep.
         settings: name → value; settings of a group may stand below its name.
-        source: the place of each of them, for messages.
+        source: place of each setting, for messages.
     """
     entries = list(_entries(space, settings))
     _check_one(space, entries, (), source)
@@ -65,7 +65,7 @@ def spaces_of_suggestion(
 
 
 def _cell(space: Space, index: int) -> dict[str, Any]:
-    """Return the values of ``grid`` parameters for a trial; the last one changes fastest."""
+    """Return the values of ``grid`` parameters for trial `index`; the last one changes fastest."""
     cell = {}
     for name in reversed(space.crossed_domains):
         domain = space.role(name)

@@ -41,7 +41,7 @@ class _ParentCondition:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the parameters that it uses."""
+        """Names of the parameters that the condition uses."""
         return (self.parent,)
 
 
@@ -50,6 +50,7 @@ class OneOf(_ParentCondition):
     """Condition that the parameter has one of these values."""
 
     values: tuple[Any, ...]
+    """Values of which the parameter must have one."""
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Return whether the condition is true of `values`, which must have all of `names`."""
@@ -67,6 +68,7 @@ class Compared(_ParentCondition):
     sign: str
     """Comparison, such as ``<=``."""
     bound: Any
+    """Number that the parameter's value is compared with."""
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Return whether the condition is true of `values`, which must have all of `names`."""
@@ -146,6 +148,7 @@ class Fixed:
     """A fixed value."""
 
     value: Any
+    """The value, as plain data."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,7 @@ class Derived:
     """A value computed from other parameters; inactive if one of them is."""
 
     expression: Expression
+    """Expression that computes the value."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,7 @@ class Parameter:
     """A named parameter."""
 
     name: str
+    """Name with dots, as a setting of the trainable."""
     role: Domain | Fixed | Derived
     """Range of a searched parameter, or its fixed value or expression."""
     when: tuple[Condition, ...] = ()
@@ -172,7 +177,7 @@ class Parameter:
 
     @property
     def hidden(self) -> bool:
-        """True if the parameter is only for expressions, and no setting of the trainable."""
+        """True if the parameter is used only in expressions, and is not passed to the trainable."""
         return any(part.startswith("_") for part in self.name.split("."))
 
     @property

@@ -55,6 +55,7 @@ class Reading:
     """The description of one parameter, in our keywords."""
 
     name: str
+    """Name of the parameter with dots."""
     kind: str
     """Keyword of the parameter's kind, such as ``uniform``."""
     raw: Mapping[str, Any]
@@ -201,11 +202,10 @@ def read_normal(reading: Reading) -> Normal:
 
 
 def _bounds(reading: Reading, wrong: _Wrong) -> tuple[Any, Any]:
-    """Return lowest and highest value of a range.
+    """Return the lowest and the highest value of a range.
 
-    Raises BadSpace if one is not valid, with the advice `wrong`.
-
-    `wrong` says what is expected of an invalid bound.
+    Raises BadSpace if one is not valid. `wrong` is a function of a bound that returns what it
+    should be, or an empty text.
     """
     low, high = _pair(reading, "[low, high], two numbers, both included")
     for index, bound in enumerate((low, high)):
@@ -249,7 +249,7 @@ def _step(reading: Reading, low: Any, high: Any, wrong: _Wrong) -> Any:
 
 
 def _check_steps(reading: Reading, low: Any, high: Any, step: Any) -> None:
-    """Raise BadSpace unless the step leads exactly from `low` to `high`, if there is a `high`."""
+    """Raise BadSpace unless the steps from `low` end exactly at `high`, if there is a `high`."""
     if high is None:
         return
     steps = (written(high) - written(low)) / written(step)
@@ -411,7 +411,7 @@ WORDS = frozenset({*_READERS, "distribution", "values"})
 
 
 def real(value: Any) -> str:
-    """Return the expectation that `value` violates; empty if it is a finite number."""
+    """Return what `value` should be, for messages; empty if it is a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "a number"
     if isinstance(value, int):
@@ -420,7 +420,7 @@ def real(value: Any) -> str:
 
 
 def integer_problem(value: Any) -> str:
-    """Return the expectation that `value` violates; empty if it is an integer within bounds."""
+    """Return what `value` should be, for messages; empty if it is an integer within bounds."""
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > LARGEST_INT:
         return "a whole number within ±2**53, written without a point"
     return ""

@@ -53,7 +53,7 @@ _INSTEAD = {
 def translate(
     raw: Mapping[str, Any], source: Source
 ) -> tuple[dict[str, Any], dict[KeyPath, KeyPath]]:
-    """Return a parameter in our keywords, and path in ours → path in W&B's syntax.
+    """Return a parameter in our keywords, and the path of each part in W&B's syntax.
 
     Raises:
         BadSpace: its keywords do not fit together.

@@ -35,7 +35,8 @@ class Column:
     scale: str = "linear"
     """One of linear; log; distance (the logarithm of 1 minus the value, for discount factors)."""
     longest: float = math.inf
-    """Environment steps of the longest training for which the games say something about it."""
+    """Longest training, in environment steps, for which the games' results show the effect of the
+    setting."""
     marked: tuple[Any, ...] = ()
     """Values at coordinate 1, all others being at 0, for a setting without an order."""
 
@@ -60,6 +61,7 @@ class Game:
     """Settings and their ranks on one game."""
 
     name: str
+    """Id of the environment."""
     points: Array
     """Coordinates of the settings, (settings, columns), each 0 to 1."""
     places: Array

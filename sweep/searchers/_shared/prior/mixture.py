@@ -36,6 +36,7 @@ class Mixture(searchers.Searcher):
 
     Options: ClassVar[type[SearcherOptions]] = PriorOptions
     supports: Supports  # type: ignore[misc]  # those of the searcher, so of the instance
+    """Abilities of the wrapped searcher."""
 
     def __init__(
         self,

@@ -61,7 +61,7 @@ class Model:
 
     @cached_property
     def _weights(self) -> Array:
-        """Values of the functions at their knots, (columns x KNOTS,)."""
+        """Values of the functions at their knots, (columns · KNOTS,)."""
         basis = _basis(np.concatenate(self._points))
         successes = np.concatenate([game.places for game in self.games]) > 0.5 - BEST
         slopes = np.diff(np.eye(KNOTS), axis=0) * math.sqrt(KNOTS - 1)
@@ -101,7 +101,7 @@ class Model:
 
 
 def _basis(points: Array) -> Array:
-    """Return the weights of the knots at each point, (points, columns x KNOTS).
+    """Return the weights of the knots at each point, (points, columns · KNOTS).
 
     A coordinate between two knots has two weights, whose sum is 1.
     """

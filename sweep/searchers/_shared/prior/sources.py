@@ -26,9 +26,10 @@ NAMED = 4
 
 @dataclass(frozen=True)
 class OfGames:
-    """Games of the package as a source."""
+    """A prior from the games of the package."""
 
     model: Model
+    """Model that was fitted to the games."""
     config: Mapping[str, Any]
     """Nested settings that are not in the space."""
 
@@ -37,7 +38,7 @@ class OfGames:
         return self.model.expected([self._read(one) for one in proposals])
 
     def describe(self, proposal: Settings) -> str:
-        """Return how settings rank in the games, as a text."""
+        """Return a text: per game, the share of tried settings that settings like these beat."""
         shares = self.model.place_in_games(self._read(proposal))
         pairs = zip(self.model.games, shares, strict=True)
         names = ", ".join(f"{game.name} {100 * share:.0f} %" for game, share in pairs)
@@ -62,6 +63,7 @@ class OfSpace:
     key: str
     """Name of the parameter."""
     domain: Domain
+    """Domain of the parameter in the space."""
     choice: str | None = None
     """Canonical JSON of the choice; None for an ordered parameter."""
 
@@ -78,19 +80,21 @@ class OfSpace:
 
 @dataclass(frozen=True)
 class OfSweeps:
-    """Earlier sweeps as a source, each a game over the parameters of a space."""
+    """A prior from earlier sweeps, each of which is a game over the parameters of a space."""
 
     sweeps: tuple[EarlierSweep, ...]
+    """Earlier sweeps with their ranked settings."""
     space: Space
+    """Search space of the new sweep."""
 
     def expected(self, proposals: Sequence[Settings]) -> Array:
         """Return how much likelier than at random each of some settings is a success, (n,)."""
         return self._model.expected([one.searched for one in proposals])
 
     def describe(self, proposal: Settings) -> str:
-        """Return how settings rank in the sweeps, as a text.
+        """Return a text: per earlier sweep, the share of settings that settings like these beat.
 
-        Sweeps with the most similar ones first.
+        The most similar sweeps come first.
         """
         at = np.array(self._read(proposal.searched))
         shares = self._model.place_in_games(proposal.searched)
@@ -141,7 +145,7 @@ class OfSweeps:
 
     @cached_property
     def _model(self) -> Model:
-        """The model of these games."""
+        """Model that was fitted to the sweeps as games."""
         return Model(self._columns, self._games, [column.key for column in self._columns])
 
     @cached_property
