@@ -41,7 +41,9 @@ _WORKER = 0
 
 
 def places_of(buffer_size: int) -> int:
-    """Return the number of places in a program of a replay of `buffer_size` rows.
+    """Return the capacity in a compiled program of a replay of `buffer_size` rows.
+
+    It is rounded up, so that few programs are needed. Unused places cost memory, and no time.
 
     Places that a lane does not use cost memory, and no time.
     """
@@ -200,7 +202,7 @@ class LaneDQN(LaneTrainer, DQN):
         )
 
     def _waiting(self) -> Step:
-        """Return the steps that wait for later ones, in the program's form."""
+        """Return the steps whose n-step transitions are not complete yet, in the program's form."""
         shape = self.shape
         none = no_steps(shape.waiting, shape.num_envs, self.lane_env.features)
         rows = {name: np.array(column) for name, column in none._asdict().items()}
@@ -230,7 +232,7 @@ class LaneDQN(LaneTrainer, DQN):
             self._rows.forget()
 
     def _learnt_state(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Return the state of what is learned, as every trainer; fetches the replay for it."""
+        """Return policy, filters and parts as every trainer does; fetches the replay for that."""
         if self._rows.is_here:
             return super()._learnt_state(checkpoint_dir)
         self._rows.take(self.take("replay"))
@@ -239,7 +241,7 @@ class LaneDQN(LaneTrainer, DQN):
         return given
 
     def statistics(self, outcome: Any, index: int) -> dict[str, float]:
-        """Return the means of `STATS` over the updates of one round; empty without updates."""
+        """Return the means of `STATS` over the updates of round `index`; empty without updates."""
         if not (updates := int(outcome.updates[index])):
             return {}
         return dict(zip(STATS, (outcome.sums[index] / updates).tolist(), strict=True))

@@ -38,21 +38,21 @@ class Shape:
     limit: int
     """Steps after which an episode is truncated."""
     num_envs: int
-    """N."""
+    """Number of environments, N."""
     steps: int
-    """T."""
+    """Steps of each environment in a round, T."""
     rounds: int
-    """R."""
+    """Rounds of collecting and learning in an iteration, R."""
     layers: tuple[str, ...]
     """Names of the network's layers, from input to output."""
     hidden: tuple[int, ...]
     """Number of units of each hidden layer, as `program_width` returns it."""
     batch: int
-    """B."""
+    """Rows of one update, B."""
     places: int
     """Maximum number of rows of the replay, C."""
     waiting: int
-    """K."""
+    """Number of latest steps that are kept since their transitions may be incomplete, K."""
 
     @property
     def rows(self) -> int:
@@ -82,33 +82,36 @@ class Settings(NamedTuple):
     """Settings of a lane that are constant over time; each ()."""
 
     gamma: Array
+    """Discount factor per step."""
     grad_clip: Array
     """Maximum norm of the gradient; infinite without clipping."""
     filter_clip: Array
     """Bound of filtered observations, in standard deviations; infinite without clipping."""
     adam: Adam
+    """Settings of the optimiser."""
     is_relu: Array
-    """() True if units have the activation ``relu``, False for ``tanh``."""
+    """True if units have the activation ``relu``, False for ``tanh``."""
     is_filtered: Array
-    """() True if observations are normalised by their running mean and standard deviation."""
+    """True if observations are normalised by their running mean and standard deviation."""
     is_double: Array
-    """() True if the learning network selects the best next choice (double Q-learning)."""
+    """True if the learning network selects the best next choice (double Q-learning)."""
     n_step: Array
-    """() int32 steps per transition, at most K + 1."""
+    """Steps per transition, int32, at most K + 1."""
     tau: Array
-    """() fraction by which the target network moves towards the learned one per update."""
+    """Fraction by which the target network moves towards the learned one per update."""
     capacity: Array
-    """() int32 capacity of the replay in rows, at most C."""
+    """Capacity of the replay in rows, int32, at most C."""
 
 
 class Rates(NamedTuple):
     """Scheduled settings of a lane in each round; each (R,)."""
 
     lr: Array
+    """Learning rate."""
     epsilon: Array
     """Fraction of choices that are drawn uniformly."""
     updates: Array
-    """int32 number of gradient steps."""
+    """Number of gradient steps, int32."""
     becomes: Array
     """True if the learned network is copied to the target network after the round."""
 
@@ -117,27 +120,32 @@ class Lane(NamedTuple):
     """The complete state of a lane."""
 
     learnt: Learnt
+    """Weights of the learned network, and the optimiser's moments."""
     target: Weights
     """Weights of the target network."""
     key: Array
-    """(2,) uint32 key of all random numbers of the next round."""
+    """Key of all random numbers of the next round, (2,) uint32."""
     episodes: Episodes
+    """Running episodes of the environments."""
     seen: Counted
+    """Running statistics of the observations."""
     waiting: Step
-    """(K, N) latest steps, whose transitions may still be incomplete."""
+    """Latest steps, whose transitions may still be incomplete, (K, N)."""
     replay: Replay
+    """Transitions to learn from."""
 
 
 class Outcome(NamedTuple):
     """The report of a lane on its rounds."""
 
     sums: Array
-    """(R, 3) sums of `STATS` over the updates."""
+    """Sums of `STATS` over the updates, (R, 3)."""
     updates: Array
-    """(R,) int32 number of updates."""
+    """Number of updates, (R,) int32."""
     finished: Finished
+    """Episodes that ended."""
     is_finite: Array
-    """() False if a loss or gradient was not finite; the weights before it are kept."""
+    """False if a loss or gradient was not finite, (); the weights from before that are kept."""
 
 
 def values_of(shape: Shape, settings: Settings, weights: Weights, x: Array) -> Array:
@@ -153,7 +161,9 @@ class _Running(NamedTuple):
     """The part of a lane that changes in every step."""
 
     episodes: Episodes
+    """Running episodes of the environments."""
     seen: Counted
+    """Running statistics of the observations."""
 
 
 class _Tick(NamedTuple):
@@ -162,8 +172,11 @@ class _Tick(NamedTuple):
     observations: Array
     """Unfiltered observations."""
     actions: Array
+    """Choices taken, int32."""
     t: Array
+    """Index of the step in its episode, int32."""
     stepped: Stepped
+    """Outcome of the step."""
 
 
 class _Drawn(NamedTuple):
@@ -172,6 +185,7 @@ class _Drawn(NamedTuple):
     shares: Array
     """Uniform numbers from 0 to 1; a step explores if its number is below epsilon."""
     choices: Array
+    """Random choices, taken if a step explores."""
     begun: Array
     """First states of the episodes that may begin."""
 
@@ -256,15 +270,15 @@ class _Learning(NamedTuple):
     """The updates of a round in progress."""
 
     step: Array
-    """() int32 number of updates so far."""
+    """Number of updates so far, () int32."""
     learnt: Learnt
     """Weights and moments after these updates."""
     target: Weights
     """Weights of the target network."""
     sums: Array
-    """(3,) of `STATS` over all updates."""
+    """Sums of `STATS` over all updates so far, (3,)."""
     is_finite: Array
-    """() False if a loss or gradient was not finite; then nothing more is updated."""
+    """False if a loss or gradient was not finite, (); then nothing is updated any more."""
 
 
 def _update(

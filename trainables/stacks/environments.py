@@ -15,11 +15,11 @@ class Moved(NamedTuple):
     """The outcome of one step."""
 
     state: Array
-    """(S,) next state; the last state of the episode if it ended."""
+    """Next state, (S,); the last state of the episode if it ended."""
     reward: Array
-    """() reward of the step."""
+    """Reward of the step, ()."""
     terminated: Array
-    """() True if the episode ended by itself."""
+    """True if the episode ended by itself, ()."""
 
 
 class Environment(Protocol):

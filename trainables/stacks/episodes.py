@@ -17,21 +17,24 @@ class Episodes(NamedTuple):
     """The state of all environments between two steps."""
 
     states: Array
-    """(N, S) states of the environments."""
+    """States of the environments, (N, S)."""
     lengths: Array
-    """(N,) int32 lengths of the running episodes, in steps."""
+    """Steps of the running episodes so far, (N,) int32."""
     returns: Array
-    """(N,) sums of rewards of the running episodes."""
+    """Sums of rewards of the running episodes, (N,)."""
 
 
 class Stepped(NamedTuple):
     """The outcome of one step of all environments; each (N, …)."""
 
     rewards: Array
+    """Rewards of the step."""
     following: Array
     """Next observation; after the end of an episode its last one."""
     terminated: Array
+    """True where an episode ended by itself."""
     truncated: Array
+    """True where an episode reached the limit of steps."""
     returns: Array
     """Sum of rewards of an episode that ended; 0 elsewhere."""
     lengths: Array

@@ -17,11 +17,11 @@ class Counted(NamedTuple):
     """Running statistics of observations."""
 
     count: Array
-    """() number of rows."""
+    """Number of rows, ()."""
     mean: Array
-    """(D,)"""
+    """Mean of each feature, (D,)."""
     variance: Array
-    """(D,)"""
+    """Variance of each feature, (D,)."""
 
 
 def count(statistics: Counted, rows: Array) -> Counted:
@@ -56,7 +56,7 @@ class Settings(Protocol):
 def see(settings: Settings, statistics: Counted, rows: Array) -> tuple[Counted, Array]:
     """Return the statistics after adding rows (N, D), and the filtered rows (N, D).
 
-    Without a filter, both are returned as they are.
+    Without a filter, both are returned unchanged.
     """
     counted: Counted = jax.tree.map(
         lambda new, old: jnp.where(settings.is_filtered, new, old),
@@ -67,7 +67,7 @@ def see(settings: Settings, statistics: Counted, rows: Array) -> tuple[Counted, 
 
 
 def filtered(settings: Settings, statistics: Counted, rows: Array) -> Array:
-    """Return rows (…, D) by the statistics, or as they are without a filter."""
+    """Return rows (…, D) filtered by the statistics, or unchanged without a filter."""
     scaled = scale(statistics, settings.filter_clip, rows)
     return jnp.where(settings.is_filtered, scaled, rows)
 

@@ -19,11 +19,12 @@ class Finished(NamedTuple):
     """The episodes that ended in an iteration."""
 
     ended: Array
-    """(R, T, N) True where an episode ended at this step."""
+    """True where an episode ended at this step, (R, T, N): R rounds of T steps in N
+    environments."""
     returns: Array
-    """(R, T, N) sum of its rewards; 0 elsewhere."""
+    """Sum of the episode's rewards where one ended, (R, T, N); 0 elsewhere."""
     lengths: Array
-    """(R, T, N) int32 its length in steps; 0 elsewhere."""
+    """Steps of the episode where one ended, (R, T, N) int32; 0 elsewhere."""
 
 
 class Shape(Protocol):

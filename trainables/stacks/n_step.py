@@ -17,28 +17,36 @@ class Step(NamedTuple):
     """Consecutive steps; each (T, N, …)."""
 
     observations: Array
+    """Observations before the steps."""
     actions: Array
-    """int32"""
+    """Choices taken, int32."""
     rewards: Array
+    """Rewards of the steps."""
     new_obs: Array
     """Observations after the steps."""
     terminated: Array
+    """True where the episode ended by itself."""
     truncated: Array
+    """True where the episode was cut off."""
     t: Array
-    """int32 index of the step in its episode."""
+    """Index of the step in its episode, int32."""
     held: Array
-    """True if the transition that begins there has not been returned yet."""
+    """True if the transition that begins at the step has not been returned yet."""
 
 
 class Transition(NamedTuple):
     """Transitions as a replay stores them; each (…,) or (…, D)."""
 
     observations: Array
+    """Observations before the first step."""
     actions: Array
+    """Choices taken in the first step, int32."""
     rewards: Array
     """Discounted sums of rewards."""
     new_obs: Array
+    """Observations after the last step."""
     terminated: Array
+    """True if the episode ended by itself in the last step."""
     discounts: Array
     """Factors of the value of `new_obs`, unless the episode terminated there."""
 
@@ -57,8 +65,8 @@ def join(held: Step, new: Step, steps: Array, gamma: Array) -> tuple[Step, Trans
     Args:
         held: waiting steps (K, N) of earlier rounds.
         new: the following steps (T, N).
-        steps: () int32 maximum number of steps of a transition, up to K + 1.
-        gamma: () discount per step.
+        steps: maximum number of steps of a transition, up to K + 1; () int32.
+        gamma: discount per step, ().
 
     Returns:
         The latest K steps; a transition for each of the W rows; flags (W, N), True for transitions

@@ -25,9 +25,9 @@ LEAST_UNITS = 8
 def program_width(units: int) -> int:
     """Return the width in a program of a layer of `units` units; units beyond them are zero.
 
-    This is the next multiple of 8, or of an eighth of the next power of two if that is more. So
-    there are few programs for many widths, and little is computed in vain: on a CPU, layers of
-    twice the width take 1.5 to 2.3 times as long.
+    This is the next multiple of 8, or of an eighth of the next power of two if that is more. Thus
+    few programs serve many widths, and few units are computed in vain: on a CPU, layers of twice
+    the width take 1.5 to 2.3 times as long.
     """
     step = max(LEAST_UNITS, (1 << (units - 1).bit_length()) // 8)
     return -(-units // step) * step
@@ -53,7 +53,7 @@ def padded(array: Any, shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 def cut(array: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return the part of shape `shape` that `padded` would have put into `array`."""
+    """Return the part of a program's array that `padded` filled from an array of shape `shape`."""
     whole = np.asarray(array)
     own: NDArray[Any] = whole[_part(shape, whole.shape)].reshape(shape)
     return own
@@ -91,7 +91,7 @@ def _activate(is_relu: Array, x: Array) -> Array:
 
 
 def _moved(primals: tuple[Array, Array], tangents: tuple[Any, Array]) -> tuple[Array, Array]:
-    """Return the activations and their change, which needs nothing but the activations."""
+    """Return the activations and their derivative, which needs only the activations."""
     y = activate(*primals)
     return y, jnp.where(primals[0], jnp.where(y > 0, 1.0, 0.0), 1.0 - y * y) * tangents[1]
 

@@ -12,21 +12,26 @@ class Adam(NamedTuple):
     """The optimiser's settings; each ()."""
 
     beta1: Array
+    """Decay of the first moments."""
     beta2: Array
+    """Decay of the second moments."""
     eps: Array
+    """Number added to the root of the second moments."""
     weight_decay: Array
+    """Weight decay."""
 
 
 class Learnt(NamedTuple):
     """Weights and the optimiser's moments of their gradients."""
 
     weights: Weights
+    """Weights by name."""
     first: Weights
     """First moments of the gradients."""
     second: Weights
     """Second moments of the gradients."""
     updates: Array
-    """() number of optimiser steps so far, a float."""
+    """Number of optimiser steps so far, (), a float."""
 
 
 def clip(gradient: Weights, bound: Array) -> tuple[Weights, Array]:

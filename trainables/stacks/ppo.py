@@ -63,7 +63,7 @@ class LanePPO(LaneTrainer, PPO):
 
     @classmethod
     def _not_fused(cls, settings: TrainerConfig, spaces: EnvSpaces) -> str:
-        """Return empty: the program computes the gradients of all allowed settings."""
+        """Return an empty text, as the program computes gradients for all allowed settings."""
         return ""
 
     @property

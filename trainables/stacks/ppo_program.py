@@ -40,11 +40,11 @@ class Shape:
     limit: int
     """Steps after which an episode is truncated."""
     num_envs: int
-    """N."""
+    """Number of environments, N."""
     steps: int
-    """T."""
+    """Steps of each environment in a round, T."""
     rounds: int
-    """R."""
+    """Rounds of collecting and learning in an iteration, R."""
     hidden: tuple[int, ...]
     """Number of units of each hidden layer, as `program_width` returns it."""
     minibatch: int
@@ -54,7 +54,7 @@ class Shape:
 
     @property
     def rows(self) -> int:
-        """B."""
+        """Rows of a batch, B = T · N."""
         return self.steps * self.num_envs
 
     def make_env(self) -> Environment:
@@ -100,8 +100,11 @@ class Settings(NamedTuple):
     """Settings of a lane that are constant over time; each ()."""
 
     gamma: Array
+    """Discount factor per step."""
     lambda_: Array
+    """Parameter λ of generalised advantage estimation."""
     vf_loss_coeff: Array
+    """Weight of the value loss."""
     vf_clip: Array
     """Maximum change of a value; infinite without clipping."""
     grad_clip: Array
@@ -109,68 +112,82 @@ class Settings(NamedTuple):
     target_kl: Array
     """Mean KL divergence of an epoch that ends a round; infinite for no limit."""
     epochs: Array
-    """() int32 maximum number of epochs per round."""
+    """Maximum number of epochs per round, int32."""
     normalizes: Array
-    """() True if advantages are scaled to mean 0 and standard deviation 1."""
+    """True if advantages are scaled to mean 0 and standard deviation 1."""
     filter_clip: Array
     """Bound of filtered observations, in standard deviations; infinite without clipping."""
     adam: Adam
+    """Settings of the optimiser."""
     is_relu: Array
-    """() True if units have the activation ``relu``, False for ``tanh``."""
+    """True if units have the activation ``relu``, False for ``tanh``."""
     is_filtered: Array
-    """() True if observations are normalised by their running mean and standard deviation."""
+    """True if observations are normalised by their running mean and standard deviation."""
     noise_follows_state: Array
-    """() True if the noise of real-valued actions is a function of the state (gSDE; Raffin et al.
+    """True if the noise of real-valued actions is a function of the state (gSDE; Raffin et al.
     2021)."""
     noise_steps: Array
-    """() int32 steps after which state-dependent noise is redrawn."""
+    """Steps after which state-dependent noise is redrawn, int32."""
 
 
 class Rates(NamedTuple):
     """Scheduled settings of a lane in each round; each (R,)."""
 
     lr: Array
+    """Learning rate."""
     clip: Array
+    """Clipping range of the probability ratio."""
     entropy: Array
+    """Weight of the entropy bonus."""
 
 
 class Lane(NamedTuple):
     """The complete state of a lane."""
 
     learnt: Learnt
+    """Weights of actor and critic, and the optimiser's moments."""
     key: Array
-    """(2,) uint32 key of all random numbers of the next round."""
+    """Key of all random numbers of the next round, (2,) uint32."""
     episodes: Episodes
+    """Running episodes of the environments."""
     matrices: Array
-    """(N, H, A) current matrices from hidden units to noise, see `Shape.noise_shape`."""
+    """Current matrices from hidden units to noise, (N, H, A), see `Shape.noise_shape`."""
     age: Array
-    """() int32 number of steps with state-dependent noise."""
+    """Number of steps with state-dependent noise, () int32."""
     seen: Counted
+    """Running statistics of the observations."""
 
 
 class Outcome(NamedTuple):
     """The report of a lane on its rounds."""
 
     stats: Array
-    """(R, 5) means of `STATS` over the minibatches."""
+    """Means of `STATS` over the minibatches, (R, 5)."""
     norms: Array
-    """(R,) mean norm of the gradients before clipping."""
+    """Mean norm of the gradients before clipping, (R,)."""
     explained: Array
-    """(R,) fraction of the returns' variance that is explained by the values."""
+    """Fraction of the returns' variance that is explained by the values, (R,)."""
     finished: Finished
+    """Episodes that ended."""
     is_finite: Array
-    """() False if a loss or gradient was not finite; the weights before it are kept."""
+    """False if a loss or gradient was not finite, (); the weights from before that are kept."""
 
 
 class _Row(NamedTuple):
-    """The columns of a batch; each (B, …)."""
+    """The columns of a batch, with B rows each."""
 
     observations: Array
+    """Filtered observations, (B, D)."""
     actions: Array
+    """Choices, (B,) int32, or real-valued actions, (B, A)."""
     logp: Array
+    """Log-probabilities of the actions when they were chosen, (B,)."""
     values: Array
+    """Values of the observations when the actions were chosen, (B,)."""
     advantages: Array
+    """Advantages of the actions, (B,)."""
     returns: Array
+    """Targets of the values, (B,)."""
 
 
 # ---- networks ------------------------------------------------------------------------------------
@@ -214,7 +231,7 @@ def _real_logp(head: Array, log_std: Array, actions: Array) -> tuple[Array, Arra
 
 
 def _noisy_logp(head: Array, log_std: Array, units: Array, actions: Array) -> tuple[Array, Array]:
-    """Return the same as `_real_logp` for noise with log-deviations (H, A) per hidden unit."""
+    """Return the results of `_real_logp` for noise with log-deviations (H, A) per hidden unit."""
     # No gradient flows from the noise to the units, which serve the means.
     variance = lax.stop_gradient(units) ** 2 @ jnp.exp(2 * log_std) + LEAST_VARIANCE
     halves = 0.5 * jnp.log(variance) + 0.5 * _LOG_2PI
@@ -241,22 +258,28 @@ class _Tick(NamedTuple):
     """One step of all environments; each (N, …)."""
 
     observations: Array
+    """Filtered observations before the step."""
     actions: Array
+    """Actions as the policy chose them."""
     logp: Array
+    """Log-probabilities of the actions."""
     values: Array
+    """Values of the observations."""
     stepped: Stepped
-    """The outcome, with filtered observations."""
+    """Outcome of the step, with filtered observations."""
 
 
 class _Running(NamedTuple):
     """The part of a lane that changes in every step."""
 
     episodes: Episodes
+    """Running episodes of the environments."""
     seen: Counted
+    """Running statistics of the observations."""
     matrices: Array
-    """(N, H, A) matrices of state-dependent noise."""
+    """Matrices of state-dependent noise, (N, H, A)."""
     age: Array
-    """() int32 number of steps with such noise."""
+    """Number of steps with state-dependent noise, () int32."""
 
 
 def _tick(
@@ -295,7 +318,7 @@ def _tick(
 
 
 def _drawn_anew(log_std: Array, key: Array, matrices: Array, is_due: Array) -> Array:
-    """Return the noise matrices (N, H, A), redrawn with deviations (H, A) if `is_due`."""
+    """Return the noise matrices (N, H, A), redrawn with log-deviations (H, A) if `is_due`."""
 
     def draw() -> Array:
         return jnp.exp(log_std) * random.normal(key, matrices.shape)
@@ -306,7 +329,7 @@ def _drawn_anew(log_std: Array, key: Array, matrices: Array, is_due: Array) -> A
 def _act(
     shape: Shape, settings: Settings, weights: Weights, units: Array, noise: Array
 ) -> tuple[Array, Array, Array]:
-    """Return actions, their log-probabilities (N,), and the actions sent to the environments."""
+    """Return actions, log-probabilities (N,) of these, and the actions sent to the environments."""
     env = shape.make_env()
     head = _last(shape, weights, "actor", units)
     if env.choices:
@@ -400,23 +423,30 @@ class _Learning(NamedTuple):
     """The state of a round's gradient steps."""
 
     step: Array
+    """Number of gradient steps so far, () int32."""
     learnt: Learnt
+    """Weights and moments after these steps."""
     order: Array
-    """(B,) int32 order of the rows in this epoch."""
+    """Order of the rows in this epoch, (B,) int32."""
     sums: Array
-    """(5,) of `STATS` over all minibatches."""
+    """Sums of `STATS` over all minibatches so far, (5,)."""
     norms: Array
-    """() sum of the gradients' norms."""
+    """Sum of the gradients' norms, ()."""
     kl: Array
-    """() sum of the KL over this epoch's minibatches."""
+    """Sum of the KL divergence over this epoch's minibatches, ()."""
     goes_on: Array
+    """False once the KL divergence of an epoch exceeded the limit, ()."""
     is_finite: Array
+    """False if a loss or gradient was not finite, (); then nothing is updated any more."""
 
 
 def _learn(
     shape: Shape, settings: Settings, rates: Rates, lane: Lane, rows: _Row, key: Array
 ) -> tuple[Lane, Array, Array, Array]:
-    """Take the gradient steps of a round; return lane, means of `STATS`, mean norm, is_finite."""
+    """Take the gradient steps of a round.
+
+    Returns lane, means of `STATS`, mean norm, and `is_finite`.
+    """
     parts = shape.rows // shape.minibatch
     mean, deviation = rows.advantages.mean(), rows.advantages.std()
 

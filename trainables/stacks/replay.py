@@ -16,11 +16,11 @@ class Replay(NamedTuple):
     """A ring buffer of rows; new rows overwrite the oldest."""
 
     rows: Array
-    """(C, 2 D + 4) rows."""
+    """Packed transitions, (C, 2 D + 4)."""
     size: Array
-    """() int32 number of rows."""
+    """Number of stored rows, () int32."""
     next: Array
-    """() int32 index at which the next row is written."""
+    """Index at which the next row is written, () int32."""
 
 
 def width(features: int) -> int:
@@ -59,7 +59,7 @@ def add(replay: Replay, capacity: Array, rows: Array, is_added: Array) -> Replay
 
     Args:
         replay: the replay.
-        capacity: () int32 number of places that the lane uses.
+        capacity: number of places that the lane uses, () int32.
         rows: rows (R, …).
         is_added: flags (R,), True for the rows to append.
     """

@@ -21,7 +21,7 @@ _CACHE = "sweep-jax"
 
 
 class Stack:
-    """L places, at least `width`, for lanes of one shape.
+    """A stack of L places, at least `width`, for lanes of one shape.
 
     On a CPU the places are distributed over as many threads as there are cores, and each thread
     computes its lanes one after the other: this is fastest for small matrices, and the cost of a
@@ -118,7 +118,7 @@ class Stack:
 
 
 def _with_place(every: Any, place: int, entry: Any) -> Any:
-    """Return a tree of arrays (L, …) with entry `place` replaced by `entry`."""
+    """Return the tree `every` of arrays (L, …) with the arrays of `entry` at index `place`."""
     return jax.tree.map(lambda many, own: many.at[place].set(own), every, entry)
 
 

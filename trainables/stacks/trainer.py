@@ -87,14 +87,14 @@ class LaneWorkers(WorkerSet):
         self._changed()
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        """Do nothing: the trainer computes the schedules of a lane."""
+        """Do nothing, since the trainer computes the schedules of a lane."""
 
     def foreach_worker(self, function: Any) -> list[Any]:
-        """Return an empty list: there are no workers."""
+        """Return an empty list, since there are no workers."""
         return []
 
     def _ask(self, method: str, args: Any) -> dict[int, Any]:
-        """Raise ConfigError: there are no workers."""
+        """Raise ConfigError, since there are no workers."""
         raise ConfigError("lanes", "set", f"null for {method}(), which needs workers")
 
 
@@ -132,7 +132,7 @@ class LaneTrainer(Trainer):
 
     @abstractmethod
     def take_lane_state(self, take: Callable[[str], Tree]) -> None:
-        """Copy the state of the subclass's own parts from the lane.
+        """Copy the parts of the lane's state that only the subclass has from the lane.
 
         Args:
             take: returns a field of the lane by name.
@@ -143,13 +143,13 @@ class LaneTrainer(Trainer):
         """Return the learning statistics of round `index` of an outcome."""
 
     def more_held(self) -> dict[str, Array]:
-        """Return initial values of further arrays of the environments, by name."""
+        """Return initial values of further arrays that are kept with the environments, by name."""
         return {}
 
     # ---- environments and rounds -------------------------------------------------------------
 
     def _inquiry(self) -> Inquiry:
-        """Return an inquiry without measurements: the program's environments are exact."""
+        """Return an inquiry without measurements, since the program's environments are exact."""
         of = self.settings.environment.model_copy(update={"env_level": "A"})
         return Inquiry(of, False, self.context.remembered, self.context.shared)
 
@@ -309,7 +309,7 @@ class LaneTrainer(Trainer):
         return {"weights": weights, "optimizer": kept}
 
     def copy_environment_array(self, name: str) -> Array:
-        """Return a copy of one of the environments' arrays."""
+        """Return a copy of one of the environments' arrays, by its name."""
         return np.array(self._own.held[name])
 
     def held_episodes(self) -> Episodes:
@@ -369,7 +369,7 @@ def check_read(settings: TrainerConfig, keys: Collection[str], of_model: Collect
     Args:
         settings: settings of the lane.
         keys: keys that this kind of lane reads, in addition to `READ`.
-        of_model: keys of ``model`` that it reads.
+        of_model: keys of ``model`` that this kind of lane reads.
     """
     usual = flatten(type(settings)(environment=settings.environment))
     for key, value in flatten(settings).items():
