@@ -51,7 +51,7 @@ class ConfigError(TrainableError, ValueError):
 
 
 class ConfigErrors(ConfigError):
-    """Several mistakes at once, one line each; `place`, `value` and so on are the first's."""
+    """Several mistakes at once, one line each; `place`, `value` and so on are the first one's."""
 
     def __init__(self, errors: Sequence[ConfigError]) -> None:
         self.__dict__.update(errors[0].__dict__)
@@ -100,11 +100,11 @@ class StateError(TrainableError):
 
 
 class DeviceError(TrainableError):
-    """A device cannot compute, for none of those that share it; not the error of one of them."""
+    """A device cannot compute any more, for all trials that share it; no trial has caused this."""
 
 
 class DeviceLost(DeviceError):
-    """The device computes no more."""
+    """The device does not compute any more."""
 
 
 class DeviceOutOfMemory(DeviceError):

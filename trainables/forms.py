@@ -35,23 +35,24 @@ class ReportingCalls:
     """Calls of `trainables.function` with which a training function reports."""
 
     report: Callable[..., None]
-    """Ends an iteration with its metrics and checkpoint."""
+    """Function that ends an iteration with its metrics and checkpoint."""
     get_checkpoint: Callable[[], Any]
-    """Returns the last checkpoint, or None."""
+    """Function that returns the last checkpoint, or None."""
     metric: Callable[[], str]
-    """Returns the name of the metric by which trials are compared; empty if there is none."""
+    """Function that returns the name of the metric by which trials are compared; empty without
+    one."""
     is_inside: Callable[[], bool]
-    """Returns whether the caller is a running training function."""
+    """Function that returns whether the caller is a running training function."""
     number: Callable[[], int]
-    """Returns the number of the trial in its sweep; 0 outside one."""
+    """Function that returns the number of the trial in its sweep; 0 outside a sweep."""
     objectives: Callable[[], tuple[str, ...]]
-    """Returns the names of the objectives other than the metric."""
+    """Function that returns the names of the objectives other than the metric."""
     ends: type[BaseException]
-    """Raised by `report` if the trial is stopped there."""
+    """Exception that `report` raises if the trial is stopped there."""
 
 
 def adapt(function: Callable[..., Any], ours: ReportingCalls) -> Callable[[dict[str, Any]], Any]:
-    """Return a function of the settings that does what `function` does, whatever its form."""
+    """Return a function of the settings that does the work of `function`, whatever its form."""
     if _is_generator(function):
         return functools.partial(_run_generator, function, ours)
     if objectives.is_objective(function):

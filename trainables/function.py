@@ -60,7 +60,7 @@ class Checkpoint:
     """The checkpoint of a report: data, or the files of a folder; and the report's metrics."""
 
     data: Any
-    """The data, or None if it is a folder."""
+    """Data of the checkpoint, or None if it is a folder."""
     files: Mapping[str, Opaque]
     """Path in the folder → content; empty if it is data."""
     metrics: Mapping[str, Any]
@@ -378,7 +378,7 @@ def wrap(function: TrainingFunction, saves: bool | None = None) -> type[Trainabl
 
     Args:
         function: the training function.
-        saves: whether its reports have checkpoints, or None to find out from its source.
+        saves: whether the function's reports have checkpoints; None to find out from its source.
     """
     inner = _innermost(function)
     own = {"__doc__": inner.__doc__, "__module__": inner.__module__, "saves": saves}
@@ -416,14 +416,14 @@ class FunctionTrainable(Trainable):
     function: ClassVar[TrainingFunction]
     """The training function."""
     saves: ClassVar[bool | None] = None
-    """True or False if it is known whether its reports have checkpoints; None to find out from its
+    """True or False if it is known whether reports have checkpoints; None to find out from the
     source."""
     exactness: ClassVar[str] = "as the function saves"
     hands_over: ClassVar[bool] = True
 
     @classmethod
     def can_save(cls, config: Mapping[str, Any] | None = None) -> bool:
-        """Return whether its reports have checkpoints, as far as the source shows."""
+        """Return whether the function's reports have checkpoints, as far as the source shows."""
         return cls.saves if cls.saves is not None else not never_saves(cls.function)
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -511,9 +511,9 @@ class FunctionTrainable(Trainable):
             asked.stop_function()
 
     def cleanup(self) -> None:
-        """End the function inside its `report()`; one that does not end is abandoned.
+        """End the function inside its `report()`; a function that does not end is abandoned.
 
-        It then `lingers`: it may draw from the global streams at any time.
+        It then `lingers`, that is, may draw from the global streams at any time.
         """
         thread, self._thread = self._thread, None
         if thread is not None:

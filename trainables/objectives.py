@@ -74,6 +74,7 @@ class Suggestion:
     """One `suggest_…` call of an objective: a name with its range or choices."""
 
     name: str
+    """Name of the parameter."""
     kind: str
     """Keyword of the range in a spec's ``space``: uniform, randint or choice."""
     options: tuple[Any, ...]
@@ -87,7 +88,7 @@ class Suggestion:
     def number(
         cls, kind: str, name: str, low: Any, high: Any, step: Any = None, log: bool = False
     ) -> "Suggestion":
-        """Return the call for a number; the highest value is rounded down to a step."""
+        """Return the call for a number; `kind` is the keyword of its range, such as ``uniform``."""
         convert = int if kind == "randint" else float
         low, high = convert(low), convert(high)
         if step is not None and high > low and step > 0:
@@ -121,7 +122,7 @@ class Suggestion:
         return [convert(first + k * by) for k in range(count)]
 
     def to_try(self) -> list[Any]:
-        """Return all values of a choice or a short range, and both ends of a longer one."""
+        """Return all values of a choice or of a short range, and both ends of a longer range."""
         few = self.values(FEW)
         return few if few is not None else [_plain(self.options[0]), _plain(self.options[-1])]
 
@@ -366,25 +367,26 @@ _MOST_RUNS, _QUIET_RUNS, _QUIET_BRANCHED_RUNS = 200, 3, 24
 
 @dataclass(frozen=True)
 class ObjectiveRun:
-    """What one run of an objective asked for."""
+    """The names and values that one run of an objective asked for."""
 
     values: Mapping[str, Any]
     """Name → value, in the order of the calls."""
     is_whole: bool
-    """True if it came to the point from which it asks for no more."""
+    """True if the run came to the point from which it asks for no more."""
     error: str = ""
-    """Error that ended it, as a text; empty for none."""
+    """Error that ended the run, as a text; empty for none."""
 
 
 @dataclass
 class Exploration:
-    """What several runs of an objective asked for."""
+    """The names that several runs of an objective asked for."""
 
     suggestions: dict[str, Suggestion] = field(default_factory=dict)
     """Name → call, in the order in which they were seen."""
     given: frozenset[str] = frozenset()
-    """Names whose ranges do not matter, since the spec has its own."""
+    """Names whose ranges in calls do not matter, since the spec has ranges of its own."""
     runs: list[ObjectiveRun] = field(default_factory=list)
+    """Runs of the objective, in order."""
     problem: str = ""
     """Message about a call that no space can express; empty if there is none."""
     is_finished: bool = False
@@ -414,7 +416,7 @@ def explore(
 
     Args:
         function: the objective.
-        config: settings that are given; what it asks for of them is not explored.
+        config: settings that the spec fixes; they are answered without being explored.
         seconds: limit of the time for all runs.
         fixed_names: names that may be asked for with any ranges.
     """
@@ -544,7 +546,7 @@ class _Watch:
         self._running: list[tuple[FrameType, _Mentions]] = []
 
     def call(self, frame: FrameType, _event: str, _argument: Any) -> Any:
-        """Watch the lines of a called function that was given the trial; for `sys.settrace`."""
+        """Watch the lines of a called function that gets the trial; for `sys.settrace`."""
         code = frame.f_code
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         if not names or code.co_filename == __file__:
@@ -572,9 +574,10 @@ class _Mentions:
     """The lines of a function that mention the trial."""
 
     last: float = math.inf
-    """Last such line; a loop counts as a whole. Infinite if it is not known."""
+    """Line of the last mention; a loop counts as a whole. Infinite if the line is not known."""
     calls: range = range(0)
-    """Lines of the last such statement, if it only hands the trial to one other function."""
+    """Lines of the last statement that mentions the trial, if it only passes the trial to one other
+    function."""
 
     def are_past(self, line: int) -> bool:
         """Return whether no line from `line` on mentions the trial."""
@@ -606,7 +609,7 @@ def _mentions(code: CodeType, parameter: str) -> _Mentions:
 
 
 def _is_of(node: ast.FunctionDef | ast.Lambda, code: CodeType) -> bool:
-    """Return whether `code` was compiled from a definition; of a lambda by its line and names."""
+    """Return whether `code` was compiled from this definition, by line and names for a lambda."""
     names = [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
     first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
     whole = code.co_argcount + code.co_kwonlyargcount
@@ -653,7 +656,7 @@ def _parts(body: Sequence[ast.stmt]) -> Iterator[ast.stmt | ast.expr]:
 
 
 def _count(part: ast.AST, names: set[str]) -> int:
-    """Return how often a part mentions one of `names` other than to report and the like."""
+    """Return how often a part of the syntax tree mentions `names`, other than to report results."""
     harmless = {
         id(node.value)
         for node in ast.walk(part)

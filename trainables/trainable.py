@@ -67,12 +67,10 @@ class TrialContext:
     trial_name: str = "default"
     """Readable name of the trial."""
     logdir: Path | None = None
-    """Folder for files that the trainable keeps outside its checkpoints.
-
-    With None, a new folder under ``results`` in the current folder, made at the first write.
-    """
+    """Folder for files that the trainable keeps outside its checkpoints. If it is None, a new
+    folder under ``results`` in the current folder, made at the first write."""
     resources: Mapping[str, float] = field(default_factory=dict)
-    """Resources that the trial was given: name → amount."""
+    """Name → amount of each resource that is reserved for the trial."""
     remembered: Mapping[str, Any] = field(default_factory=dict)
     """Results of `Trainable.remembers` in earlier trials of the same sweep.
 
@@ -139,9 +137,9 @@ class Trainable:
     hands_over: ClassVar[bool] = False
     """True if `get_state` may be called while `step` runs: it returns the last saved state."""
     fixed_keys: ClassVar[frozenset[str]] = frozenset()
-    """Settings that must equal those of the checkpoint's trial when a trial continues from another
-    trial's checkpoint. A population's children inherit them. A name includes the settings within
-    it, and ``*`` stands for any one part of a dotted name."""
+    """Names of settings that must equal those of the checkpoint's trial when a trial continues from
+    another trial's checkpoint. A population's children inherit them. A name includes the settings
+    within it, and ``*`` stands for any one part of a dotted name."""
     config_class: "ClassVar[type[Settings] | None]" = None
     """Model of the settings; None if it is not known which there are."""
     takes_other_settings: ClassVar[bool] = True
@@ -245,7 +243,9 @@ class Trainable:
 
     @classmethod
     def gpu_remark(cls, config: Mapping[str, Any]) -> str:
-        """Return one line that says why the GPU of these settings does not pay.
+        """Return one line that says why training on the GPU is not faster with these settings.
+
+        It is empty, as by default, if it may be faster or no GPU is used.
 
         It is empty, as by default, if the GPU may pay or none is used.
         """
@@ -328,7 +328,7 @@ class Trainable:
 
     @classmethod
     def train_together(cls, several: Sequence["Trainable"]) -> None:
-        """Compute the next iteration of several lanes at once; their `train` then returns it."""
+        """Compute the next iteration of several lanes at once; `train` then returns each result."""
 
     def train(self) -> dict[str, Any]:
         """Run one `step` and return its result, completed with the standard keys.
@@ -367,7 +367,7 @@ class Trainable:
 
     @classmethod
     def can_export(cls) -> bool:
-        """Return whether `export_model` can write anything."""
+        """Return whether `export_model` can write any format."""
         return cls.exports_own() or cls._export_model is not Trainable._export_model
 
     @classmethod
@@ -589,7 +589,7 @@ class Trainable:
 
     @property
     def trial_resources(self) -> dict[str, float]:
-        """Resources that the trial was given: name → amount."""
+        """Name → amount of each resource that is reserved for the trial."""
         return dict(self.context.resources)
 
     @property

@@ -246,7 +246,7 @@ class _ErrorOutput:
         self._thread = threading.Thread(target=self._copy, name="standard error", daemon=True)
 
     def follow(self) -> None:
-        """Start to copy; to be called after the program's start."""
+        """Start to copy; call it after the program's start."""
         os.close(self.writes)
         self._thread.start()
 

@@ -129,7 +129,7 @@ class Differences(NamedTuple):
     losses: "Tensor"
     """Huber losses of the temporal differences, (B,); cross-entropies with distributions."""
     errors: "Tensor"
-    """Sizes of the differences, (B,), for a prioritised replay."""
+    """Absolute temporal differences, (B,), as priorities of the replay."""
     values: "Tensor"
     """Values of the choices taken, (B,)."""
 
@@ -358,7 +358,7 @@ class DQN(Trainer):
         return off_policy_step(self, self.replay, *parts, self.n_step, learning)
 
     def columns_learnt(self, batch: Any) -> Rows:
-        """Return rows (B, …) of the replay with filtered observations and scaled rewards."""
+        """Return the columns of an update (B, …), with filtered observations, scaled rewards."""
         return self.filter_rows(batch, self.n_step.weight if self.n_step else 1.0)
 
     def learn_on_batch(self, batch: Any) -> dict[str, dict[str, float]]:
@@ -447,7 +447,7 @@ class DQN(Trainer):
         return Learnt(**self.graphs.run("step", step, {**batch, "rate": self.learning_rate}))
 
     def _step(self, batch: "Mapping[str, Tensor]", rate: Scalar) -> Learnt:
-        """Make one gradient step on rows (B, …) on the policy's device, with a learning rate."""
+        """Make one gradient step on rows (B, …) on the policy's device, with this learning rate."""
         with self.policy.lowered():
             td = self.differences(batch)
         loss = (td.losses * batch["weights"]).mean() if "weights" in batch else td.losses.mean()

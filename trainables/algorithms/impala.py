@@ -63,7 +63,7 @@ class Config(PolicyGradientConfig):
 
     @property
     def samples_on(self) -> bool:
-        """True if children sample while the trainer learns.
+        """True if children sample while the trainer learns; not with several policies.
 
         With several policies they wait for it.
         """
@@ -77,7 +77,7 @@ class Config(PolicyGradientConfig):
 
     @property
     def by_clock(self) -> tuple[str, ...]:
-        """Settings whose results depend on timing; with `samples_on` the number of workers, too."""
+        """Names of settings that make results depend on timing, such as the number of workers."""
         return (*super().by_clock, *(("num_workers",) if self.samples_on else ()))
 
 
@@ -86,6 +86,7 @@ class IMPALA(PolicyGradientTrainer):
 
     config_class: ClassVar[type[TrainerConfig]] = Config
     samples_on: ClassVar[bool] = True
+    """True if children may sample while the trainer learns."""
     settings: Config
 
     @classmethod
@@ -145,7 +146,7 @@ def traced(
 
     Args:
         fragment: fragment (T, N).
-        valid_rows: its valid rows and their successors.
+        valid_rows: valid rows of the fragment, and their successors.
         current: log-probabilities and values of `valid_rows`, each (B,), by the policy that learns.
         settings: settings of the trainer.
     """

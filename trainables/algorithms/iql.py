@@ -122,7 +122,7 @@ class IQL(OffPolicyTrainer):
 
     @cached_property
     def _losses(self) -> "Callable[[Judged, Mapping[str, Tensor], Config], tuple[Tensor, Tensor]]":
-        """Function `losses`, compiled by torch if so set."""
+        """Function `losses`, compiled by torch if the settings say so."""
         return compiled(losses) if self.settings.learner_compile else losses
 
     def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:

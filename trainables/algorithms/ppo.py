@@ -164,7 +164,7 @@ class PPO(ActorCriticTrainer):
         return partial(ppo_loss, settings=self.settings.at(self.progress.timesteps))
 
     def fused_loss(self) -> fused.Loss:
-        """Return the options of the same loss for numpy."""
+        """Return the loss for the fused learner, with the current values of scheduled settings."""
         return fused_options(self.settings.at(self.progress.timesteps))
 
     def take_steps(self, learner: "Learner", batch: TrainBatch) -> dict[str, float]:
@@ -214,7 +214,7 @@ class PPO(ActorCriticTrainer):
         )
 
     def rank_request(self) -> tuple[int, int, int, tuple[str, ...], float]:
-        """Return the work of each rank in an iteration: equal shares of batch and minibatches.
+        """Return each rank's share of an iteration's work: equal parts of batch and minibatches.
 
         Returns:
             Environment steps, epochs, rows of a minibatch, columns to standardise, and learning

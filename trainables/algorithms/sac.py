@@ -179,12 +179,12 @@ class SAC(OffPolicyTrainer):
         return {**self.graphs.run("update", self._captured, {**inputs, **named})}
 
     def _captured(self, inputs: "Mapping[str, Tensor]") -> "dict[str, Any]":
-        """Make one update with the inputs of `TorchLosses`, and `RATES` as tensors ()."""
+        """Make one update for a CUDA graph, with inputs of `TorchLosses` and `RATES` as tensors."""
         self._torch_losses.take(inputs)
         return self._step({}, *(inputs[name] for name in RATES))
 
     def _step(self, rows: Rows, critic_rate: Scalar, rate: Scalar) -> dict[str, Scalar]:
-        """Make one update with the batch with which the losses have begun; return statistics.
+        """Make one update on the batch with which the losses have begun; return statistics.
 
         Args:
             rows: that batch, for losses in numpy.
@@ -225,7 +225,7 @@ class Losses(Protocol):
         """Return the actor's mean entropy over this step's observations, nats, after `actor`."""
 
     def begin(self, rows: Rows, stream: np.random.Generator) -> None:
-        """Start with a batch (B, …), and draw the actor's actions."""
+        """Use the batch `rows` (B, …) from now on, and draw the actor's actions for it."""
 
     def critics(self, rows: Rows) -> tuple[Scalar, Scalar]:
         """Compute the gradient of the critics.
@@ -266,7 +266,7 @@ class TorchLosses:
             self._critic_loss, self._actor_loss = compiled(critic_loss), compiled(actor_loss)
 
     def begin(self, rows: Rows, stream: np.random.Generator) -> None:
-        """Move a batch (B, …) to the policy's device, and draw the noise for the actor's actions.
+        """Use the batch `rows` (B, …) from now on, and draw the noise for the actor's actions.
 
         Args:
             rows: columns of the batch.
@@ -288,7 +288,7 @@ class TorchLosses:
         return self.policy.tensors({**rows, **drawn})
 
     def take(self, inputs: "Mapping[str, Tensor]") -> None:
-        """Start with the batch of `inputs`."""
+        """Use the batch in `inputs` from now on."""
         model = self.policy.model
         self._batch = {**inputs, "alpha": model.log_alpha.detach().exp()}
         self.alpha = self._batch["alpha"].reshape(())

@@ -32,7 +32,7 @@ class DeviceRows:
         """Write rows in one transfer.
 
         Args:
-            chosen: their indices (B,).
+            chosen: indices (B,) of the rows.
             rows: name of every column → (B, …).
         """
         together = np.empty(len(chosen), dtype=self._kind)
@@ -46,7 +46,7 @@ class DeviceRows:
         """Return copies of rows: name → column (B, …) on the device.
 
         Args:
-            chosen: their indices (B,), of which one may occur twice.
+            chosen: indices (B,) of the rows; an index may occur twice.
         """
         drawn = self._bytes.index_select(0, torch.from_numpy(chosen).to(self._device))
         found: dict[str, Tensor] = {}

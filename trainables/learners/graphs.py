@@ -65,7 +65,7 @@ class Graph:
         self._sizes: dict[str, torch.Size] = {}
         """Shapes of the step's results."""
         self._results = torch.zeros(0)
-        """Results of the latest launch, one after the other, which the next one overwrites."""
+        """Results of the latest launch as one vector, which the next launch overwrites."""
         self._launch: Callable[[], None] | None = None
         self.steps = 0
         """Number of steps so far."""
@@ -111,7 +111,7 @@ class Graph:
                 self._numbers[name] = one
 
     def _together(self) -> Tensor:
-        """Make a step with the buffers, and return its results one after the other."""
+        """Make a step with the buffers, and return all its results as one vector."""
         found = self._step(self._buffers)
         self._sizes = {name: one.shape for name, one in found.items()}
         return torch.cat([one.detach().reshape(-1) for one in found.values()])
@@ -128,7 +128,7 @@ class Graph:
         return found
 
     def _capture(self) -> Callable[[], None]:
-        """Return a function that launches the step; the step is not made."""
+        """Return a function that launches the captured step; capturing makes no step."""
         if self._device.type != "cuda":
 
             def stand_in() -> None:
@@ -166,9 +166,9 @@ class Graphs:
         If it cannot be captured, a warning is logged once, and all steps are ordinary ones.
 
         Args:
-            kind: name of the step: one name for one function.
-            step: the step.
-            inputs: its inputs on the device; numbers become tensors ().
+            kind: name of the step; each name stands for one function.
+            step: function that makes the step.
+            inputs: inputs of the step on the device; numbers become tensors ().
         """
         if self._generation != self._policy.generation:
             self._known.clear()

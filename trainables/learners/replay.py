@@ -312,7 +312,7 @@ class PrioritizedReplay(ReplayBuffer):
         self._shares.put(chosen, np.full(len(chosen), self._highest))
 
     def sample(self, count: int) -> dict[str, Array]:
-        """Return a copy of `count` rows, one from each of `count` equal parts of all shares.
+        """Return a copy of `count` rows: one from each of `count` equal parts of the sum of shares.
 
         Column ``weights`` (B,) has the importance weights divided by the largest of them, and
         ``indices`` (B,) the indices for `prioritize`.
@@ -358,7 +358,7 @@ class PrioritizedReplay(ReplayBuffer):
 
 
 class SumTree:
-    """Shares by index, which can be found by their running sum.
+    """Shares of rows by index, which can be found by their running sum.
 
     Each node is the sum of the `WIDTH` nodes below it. Sums are always recomputed from the nodes
     below, so that they depend on the shares alone. `capacity` is the number of shares.

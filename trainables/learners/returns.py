@@ -75,13 +75,13 @@ class Bounds(NamedTuple):
     """Upper bounds of V-trace's importance weights; None for no bound."""
 
     rho: float | None
-    """Bound of the weight of a temporal difference, which decides whose values are learnt; None for
-    none."""
+    """Bound of the weight of a temporal difference, which decides of which policy the values are
+    learnt; None for no bound."""
     c: float | None
     """Bound of the trace weight of a temporal difference, which decides how fast values are learnt;
-    None for none."""
+    None for no bound."""
     pg_rho: float | None
-    """Bound of the weight of the policy gradient; None for none."""
+    """Bound of the weight of the policy gradient; None for no bound."""
 
 
 class Traced(NamedTuple):

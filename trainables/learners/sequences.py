@@ -72,7 +72,7 @@ def in_sequences(fragment: Fragment, batch: TrainBatch, longest: int) -> Sequenc
 
     Args:
         fragment: fragment (T, N).
-        batch: its T·N rows, step by step.
+        batch: the T·N rows of the fragment, step by step.
         longest: largest number of steps of a sequence.
     """
     order, begins = _cut(fragment, longest)
@@ -86,9 +86,9 @@ class Judged(NamedTuple):
     batch: TrainBatch
     """Valid rows in sequences; each sequence is followed by the observation after its last step."""
     row: NDArray[np.int64]
-    """Index of each row among the fragment's T·N rows, (B,)."""
+    """Index among the fragment's T·N rows of each row, (B,)."""
     follows: NDArray[np.bool_]
-    """Flags (B,) of rows that are the observation after that row of the fragment."""
+    """Flags (B,) of rows that are not that row of the fragment, but the observation after it."""
 
 
 def to_judge(fragment: Fragment, longest: int) -> Judged:

@@ -55,11 +55,12 @@ class Learner(Protocol):
         Args:
             minibatch: one of `minibatches`; it may be empty if there are other ranks.
             rate: learning rate.
-            share: share of the union's rows that are in this minibatch; 1 without other ranks.
+            share: this minibatch's share of the rows of all ranks' minibatches together; 1 without
+                other ranks.
 
         Returns:
             Means (S,) of the statistics over the rows, times `share`, as an array or a tensor; and
-            the norm of the union's gradient before clipping.
+            the norm of the gradient over all ranks' minibatches, before clipping.
 
         Raises:
             NotFiniteError: loss or gradient is NaN or infinite; the weights are unchanged. A policy
@@ -97,8 +98,8 @@ def learn(
             fewer than `LEAST_ROWS` rows are standardised here, by the moments of the whole batch.
         batch_size: number of rows that decides the number of minibatches, which must be equal on
             all ranks; by default that of the batch.
-        standardize: columns to standardise here in each union of minibatches, so that the loss need
-            not; small unions by the moments of the whole batch.
+        standardize: columns to standardise here, so that the loss need not: over the rows of one
+            minibatch of every rank together, or by the moments of the whole batch if these are few.
     """
     reduce = learner.policy.reduce
     stats: list[Any] = []

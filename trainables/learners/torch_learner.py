@@ -118,7 +118,7 @@ class TorchLearner:
         return measured, self.policy.minimise(loss, rate, self._grad_clip)
 
     def _captured(self, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Make one gradient step; `inputs` are a minibatch and ``rate``, the learning rate ()."""
+        """Make one gradient step for a CUDA graph: a minibatch, and the learning rate ``rate``."""
         with self.policy.lowered():
             loss, stats = self.loss(self.policy.model, inputs)
         return {
@@ -173,9 +173,9 @@ def normalized(advantages: Tensor) -> Tensor:
 def union(
     minibatches: list[Minibatch], of_batch: Mapping[str, Moments], reduce: Reduce | None
 ) -> list[float]:
-    """Standardise columns in place over the rows of all ranks.
+    """Standardise columns in place, over the rows of all ranks' minibatches of one step together.
 
-    Unions of fewer than `LEAST_ROWS` rows are standardised by the moments of the whole batch.
+    If these are fewer than `LEAST_ROWS` rows, the moments of the whole batch are used.
 
     Args:
         minibatches: this rank's minibatches of one epoch.

@@ -123,18 +123,18 @@ class ActorCriticTrainer(Trainer):
 
     @abstractmethod
     def torch_loss(self) -> "Loss":
-        """Return the current loss for torch."""
+        """Return the current loss in torch."""
 
     @abstractmethod
     def fused_loss(self) -> FusedLoss:
-        """Return the same loss as options of the fused learner."""
+        """Return the current loss as options of the fused learner, which is in numpy."""
 
     @abstractmethod
     def take_steps(self, learner: "Learner", batch: TrainBatch) -> dict[str, float]:
         """Learn from the rows of one round, and return the means of the loss's parts."""
 
     def make_policy(self, device: str) -> "ActorCriticPolicy | FlatPolicy":
-        """Return actor and critic; they are without torch if the gradients are."""
+        """Return the policy, with actor and critic; without torch if numpy computes gradients."""
         networks = (self.spaces.layout, self.architecture)
         if not self.computes_in_torch:
             return FlatPolicy(networks, self.settings.optimizer, self.seed)
@@ -250,7 +250,7 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def networks(cls, settings: TrainerConfig, spaces: EnvSpaces) -> Architecture:
-        """Return the architecture as `Trainer.networks`, with noise or own distribution if set."""
+        """Return the architecture as `Trainer.networks`, with noise or distribution if set."""
         architecture = super().networks(settings, spaces)
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
             explored = settings.exploration_config
@@ -283,7 +283,7 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def settled_alike(cls, settled: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
-        """Return settled settings like the first trial's, as `Trainable.settled_alike`.
+        """Return the recorded ``auto`` values of a later trial, as `Trainable.settled_alike`.
 
         Gradients are compiled only if those of the first trial are.
         """
@@ -465,7 +465,7 @@ class ActorCriticTrainer(Trainer):
 
     @cached_property
     def _fused_learner(self) -> FusedLearner:
-        """Return a learner that computes gradients in numpy, or in compiled C if so set."""
+        """Return a learner that computes gradients in numpy, or in C if the settings say so."""
         threads = self.settings.resources.threads[0]
         given = (self.policy, self.fused_loss(), self.stats, threads)
         kernel = self._kernel(self.settings, self.spaces)

@@ -74,7 +74,8 @@ def spaces_of(
         agents: policies and mapping.
         inspection: inspected environment.
         environment: settings of the environment.
-        like: policy → agent whose spaces it has, for policies that need no mapping.
+        like: policy → agent whose spaces the policy has, for policies whose agents are not found by
+            the mapping.
 
     Raises:
         ConfigError: the mapping returns an unknown policy, assigns agents of different spaces to
@@ -217,7 +218,7 @@ def member_settings(settings: TrainerConfig, pid: str, changes: Mapping[str, Any
     Args:
         settings: common settings.
         pid: the policy.
-        changes: its own settings.
+        changes: settings that only this policy has.
 
     Raises:
         ConfigError: an own setting that is unknown or common to all policies.

@@ -307,7 +307,7 @@ def why_replay_on_cpu(settings: TrainerConfig, config: ReplayConfig, spaces: Env
 
 
 def check_replay_on(settings: TrainerConfig, config: ReplayConfig, spaces: EnvSpaces) -> None:
-    """Raise ConfigError if a replay is asked for on a GPU that cannot hold it."""
+    """Raise ConfigError if the settings request a replay on a GPU that cannot hold it."""
     if config.replay_on == "gpu" and (why := why_replay_on_cpu(settings, config, spaces)):
         raise ConfigError("replay_on", "gpu", "auto or cpu here", why)
 
@@ -363,12 +363,15 @@ def set_threads(resources: ResourcesConfig) -> None:
 
 
 def lane_form(cls: type[T], config: Mapping[str, Any], path: str) -> type[T] | None:
-    """Return the form of a trainer's class that is a lane. Returns None if none is asked for.
+    """Return the form of a trainer's class that is a lane.
+
+    Returns None if the settings do not request lanes.
 
     Args:
         cls: the trainer's class.
         config: its settings.
-        path: of the form, as ``module:Class``; it is loaded by its name, since it imports `cls`.
+        path: path of the form, ``module:Class``; it is loaded by its name, since its module imports
+            `cls`.
 
     Raises:
         ConfigError: the class has no such form, or JAX is missing.

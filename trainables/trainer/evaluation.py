@@ -90,7 +90,7 @@ class PeriodicEvaluation:
         self.workers = Evaluators(settings.evaluation, seed, changed.resources, changed.logs)
 
     def evaluate(self, iteration: int, timesteps: int) -> dict[str, Any]:
-        """Play `evaluation_num_episodes` new episodes, which depend on the coming `iteration`.
+        """Play `evaluation_num_episodes` new episodes; their seeds depend on the `iteration`.
 
         Returns:
             ``episode_reward_{mean,min,max}``, ``episode_len_mean``, ``episodes`` and
@@ -172,7 +172,7 @@ class PeriodicEvaluation:
         return played
 
     def _drawing_plan(self, timesteps: int) -> tuple[Plan, float]:
-        """Return the plan with environments that can be drawn, and their frames per second."""
+        """Return the plan with environments that can be rendered, and their frames per second."""
         plan = self._plan(timesteps)
         with closing(make_raw_env(plan.environment, learning=False)) as env:
             fps = frames_per_second(env)

@@ -79,7 +79,7 @@ class _MemberWorkers(WorkerSet):
 
 @dataclass(frozen=True)
 class _MemberContext(TrialContext):
-    """The context of a member."""
+    """The connections of a member to the trainer of all policies."""
 
     seen: Inspection | None = None
     """Inspected environment as the member's agents see it; None before the member is made."""
@@ -103,7 +103,9 @@ class _Member(Trainer):
     """The trainer of one policy among several, as far as it differs from a single one."""
 
     context: _MemberContext
+    """Connections to the trainer of all policies."""
     workers: _MemberWorkers
+    """Workers that return the member's part of the common samples."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Any:
@@ -158,6 +160,7 @@ class MultiAgentTrainer(Trainer):
     """Base of the trainer classes that `multi_agent_class` makes."""
 
     algorithm: ClassVar[type[Trainer]]
+    """Trainer class of the algorithm, from which members are made."""
     samples_on: ClassVar[bool] = False  # all policies learn between two rounds
     written: ClassVar[frozenset[str]] = WRITTEN_IN_LANES
 
@@ -249,7 +252,8 @@ class MultiAgentTrainer(Trainer):
 
         Args:
             settings: settings with ``multiagent``.
-            like: policy → agent with its spaces, for policies that need no mapping.
+            like: policy → agent whose spaces the policy has, for policies whose agents are not
+                found by the mapping.
             begin: function that is called with the new policies, and may refuse them.
 
         Returns:
@@ -359,7 +363,7 @@ class MultiAgentTrainer(Trainer):
     # ---- training --------------------------------------------------------------------------------
 
     def training_step(self) -> dict[str, Any]:
-        """Sample for all policies, and let each that is trained learn from its agents' transitions.
+        """Sample for all policies; let each one that is trained learn from its agents' rows.
 
         Returns policy → the learner's statistics.
         """
@@ -497,12 +501,11 @@ class MultiAgentTrainer(Trainer):
 
         Args:
             policy_id: name of the new policy.
-            policy_cls: the algorithm or its name, which is the same for all policies; None for that
-                one.
+            policy_cls: the algorithm or its name, which must be that of all policies; None for it.
             observation_space: observation space of its agents; None to take the spaces of the
                 agents that the mapping assigns to it.
             action_space: action space of its agents, likewise.
-            config: its own settings, as in ``multiagent.policies``.
+            config: settings that only this policy has, as in ``multiagent.policies``.
             policy_state: state that `Policy.get_state` returned, of this or another trainer.
             policy_mapping_fn: agent → policy, a dict or an importable function; None if every agent
                 keeps its policy.
@@ -607,7 +610,7 @@ class MultiAgentTrainer(Trainer):
         self._synchronise([])
 
     def _example_agents(self) -> dict[str, str]:
-        """Return policy → an agent with its spaces."""
+        """Return policy → an agent that has the policy's spaces."""
         agents = self._seen.agents
         each = {pid: one.spaces for pid, one in self.members.items()}
         like = {pid: agent_with(agents, one.raw, one.action) for pid, one in each.items()}

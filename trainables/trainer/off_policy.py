@@ -95,7 +95,7 @@ class OffPolicyTrainer(Trainer):
     keeps_rows: ClassVar[bool] = True
     automatic: ClassVar[tuple[str, ...]] = (*Trainer.automatic, "learner")
     has_closed_form: ClassVar[bool] = True
-    """True if its gradients are also known in closed form, so that numpy can compute them."""
+    """True if the gradients are also known in closed form, so that numpy can compute them."""
     settings: OffPolicyConfig
     policy: "TwinsPolicy"
 
@@ -149,7 +149,8 @@ class OffPolicyTrainer(Trainer):
     def is_fused(self) -> bool:
         """True if numpy computes the gradients.
 
-        A checkpoint that was made so may be restored where torch has to compute them.
+        A checkpoint of a trainer that used numpy may be restored where torch has to compute the
+        gradients.
         """
         return self.settings.learner == "fused" and not self._not_fused(self.settings)
 
@@ -218,13 +219,13 @@ class OffPolicyTrainer(Trainer):
         """Make one update of all networks from rows, as `Trainer.learn_on_batch`.
 
         Args:
-            batch: column → (B, …), as ``replay.sample(B)`` gives them: unfiltered ``observations``,
-                ``actions``, ``rewards``, ``new_obs`` and ``terminated``.
+            batch: column → (B, …), as ``replay.sample(B)`` returns them: unfiltered
+                ``observations``, ``actions``, ``rewards``, ``new_obs`` and ``terminated``.
         """
         return learn_on_rows(self, self.filter_rows(batch), self.update)
 
     def compute_gradients(self, batch: Any) -> Any:
-        """Raise NotImplementedError: with several optimisers there is no single gradient."""
+        """Raise NotImplementedError, since with several optimisers there is no single gradient."""
         raise NotImplementedError(
             f"{type(self).__name__} learns by several optimisers, one after the other, so there is "
             "no gradient to give; learn_on_batch makes an update"

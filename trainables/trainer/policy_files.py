@@ -115,9 +115,7 @@ def read_weights(path: str | Path, expected: Weights) -> Weights:
 def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None]:
     """Return the weights of a trained policy, and the state of its filter.
 
-    None for an exported file.
-
-    No code in a file is run.
+    The latter is None for an exported file. No code in a file is run.
 
     Args:
         path: a checkpoint, a safetensors file with weights (exported or alone), or a folder with
@@ -152,7 +150,7 @@ def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None
 
 
 def read_source(key: str, path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None]:
-    """Return what `read_policy` returns of the file that the setting `key` names.
+    """Return the results of `read_policy` for the file that the setting `key` names.
 
     Raises:
         ConfigError: there is no such policy; it names the key.
@@ -170,7 +168,7 @@ def load_trained(
 
     Args:
         policy: the policy.
-        observation_filter: its observation filter.
+        observation_filter: observation filter of the policy.
         key: setting that names the file.
         path: the file, as for `read_policy`.
         name: name of the trained policy, as for `read_policy`.

@@ -63,7 +63,7 @@ class PolicyGradientTrainer(ActorCriticTrainer):
         return partial(policy_gradient_loss, settings=settings)
 
     def fused_loss(self) -> fused.Loss:
-        """Return the same loss as options of the fused learner."""
+        """Return the current loss for the fused learner, in numpy."""
         return fused_options(self.settings.at(self.progress.timesteps))
 
     def take_steps(self, learner: "Learner", batch: TrainBatch) -> dict[str, float]:

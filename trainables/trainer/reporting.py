@@ -45,7 +45,7 @@ class RecordingConfig(Section):
 
 
 class EpisodeRecord:
-    """Appends finished episodes to ``episodes.jsonl``, if it is switched on.
+    """Appends finished episodes to ``episodes.jsonl``, if the settings say so.
 
     Args:
         config: the setting.
@@ -132,7 +132,7 @@ class Reporter:
         self._output.begin()
 
     def begin_anew(self) -> None:
-        """Note that new workers collect, with new episodes."""
+        """Prepare for new workers, which begin new episodes."""
         self._output.begin_anew()
 
     def sampled(self, samples: Sequence[Sample]) -> None:

@@ -83,7 +83,7 @@ def off_policy_step(
         update_target: called after every `target_network_update_freq` environment steps.
         n_step: makes transitions over several steps, which have ``discounts``; None for single
             steps.
-        learning: makes a context around all updates of the round.
+        learning: function that makes a context manager around all updates of the round.
 
     Raises:
         TypeError: the trainer does not set `keeps_rows`, so its workers filter the rows.

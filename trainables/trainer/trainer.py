@@ -154,7 +154,7 @@ class Trainer(TrainingLoop):
         mapped back. Training is not disturbed: drawn actions use their own stream.
 
         Args:
-            obs: observation as the environment gives it: an array, a number, a tuple, a dict.
+            obs: observation as the environment returns it: an array, a number, a tuple, a dict.
             state: state that the last call returned for this episode; None at its start.
             prev_action: last action as the environment took it, if the policy reads it
                 (`lstm_use_prev_action`); None for the one in the state, or none.
@@ -283,7 +283,7 @@ class Trainer(TrainingLoop):
     # ---- files ----------------------------------------------------------------------------------
 
     def export_policy_model(self, export_dir: str, policy_id: str = "") -> str:
-        """Write ``policy.onnx``, checked on observations that were seen; returns its path."""
+        """Write ``policy.onnx``, checked on observations from training; returns its path."""
         return self.member(policy_id)._export_model(["onnx"], export_dir)["onnx"]
 
     def export_policy_checkpoint(

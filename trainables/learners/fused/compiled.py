@@ -96,7 +96,7 @@ def build(path: Path = BUILT, *options: str) -> Path:
 
     Args:
         path: file of the library.
-        options: more options of the compiler.
+        options: further options of the compiler.
 
     Raises:
         RuntimeError: there is no compiler, or it failed; the message is the compiler's.

@@ -31,11 +31,11 @@ class Choices:
 
     @property
     def rows(self) -> int:
-        """Number of rows of the result of `taken`, K·M."""
+        """Number of rows of the arrays that `columns_of` returns."""
         return math.prod(self.shape)
 
     def columns_of(self, actions: Array) -> Array:
-        """Return ones (K·M, B) where a choice was taken, for actions (B,) or (B, columns)."""
+        """Return 1 where a choice was taken, else 0, (K·M, B), for actions (B,) or (B, columns)."""
         chosen = actions[:, None] if self._scalar else actions[:, self._columns]
         choices = np.arange(self.shape[1])
         ones: Array = chosen.T.astype(np.int64)[:, None, :] == choices[:, None]
@@ -46,7 +46,7 @@ class Choices:
 
         Args:
             head: logits (A, B).
-            choices: result of `choices`, (K·M, B).
+            choices: result of `columns_of`, (K·M, B).
         """
         logits = head
         if self._present is not None:
@@ -106,7 +106,7 @@ class Reals:
 
         Args:
             means: means (G, B).
-            actions: result of `actions`, (G, B).
+            actions: result of `columns_of`, (G, B).
         """
         self._inverse = np.exp(-self._log_std)[:, None]
         self._scaled = (actions - means) * self._inverse

@@ -193,7 +193,7 @@ class FusedQLearner:
         return flat if highest == 1.0 else flat / highest
 
     def _forward(self, layers: Layers, x: Array) -> list[Array]:
-        """Return the outputs (H, B) of each layer for features (D, B); the last are the values."""
+        """Return the outputs (H, B) of each layer for features (D, B); the last are values."""
         units: list[Array] = []
         for i, (weight, bias) in enumerate(layers):
             x = weight @ x

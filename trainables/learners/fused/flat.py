@@ -79,15 +79,18 @@ class FlatOptimizer:
         """Parameter → moment → array, a view of the vectors."""
 
     def span(self, vector: Array, *names: str) -> Array:
-        """Return the part (n,) of a vector that holds these adjacent parameters."""
+        """Return the part (n,) of a vector that belongs to these adjacent parameters."""
         return vector[self._spans[names[0]][0] : self._spans[names[-1]][1]]
 
     def part(self, vector: Array, name: str) -> Array:
-        """Return the part of a vector that holds a parameter, in its shape."""
+        """Return the part of a vector that belongs to a parameter, in the parameter's shape."""
         return self.span(vector, name).reshape(self.shapes[name])
 
     def _moments(self, name: str, index: int) -> dict[str, Array]:
-        """Return moment → view of the vectors, of one parameter with this name and index."""
+        """Return name of a moment → its values for one parameter, as views of the vectors.
+
+        `name` is the parameter's name, `index` its place among all parameters.
+        """
         return {
             kind: self._steps[index : index + 1].reshape(())
             if kind == "step"

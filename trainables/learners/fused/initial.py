@@ -17,7 +17,7 @@ BLOCK = 16
 
 
 class Normals:
-    """Normal numbers of the stream that ``torch.Generator().manual_seed(seed)`` starts."""
+    """Normal random numbers, those of torch after ``torch.Generator().manual_seed(seed)``."""
 
     def __init__(self, seed: int) -> None:
         begun = np.random.RandomState(seed % 2**32).get_state(legacy=False)
@@ -58,7 +58,7 @@ class Normals:
 def _box_muller(even: NDArray[Any]) -> NDArray[Any]:
     """Return normal numbers (n,) for uniform ones (n,), block by block.
 
-    N is a multiple of `BLOCK`.
+    The number n is a multiple of `BLOCK`.
     """
     first, second = np.moveaxis(even.reshape(-1, 2, BLOCK // 2), 1, 0)
     radius, angle = np.sqrt(-2.0 * np.log(1.0 - first)), 2.0 * math.pi * second

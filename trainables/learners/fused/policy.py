@@ -79,7 +79,7 @@ class FlatPolicy(Policy):
 
     @cached_property
     def _twin(self) -> "tuple[ActorCriticPolicy, SharedVectors]":
-        """Policy in torch, and the vectors that both share; made at the first access."""
+        """The same policy in torch, and the vectors that both share; made at the first access."""
         from trainables.learners.fused.shared import SharedVectors
         from trainables.policies.networks import ActorCritic
         from trainables.policies.torch_policy import ActorCriticPolicy

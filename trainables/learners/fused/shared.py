@@ -45,10 +45,9 @@ class SharedVectors:
         return cls(FlatOptimizer(shapes, kind.dtype, policy.get_hyperparameters()), policy)
 
     def adopt(self) -> None:
-        """Copy weights and moments of the policy into the vectors.
+        """Copy the policy's weights and moments into the vectors, and make the policy use these.
 
-        Make the policy's views of these. Weights and moments that are such views already are not
-        copied.
+        Weights and moments that are views of the vectors already are not copied.
         """
         for name, parameter in self._parameters.items():
             weight, shared = self._weights[name], self._moments[name]

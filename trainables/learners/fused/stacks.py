@@ -113,10 +113,7 @@ class Stack:
         return product(error, turned, out=self._buffer("errors", layer, units.shape))
 
     def _buffer(self, kind: str, layer: int, shape: tuple[int, ...]) -> Array:
-        """Return a buffer (*shape) for a use (`kind`) in a layer.
-
-        The next such use overwrites it.
-        """
+        """Return a buffer (*shape) for a use (`kind`) in a layer, until the next such use."""
         key = (kind, layer, shape)
         if key not in self._buffers:
             self._buffers[key] = np.empty(shape, dtype=self.kind)

@@ -106,7 +106,7 @@ class SoftLosses(ABC):
 
     @property
     def first(self) -> list[Array]:
-        """Inputs and outputs of the actor's layers for this step's observations, each (B, …)."""
+        """Inputs and outputs of the actor's layers for the batch's observations, each (B, …)."""
         return [one[: self.count] for one in self.units]
 
 
@@ -215,7 +215,7 @@ def view(parameter: "torch.Tensor") -> tuple[Array, Array]:
 
 
 class DelayedLosses:
-    """TD3's losses.
+    """TD3's losses, with gradients in closed form.
 
     Args:
         model: the networks.

@@ -49,22 +49,23 @@ class Algorithm(Trainable):
     settings: TrainerConfig
     fixed_keys: ClassVar[frozenset[str]] = agreement.FIXED
     usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((64, 64), "tanh")
-    """Hidden layers and activation for vectors, where ``model`` leaves them open."""
+    """Hidden layers and activation for vectors, used if ``model`` does not set them."""
     learns_from_others: ClassVar[bool] = False
-    """True if it can learn from other policies' experience (``input``)."""
+    """True if the algorithm can learn from other policies' experience (``input``)."""
     keeps_rows: ClassVar[bool] = False
-    """True if its rows outlive their round, as those of a replay and of files do: workers then
-    return unfiltered rows, and `filter_rows` filters them when they are drawn."""
+    """True if rows are learnt from after their round, as those of a replay or of files: workers
+    then return unfiltered rows, and `filter_rows` filters them when they are drawn."""
     model_keys: ClassVar[frozenset[str]] = frozenset()
-    """Keys of ``model`` that only some algorithms read, this one among them."""
+    """Keys of ``model`` that this algorithm reads and not every algorithm does."""
     learns_in_ranks: ClassVar[bool] = False
-    """True if its workers can be ranks (``data_parallel``): their spec then has a learner."""
+    """True if the algorithm's workers can be ranks (``data_parallel``): their spec then has a
+    learner."""
     masks_actions: ClassVar[bool] = False
-    """True if its policy applies action masks when it acts and learns."""
+    """True if the policy applies action masks when it acts and learns."""
     samples_on: ClassVar[bool] = False
     """True if children sample while the trainer learns (`remote.asynchronous`)."""
     written: ClassVar[frozenset[str]] = WRITTEN
-    """Columns that are requested of workers whose experience is written."""
+    """Names of columns that workers must return if their experience is written to files."""
     automatic: ClassVar[tuple[str, ...]] = ("native_vector_env", "normalize_actions")
     """Names of the settings that may be ``auto``."""
 
@@ -303,7 +304,7 @@ class Algorithm(Trainable):
 
     @classmethod
     def gpu_remark(cls, config: Mapping[str, Any]) -> str:
-        """Return one line that says why a GPU does not pay: the networks are small.
+        """Return one line that says why training on a GPU is not faster: the networks are small.
 
         It is empty for large networks, for a module of the user's, and for several policies.
         """

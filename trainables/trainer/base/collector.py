@@ -71,7 +71,7 @@ class Collector(Algorithm):
 
     @property
     def members(self) -> Mapping[str, Self]:
-        """Policy → its trainer: this one alone."""
+        """Name of each policy → its trainer; here the only policy and this trainer."""
         return {DEFAULT_POLICY_ID: self}
 
     # ---- made -----------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class Collector(Algorithm):
                 self._unread_source = error
 
     def _make_frames(self, settings: TrainerConfig) -> "Frames | None":
-        """Return what sends observations to the GPU on which the policy acts; None if none does."""
+        """Return the sender of observations to the GPU; None if the policy acts on the CPU."""
         asked = settings.devices.act_on
         if asked == "cpu" or self.why_acts_on_cpu(settings) or self.calls_us:
             return None
@@ -191,7 +191,7 @@ class Collector(Algorithm):
         return Frames(self.policy.in_torch().device)
 
     def _make_graphs(self, settings: TrainerConfig) -> "Graphs | None":
-        """Return what captures gradient steps; None if they are ordinary steps."""
+        """Return the recorder of gradient steps as CUDA graphs; None if they are ordinary steps."""
         asked = settings.devices.graphs
         if asked == "off" or not settings.resources.num_gpus:
             return None
@@ -207,7 +207,7 @@ class Collector(Algorithm):
 
     @property
     def _actor_maker(self) -> Callable[[], Actor]:
-        """Function that makes the workers' actors, in this process on the GPU if so decided."""
+        """Function that makes the workers' actors: in this process on the GPU, else on the CPU."""
         if self.frames is None:
             return self.policy.make_actor
         return partial(self.policy.in_torch().make_device_actor, self.frames)

@@ -98,7 +98,7 @@ class TrainingLoop(Collector):
         return completed
 
     def collect_metrics(self, selected_workers: Sequence[int] | None = None) -> dict[str, Any]:
-        """Return the episodes and steps of the latest result: the same keys, the same numbers.
+        """Return the latest result's metrics of episodes and steps: same keys, same numbers.
 
         Args:
             selected_workers: indices of the workers to include; None for all. Totals always include

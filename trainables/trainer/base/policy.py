@@ -64,7 +64,7 @@ class Policy:
         """Return actions for N raw observations, as `Trainer.compute_action` does for one.
 
         Args:
-            obs_batch: N observations as the environment gives them.
+            obs_batch: N observations as the environment returns them.
             state_batches: parts of the state that the last call returned, each (N, …); None if
                 episodes begin.
             explore: True to draw actions; otherwise they are the best ones.
@@ -152,5 +152,5 @@ class Policy:
             filters_.set_state(self._trainer.filters, state["filters"])
 
     def export_model(self, export_dir: str) -> str:
-        """Write ``policy.onnx``, checked on observations that the trainer saw; returns its path."""
+        """Write ``policy.onnx``, checked on observations from training; returns its path."""
         return self._trainer.export_model("onnx", export_dir)["onnx"]
