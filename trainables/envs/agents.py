@@ -121,7 +121,7 @@ class AgentsConnector(EnvConnector):
         return {agent: self.of[agent].act(one) for agent, one in row.items()}
 
     def row(self, action: ByAgent) -> dict[str, Any]:
-        """Return agent → row of which `act` makes this action."""
+        """Return agent → row that `act` turns into this action."""
         return {agent: self.of[agent].row(one) for agent, one in action.items()}
 
 
@@ -129,12 +129,17 @@ class _Stepped(NamedTuple):
     """The results of one step of the wrapped environment."""
 
     observations: ByAgent
+    """Agent → observation, of the agents that are present."""
     rewards: ByAgent
+    """Agent → reward."""
     terminated: ByAgent
+    """Agent → True if it has ended by itself."""
     truncated: ByAgent
+    """Agent → True if it was cut off."""
     infos: ByAgent
+    """Agent → info."""
     over: bool
-    """True if the episode is over for all agents."""
+    """True if the episode has ended for all agents."""
 
 
 class AgentsEnv(gymnasium.Env[Any, Any]):
@@ -151,7 +156,9 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
     """
 
     observation_space: AgentsSpace
+    """Observation space of each agent."""
     action_space: AgentsSpace
+    """Action space of each agent."""
 
     def __init__(
         self,
@@ -253,7 +260,7 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         return str(game.agent_selection) if game.agents else ""
 
     def _observed(self, observations: Any, method: str) -> ByAgent:
-        """Return what each agent sees of the observations by agent.
+        """Return what each agent sees of the observations by agent, which `method` returned.
 
         Raises EnvContractError if they are not valid.
         """
@@ -415,7 +422,10 @@ def _converted(env: Any, place: str) -> Any:
 
 
 def _by_agent(env: Any, kind: str) -> Spaces | None:
-    """Return the spaces by agent of an environment in RLlib's form; None if it declares none."""
+    """Return agent → space of an environment in RLlib's form; None if it declares none.
+
+    `kind` is ``observation`` or ``action``.
+    """
     if not (hasattr(env, "possible_agents") or hasattr(env, "get_agent_ids")):
         return None
     found = getattr(env, f"{kind}s", None) or getattr(env, kind, None)

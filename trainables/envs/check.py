@@ -123,7 +123,7 @@ def _unsupported(inquiry: Inquiry) -> str:
 
 
 def _with_masks(config: EnvironmentConfig, inspection: Inspection) -> EnvironmentConfig:
-    """Return settings that read action masks from observations, if every agent's have one.
+    """Return settings that read action masks from observations, if every agent has one there.
 
     An environment may refuse actions that its mask forbids.
     """
@@ -193,9 +193,9 @@ def _speed(envs: VectorEnv, ticks: int) -> float:
 
 
 def _drawn(envs: VectorEnv, seeds: list[int], ticks: int) -> list[Array]:
-    """Return actions (N, …) for each of `ticks` steps.
+    """Return random actions (N, …) for each of `ticks` steps.
 
-    Valid ones are found by making the steps, if there are masks.
+    With action masks, valid actions are found by making the steps.
     """
     drawing = [for_one_of(envs, i) for i in range(envs.count)]
     if not drawing[0].are_masked:

@@ -19,7 +19,7 @@ Outcome = tuple[Any, float, bool, bool, dict[str, Any]]
 
 
 class EnvContractError(Exception):
-    """A breach of the contract: what was returned and what is expected.
+    """A breach of the contract of an environment: it returned something other than expected.
 
     An EnvError then names the environment.
     """
@@ -44,7 +44,7 @@ class EnvChecker:
         self._dtype = space.dtype
 
     def step(self, returned: Any) -> Outcome:
-        """Check what `step` returned; returns Python numbers and the observation as observed.
+        """Check what `step` returned; return it as an `Outcome`, with the observation as observed.
 
         Raises EnvContractError for a breach.
         """
@@ -103,7 +103,7 @@ class EnvChecker:
         )
 
     def converted(self, observation: Any, method: str) -> Array:
-        """Return the observation as an array (*O) of the space's shape; `method` returned it.
+        """Return an observation, which `method` returned, as an array (*O) of the space's shape.
 
         Raises EnvContractError if its shape is another or its dtype cannot be cast to the space's.
         """

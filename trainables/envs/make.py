@@ -83,7 +83,7 @@ SAME_NATIVELY: Mapping[tuple[Any, Any], frozenset[str]] = {
 
 @dataclass(frozen=True)
 class Sight:
-    """What a policy is shown of an environment; set by the key ``model``."""
+    """How a policy sees an environment; set by the key ``model``."""
 
     side: int = atari.SIZE
     """Side of Atari's frames, pixels."""
@@ -176,6 +176,7 @@ class EnvironmentConfig(Section):
     )
 
     _sight: Sight = PrivateAttr(default=Sight())
+    """Value of `sight`, set by `with_sight`."""
 
     @property
     def sight(self) -> Sight:
@@ -183,7 +184,7 @@ class EnvironmentConfig(Section):
         return self._sight
 
     def with_sight(self, sight: Sight) -> Self:
-        """Return a copy of which a policy is shown `sight`."""
+        """Return a copy in which policies see the environment as `sight` says."""
         copied = self.model_copy()
         copied._sight = sight
         return copied
@@ -208,7 +209,7 @@ class EnvSpaces:
     raw: spaces.Space[Any]
     """Observation space of the environment itself."""
     own: str | None = None
-    """Path of a user's preprocessor, or None."""
+    """Dotted path of a user's preprocessor, or None."""
     connectors: tuple[Named, ...] = ()
     """Users' connectors, as the settings name them."""
     previous: tuple[bool, bool] = (False, False)
@@ -225,13 +226,13 @@ class EnvSpaces:
 
     @cached_property
     def filtered(self) -> spaces.Box:
-        """Space of the filter's input."""
+        """Space of the input of the observation filter."""
         before, _ = self.make_steps()
         return before[-1].observation_space if before else self.observation
 
     @cached_property
     def seen(self) -> spaces.Box:
-        """Space of the networks' input."""
+        """Space of the input of the networks."""
         _, behind = self.make_steps()
         return behind[-1].observation_space if behind else self.filtered
 
@@ -254,9 +255,9 @@ class EnvSpaces:
         return divisor(self.seen)
 
     def make_steps(self) -> tuple[list[Connector], list[Connector]]:
-        """Return new connectors: the user's, which come before the filter, and those after it.
+        """Return two lists of new connectors: the user's, before the filter, and those after it.
 
-        The latter add the previous action and reward.
+        The second list adds the previous action and reward.
         """
         before = make_own(self.connectors, self.observation, self.action)
         box, behind = before[-1].observation_space if before else self.observation, []
@@ -414,7 +415,7 @@ def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any,
 
 
 def only_together(config: EnvironmentConfig) -> bool:
-    """Return whether the settings name a class whose environments can only step together."""
+    """Return whether the settings name a class whose environments can only be stepped together."""
     found = registry.find(config.env)
     if found is None and ":" in config.env and config.env not in gymnasium.registry:
         load_module("env", config.env)
@@ -424,7 +425,7 @@ def only_together(config: EnvironmentConfig) -> bool:
 
 
 def natively_same(config: EnvironmentConfig) -> bool:
-    """Return whether the vector form of the environment has the same behaviour and state."""
+    """Return whether the environment's native vector form has the same behaviour and state."""
     spec = gymnasium.registry.get(config.env)
     if spec is None or registry.find(config.env) is not None or spec.additional_wrappers:
         return False
@@ -618,7 +619,7 @@ class Single(gymnasium.Env[Any, Any]):
         return observation, float(rewards[0]), bool(terminated[0]), bool(truncated[0]), {}
 
     def _only(self, observations: Any) -> Any:
-        """Return the one observation of a batch."""
+        """Return the only observation of a batch."""
         return next(iter(iterate(batch_space(self.observation_space), observations)))
 
     def close(self) -> None:

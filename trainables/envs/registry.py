@@ -167,7 +167,9 @@ def call(creator: Creator, context: EnvContext, **keywords: Any) -> Any:
 
 
 def _takes_context(creator: Creator, names: Container[str]) -> inspect.Parameter | None:
-    """Return the parameter that takes the whole of env_config; None for keyword arguments.
+    """Return the parameter of a creator that takes the whole `env_config`.
+
+    Parameters in `names` are not considered. Returns None if the creator takes keyword arguments.
 
     Parameters in `names` are not considered.
     """
@@ -192,7 +194,7 @@ def _is_needed(parameter: inspect.Parameter) -> bool:
 
 
 def _own_name(creator: Creator) -> str:
-    """Return an unused name for a function without a path, or the name that it has already."""
+    """Return the name of a function without a path: the one that it has, or an unused one."""
     for name, known in _creators.items():
         if known is creator:
             return name

@@ -1,4 +1,4 @@
-"""Settings of evaluation: its times, its number of episodes, and differences from training.
+"""Settings of evaluation: when it happens, its number of episodes, and differences from training.
 
 `trainables.evaluation.play` plays the episodes. There is no state to save: everything is derived
 from the trial's seed and the iteration.
@@ -169,7 +169,7 @@ def _require_always(key: str, value: object) -> None:
 
 
 def _not_read(key: str, value: object, keys: list[str]) -> ConfigError:
-    """Return the error for a key that evaluation does not read."""
+    """Return the error for a key without effect in an evaluation."""
     place = f"{PLACE}.{key}"
     if key in keys:
         hint = WHY_NOT.get(key, _OF_TRAINING)
@@ -219,7 +219,7 @@ def check_callbacks_of_evaluation(callbacks: CallbacksConfig, config: Evaluation
 
 @contextmanager
 def _under_place() -> Iterator[None]:
-    """Let ConfigErrors name the setting as a part of `evaluation_config`."""
+    """Add `evaluation_config` to the place that ConfigErrors name, inside the block."""
     try:
         yield
     except ConfigError as error:

@@ -51,18 +51,20 @@ class Plan:
     """The episodes of an evaluation and their environments; it is sent to child processes."""
 
     environment: EnvironmentConfig
+    """Settings of the environment."""
     explore: bool
     """True if actions are drawn."""
     width: int
     """Maximum number of parallel environments in one process."""
     envs: VectorConfig
-    """Horizon, restarts, and whether environments run in their own processes."""
+    """Settings of stepping: horizon, restarts, and whether environments run in their own
+    processes."""
     clip_actions: bool
     """True if actions are clipped to the action space's bounds before they are sent."""
     calls: Calls | None = None
     """The user's callbacks, of which each episode has its own copy; None without callbacks."""
     calls_state: Any = None
-    """State in which these copies begin."""
+    """State in which the copies of `calls` begin."""
     global_vars: Mapping[str, Any] = field(default_factory=dict)
     """Counters of the trainer's progress that callbacks may read."""
     is_recorded: bool = False
@@ -75,7 +77,7 @@ class Played(NamedTuple):
     """One episode that was played to its end."""
 
     metrics: RolloutMetrics
-    """Return and length, and what callbacks wrote."""
+    """Return and length of the episode, and the values that callbacks wrote."""
     faults: int = 0
     """Number of earlier failures of the episode's environment."""
 

@@ -40,9 +40,9 @@ class AgentRecord:
     """The record of one agent."""
 
     seen: Any = None
-    """Latest observation (*O) as the environment gave it; None before the first."""
+    """Latest observation (*O) as the environment returned it; None before the first."""
     info: Mapping[str, Any] = field(default_factory=dict)
-    """Latest info that the environment gave for this agent; empty before the first."""
+    """Latest info that the environment returned for this agent; empty before the first."""
     actions: tuple[Array | None, Array | None] = (None, None)
     """The last action (…) and the one before it, as the policy chose them; None where there is
     none."""
@@ -72,7 +72,7 @@ class AgentRecord:
         """Store a reward, and pass it to the connectors' part of the memory.
 
         Args:
-            reward: the environment's own.
+            reward: reward as the environment returned it.
             player: policy that played the agent; None if no memory is to be updated.
         """
         self.rewards = reward, self.rewards[0]
@@ -141,7 +141,7 @@ class AgentRecords:
         return self._policies[agent_id]
 
     def last_raw_obs_for(self, agent_id: str = AGENT) -> Any:
-        """Return the latest observation (*O) as the environment gave it; None before the first."""
+        """Return the environment's latest observation (*O); None before the first."""
         return self._record(agent_id).seen
 
     def last_observation_for(self, agent_id: str = AGENT) -> Array | None:
@@ -162,7 +162,7 @@ class AgentRecords:
         return self._record(agent_id).info
 
     def last_action_for(self, agent_id: str = AGENT) -> Any:
-        """Return the last action as the policy chose it, a number or (K,); zeros before it."""
+        """Return the policy's last action, a number or (K,); zeros before the first."""
         return self._past_action(agent_id, 0)
 
     def prev_action_for(self, agent_id: str = AGENT) -> Any:
@@ -170,7 +170,7 @@ class AgentRecords:
         return self._past_action(agent_id, 1)
 
     def last_reward_for(self, agent_id: str = AGENT) -> float:
-        """Return the agent's last reward, the environment's own; 0 before the first."""
+        """Return the agent's last reward as the environment returned it; 0 before the first."""
         return self._record(agent_id).rewards[0]
 
     def prev_reward_for(self, agent_id: str = AGENT) -> float:
@@ -253,7 +253,7 @@ class AgentRecords:
         return self._require_cast(agent_id).players[self.policy_for(agent_id)]
 
     def _past_action(self, agent_id: str, steps_back: int) -> Any:
-        """Return a copy of the last action (0) or of the one before (1); zeros if there is none."""
+        """Return a copy of the action `steps_back` before the last one; zeros if there is none."""
         action = self._record(agent_id).actions[steps_back]
         if action is None:
             layout = self._player(agent_id).spaces.layout

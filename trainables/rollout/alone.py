@@ -53,7 +53,7 @@ class WorkerConfig(Settings):
 
 
 class PolicySpec(NamedTuple):
-    """A policy as the caller gives it: its class, spaces and settings."""
+    """A policy as the caller describes it: class, spaces and settings."""
 
     policy_class: Any
     """Class of the policy."""
@@ -179,9 +179,11 @@ class _AgentsRolloutWorker(RolloutWorker, AgentsWorker):
     """A `RolloutWorker` for several agents, with one policy or more."""
 
     spec: AgentsSpec
+    """Specification from which the worker was made."""
 
     @property
     def _spec_class(self) -> type[WorkerSpec]:
+        """Class of the spec."""
         return AgentsSpec
 
     def _spec(self, config: WorkerConfig, columns: frozenset[str], seed: int) -> WorkerSpec:
@@ -241,7 +243,8 @@ def _multi_agent_class(cls: type[RolloutWorker]) -> type[RolloutWorker]:
 def _policy_spec(policy: Any, common: Mapping[str, Any]) -> PolicySpec:
     """Return a `PolicySpec` from a class, or from a tuple of one to four items.
 
-    `common` settings stand under the policy's own. Raises ConfigError for a longer or empty tuple.
+    The settings `common` apply unless the policy has its own. Raises ConfigError for a longer or
+    empty tuple.
     """
     if not isinstance(policy, Sequence):
         return PolicySpec(policy, config=common)

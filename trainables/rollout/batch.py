@@ -67,10 +67,8 @@ class Fragment:
     actions: Array
     """(T, N) int64 choices or (T, N, K) rows, as the policy chose them, before clipping."""
     rewards: Array
-    """(T, N) rewards for the learner, clipped or scaled if so set.
-
-    For learners that store rows they are clipped but not scaled.
-    """
+    """(T, N) rewards for the learner, clipped and scaled as the settings say. For learners that
+    store rows they are clipped but not scaled."""
     terminated: Array
     """(T, N) True where the episode ended by itself."""
     truncated: Array
@@ -300,13 +298,13 @@ class Sample:
     fragments: list[Fragment]
     """Fragments; they may be buffers that the worker overwrites in its next `sample`."""
     episodes: list[RolloutMetrics]
-    """Episodes that ended, in that order."""
+    """Episodes that ended, in the order of their ends."""
     deltas: dict[str, Any]
     """Filter → its statistics since it was last synchronised."""
     recent: Array
-    """(≤ 64, D) latest raw observations of this iteration."""
+    """Latest raw observations (≤ 64, D) of this iteration."""
     perf: Mapping[str, float] = field(default_factory=dict)
-    """Mean times of the worker's ticks, name → milliseconds."""
+    """Name → mean time of a part of the worker's steps, in milliseconds."""
     trajectories: Sequence[list[Trajectory]] = ()
     """Pieces of each fragment by episode; empty unless a callback needs them."""
     index: int = 0
@@ -465,7 +463,9 @@ def as_plain(column: Array) -> Any:
 
 
 def from_data(data: Mapping[str, Any] | None, index: int) -> Sample | None:
-    """Return the sample that `as_data` turned into plain data, as one of worker `index`.
+    """Return the sample that `as_data` made plain data of, as one of worker `index`.
+
+    Returns None for None.
 
     None for None.
     """

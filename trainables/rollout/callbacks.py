@@ -96,7 +96,7 @@ class Callbacks:
             episode: episode of the piece, as it was at the end of the fragment.
             pre_batch: column → array (rows, …) as sampled, a copy.
             post_batch: column → array (rows, …); changes written into the arrays are learnt from.
-            all_pre_batches: agent → (policy, its pre_batch).
+            all_pre_batches: agent → (policy, the agent's pre_batch).
         """
 
     def on_sample_end(self, *, worker: Any, samples: Any) -> None:
@@ -125,7 +125,7 @@ FACTS: Mapping[str, tuple[str, ...]] = {
 
 
 class Calls:
-    """The callbacks of one process, called by phase.
+    """The callbacks of one process, which are called by phase.
 
     Args:
         source: value of the setting ``callbacks``.
@@ -241,7 +241,7 @@ class Calls:
             setter(copy.deepcopy(state))
 
     def _function_name(self, phase: str) -> str:
-        """Return the path of the phase's function or of the class, for errors."""
+        """Return the path of the phase's function, or of the class that has it, for errors."""
         one = self._source[phase] if self._functions is not None else type(self._own)
         return one if isinstance(one, str) else _name(one)
 

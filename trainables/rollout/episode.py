@@ -56,7 +56,7 @@ class Episode(AgentRecords):
     length: int = 0
     """Environment steps so far."""
     total_reward: float = 0.0
-    """Sum of the environment's own rewards so far."""
+    """Sum of the rewards so far, as the environment returned them."""
     last_observation: Any = None
     """Latest raw observation (*O), or agent → (*O) with several agents; None before the first."""
     last_info: Mapping[str, Any] = field(default_factory=dict)
@@ -78,6 +78,7 @@ class Episode(AgentRecords):
     Results contain for each name that of the iteration's last episode (`trainables.rollout.media`).
     """
     cast: InitVar[Cast | None] = None
+    """Policies that play the agents, passed to the constructor only; None if there are none."""
 
     def __post_init__(self, cast: Cast | None) -> None:
         AgentRecords.__init__(self, cast)
@@ -118,8 +119,11 @@ class Trajectory(NamedTuple):
     env_index: int
     """Index of the environment, 0 to N - 1."""
     start: int
+    """First row."""
     stop: int
+    """Row after the last one."""
     episode: Episode
+    """Episode as it was at the end of the fragment."""
 
 
 class EpisodeTracker:
@@ -233,7 +237,7 @@ class EpisodeTracker:
         ]
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``own``, the callbacks' state, and ``episodes``, their writings.
+        """Return ``own``, the callbacks' state, and ``episodes``, their data in episodes.
 
         Raises:
             StateError: something that cannot be stored in a checkpoint; it names the key.
@@ -314,6 +318,7 @@ class BaseEnv:
     """
 
     envs: Any
+    """Environments of the worker."""
 
     @property
     def num_envs(self) -> int:
@@ -349,6 +354,7 @@ class OneEnv:
     sub_envs: Sequence[Any]
     """List of the one environment; empty if it runs in another process."""
     count: int = 1
+    """Number of environments, 1."""
 
 
 @dataclass(frozen=True)
@@ -356,11 +362,15 @@ class EvaluationWorker:
     """The worker that callbacks see in an evaluation, for one episode."""
 
     in_evaluation: ClassVar[bool] = True
+    """True: the worker belongs to an evaluation."""
     envs: OneEnv
+    """The environment of the episode."""
     is_recorded: bool
     """True if the episode was played before and is played again for its video."""
     policy: Actor | Mapping[str, Actor]
+    """Actor of the only policy, or policy → its actor."""
     global_vars: Mapping[str, Any]
+    """Variables that the trainer sends to all workers, such as ``timestep``."""
 
     def foreach_env(self, function: Callable[[Any], T]) -> list[T]:
         """Return ``[function(env)]`` of the unwrapped environment.
@@ -381,7 +391,7 @@ class EvaluationWorker:
         return {DEFAULT_POLICY_ID: self.policy}
 
     def get_global_vars(self) -> dict[str, Any]:
-        """Return the variables that the trainer gives to all workers, such as ``timestep``."""
+        """Return the variables that the trainer sends to all workers, such as ``timestep``."""
         return dict(self.global_vars)
 
 

@@ -144,15 +144,15 @@ class _Episode(RunningEpisode):
     """A running episode of an environment that calls."""
 
     seat: int = 0
-    """Number that no other running episode has; the episode uses the lanes of this number."""
+    """Index that no other running episode has; it takes the place of an environment's index."""
     length: int = 0
-    """Steps of the environment, each from one call for actions to the next."""
+    """Steps of the environment so far, each from one call for actions to the next."""
     total: float = 0.0
     """Sum of the rewards so far."""
     watch: EpisodeWatch | None = None
     """Watch that calls the callbacks; None if there are no callbacks."""
     before: tuple[int, int] = (0, 0)
-    """``known`` and ``length`` when the running sample began."""
+    """Values of ``known`` and ``length`` when the running sample began."""
 
     @property
     def known(self) -> int:
@@ -170,6 +170,7 @@ class ExternalSampler(AgentsSampler):
     environment_kind = "environments that call"
     has_one_fragment = True
     _running: dict[Any, _Episode]  # type: ignore[assignment]  # by the environment's own ids
+    """Name of an episode → running episode."""
 
     def __init__(
         self, *args: Any, envs: CalledEnvs, agents: Mapping[str, EnvSpaces], **more: Any
@@ -224,7 +225,7 @@ class ExternalSampler(AgentsSampler):
 
     @property
     def times(self) -> dict[str, float]:
-        """Mean times of ticks, and of each policy's connectors under `PREFIX`, milliseconds."""
+        """Mean durations in milliseconds by name, as `AgentsSampler.times`."""
         own = f"{PREFIX}{DEFAULT_POLICY_ID}/" if self._is_alone else PREFIX
         return {name.replace(own, PREFIX): ms for name, ms in super().times.items()}
 
@@ -322,10 +323,10 @@ class ExternalSampler(AgentsSampler):
     def _choose_actions(
         self, pid: str, actors: Sequence[tuple[Any, str]], filtered: Array, memory: Array
     ) -> Acted:
-        """Return the decision for these agents: their own choice, or else their policy's.
+        """Return the decision for these agents: their own choice, or else that of their policy.
 
-        Log-probabilities are those that came with the own choice, or else the policy's for that
-        action.
+        Log-probabilities are those that the environment sent with its choice, or else the policy's
+        for that action.
         """
         acted = super()._choose_actions(pid, actors, filtered, memory)
         choices = {
@@ -472,8 +473,8 @@ class ExternalSampler(AgentsSampler):
     def _begin_again(self, env_id: Any, finished: list[RolloutMetrics]) -> None:
         """Reset a polled environment for its next episode.
 
-        The first observation comes now, in a later poll, or never if the environment cannot be
-        reset. A reset that fails counts as a fault and is repeated.
+        The reset returns the first observation at once, or a later poll has it; there is none if
+        the environment cannot be reset. A reset that fails counts as a fault and is repeated.
 
         Args:
             env_id: name of the episode.
@@ -658,7 +659,7 @@ class ExternalSampler(AgentsSampler):
         return super()._lane(self._running[env_index].seat, episode, pid)
 
     def _policy_of(self, env_index: Any, episode: int | str, agent: str) -> str:
-        """Return the name of an agent's policy, from the environment's player, or the mapping's."""
+        """Return the name of an agent's policy: the environment's choice, else the mapping's."""
         bound = self._player_policies.get(env_index, {})
         return bound[agent] if agent in bound else super()._policy_of(env_index, episode, agent)
 
@@ -723,7 +724,7 @@ class _CalledWorker(RolloutWorker):
         self._sampler.version += 1
 
     def _watch(self, calls: Calls | None) -> None:
-        """Set up the tracker that calls the callbacks, if there are any; of any environment."""
+        """Set up the tracker that calls the callbacks, if any; see `RolloutWorker._watch`."""
         if calls:
             # Each episode gets its cast when it begins.
             self._sampler.watch = EpisodeTracker(

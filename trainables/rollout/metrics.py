@@ -21,7 +21,7 @@ class RolloutMetrics(NamedTuple):
     total_reward: float
     """Sum of the episode's rewards."""
     length: int
-    """Environment steps."""
+    """Number of environment steps."""
     faulty: bool = False
     """True if the environment failed; such an episode counts in no mean."""
     worker_index: int = 0
@@ -40,8 +40,11 @@ class Written(Protocol):
     """The dicts of an episode that callbacks write into."""
 
     custom_metrics: dict[str, float]
+    """Name → number."""
     hist_data: dict[str, list[float]]
+    """Name → numbers."""
     media: dict[str, Any]
+    """Name → picture, video or table."""
 
 
 #: Arrays of `EpisodesInFlight` that stand in checkpoints.
@@ -65,7 +68,7 @@ class EpisodesInFlight:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """(N,) steps of each running episode; the array may be written into."""
+        """Number of steps of each running episode, (N,); the array may be written into."""
         if self._uncounted_steps:
             self._lengths += self._uncounted_steps
             self._uncounted_steps = 0
@@ -101,7 +104,7 @@ class EpisodesInFlight:
             has_ended: (N,) True where the episode ended.
             faulty: environments whose episode is faulty and counts in no mean.
             idle: (N,) True where an environment made no step; None if every one made one.
-            written: environment → what callbacks wrote into the episode that ended there.
+            written: environment → data that callbacks wrote into the episode that ended there.
         """
         self.count(rewards)
         if idle is not None:
@@ -140,7 +143,7 @@ class EpisodesInFlight:
 def with_written(
     done: RolloutMetrics, written: Written | None, faulty: bool = False
 ) -> RolloutMetrics:
-    """Return a finished episode with what callbacks wrote into it and the flag `faulty`.
+    """Return a finished episode with the data that callbacks wrote into it and the flag `faulty`.
 
     Args:
         done: the episode.

@@ -45,7 +45,7 @@ class PerfConfig(Section):
 
 
 class PerfStats:
-    """Mean times of one worker's ticks."""
+    """Mean durations of the parts of a worker's ticks; a tick is one step of all environments."""
 
     def __init__(self, config: PerfConfig) -> None:
         self._coefficient = config.sampler_perf_stats_ema_coef
@@ -93,7 +93,7 @@ class PerfStats:
         return {f"{PREFIX}{name}_ms": total * each for name, total in seconds.items()}
 
     def means(self) -> dict[str, float]:
-        """Return ``mean_<part>_ms``, also of ``env_render`` if drawn.
+        """Return ``mean_<part>_ms``, and that of ``env_render`` if pictures are rendered.
 
         Empty before the first tick.
         """

@@ -125,6 +125,7 @@ class RecordingPlan:
     """Settings for the pictures of a worker; it is sent to child processes."""
 
     config: RenderingConfig
+    """Settings of viewers and videos."""
     folder: str
     """Folder of the videos."""
     fps: float
@@ -250,7 +251,7 @@ class VideoRecorder:
             self._number = number
 
     def discard(self) -> None:
-        """Forget the video that is being made, if there is one."""
+        """Delete the unfinished video, if there is one."""
         if self._video:
             self._video.discard()
             self._video = None

@@ -71,7 +71,7 @@ def state_failure(config: EnvironmentConfig, restarts: bool) -> tuple[str, list[
 def _state_failure(
     config: EnvironmentConfig, original: VectorEnv, restored: VectorEnv
 ) -> tuple[str, list[str]]:
-    """Return why two vector environments made alike differ, empty if not, and unread parts."""
+    """Return why two vector environments made alike differ, empty if not; and unread attributes."""
     beat()
     observations = original.reset(_env_seeds(original, "original"))
     tail = _shortened(original.observation_space, TAIL_STEPS)
@@ -236,7 +236,7 @@ class Episodes:
 
 
 def drawing_failure(config: EnvironmentConfig) -> str:
-    """Return why an environment behaves differently while it is drawn.
+    """Return why an environment behaves differently if it is rendered.
 
     Empty if it does not, or if it behaves randomly anyway.
     """

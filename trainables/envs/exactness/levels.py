@@ -118,7 +118,7 @@ def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
 
 
 def _with_pauses(seed: int) -> Callable[[], None]:
-    """Pause at each beat, for lengths that are the same in every measurement."""
+    """Return a function to call at each beat: it pauses, for lengths that depend on the seed."""
     lengths = random.Random(seed)  # noqa: S311 our own, and no secret
 
     def pause() -> None:
@@ -129,7 +129,7 @@ def _with_pauses(seed: int) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def _counting() -> Iterator[Callable[[], list[str]]]:
-    """Yield a function that lists which of threads and child processes began inside the block."""
+    """Yield a function that lists which of ``threads`` and ``processes`` began inside the block."""
     before, most = (threading.active_count(), _children()), [0, 0]
     beats = itertools.count()
 

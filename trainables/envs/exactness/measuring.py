@@ -75,15 +75,15 @@ class Inspection:
     """The spaces and properties that an environment declares."""
 
     spaces: EnvSpaces
-    """Its spaces; those of the first agent if there are several."""
+    """Spaces of the environment; those of the first agent if there are several."""
     limit: int | None
-    """Number of steps after which it ends an episode by itself, or None."""
+    """Number of steps after which the environment ends an episode by itself, or None."""
     agents: Mapping[str, EnvSpaces] = field(default_factory=dict)
     """Agent → its spaces; empty for one agent."""
     calls_us: bool = False
     """True if it calls the trainer, so that it can be neither stepped nor measured."""
     rows_per_step: int = 1
-    """Largest number of rows of a step for one policy: one per agent of the policy."""
+    """Largest number of rows that one policy gets in a step: one for each of its agents."""
 
 
 #: (key, kind) → result of `measure_once`, and the objects that the key refers to.
@@ -229,7 +229,7 @@ class Inquiry:
         return inspection
 
     def measured(self) -> Measured:
-        """Return its level, after measuring; raises ConfigError if it cannot be made, or hangs."""
+        """Return the level of the environment, after measuring it."""
         self._wait_for_others()
         if self._found is None:
             self._found = self._measure()
@@ -389,7 +389,7 @@ def _examined(config: EnvironmentConfig, restarts: bool, inspection: Inspection)
 
 
 class _SharedFile:
-    """A file with a measurement, or no file; one process locks it and measures, others wait.
+    """A file with a measurement, or no file; one process locks it and measures while others wait.
 
     Args:
         path: the file, or None for no file.
@@ -505,20 +505,20 @@ class _Child:
             self.process.send("measure")
 
     def seen(self) -> Inspection | None:
-        """Return what the environment declares; None if it cannot be made there."""
+        """Return what the environment declares; None if it cannot be made in the child."""
         if self._inspection is None:
             self._read_until(Inspection)
         return self._inspection
 
     def measured(self) -> Measured | None:
-        """Return its level; None if it cannot be made there."""
+        """Return the level of the environment; None if it cannot be made in the child."""
         found = self._read_until(Measured)
         if found is not None:
             self.process.close()
         return found
 
     def _read_until(self, until: type[Inspection] | type[Measured]) -> Measured | None:
-        """Read messages until one of this class; return it if it is the level, else None.
+        """Read messages until one of the class `until`; return it if it is the level, else None.
 
         Raises:
             ConfigError: a call of the environment hangs.
@@ -570,7 +570,7 @@ class _Server:
         """Do nothing; the child ends."""
 
     def _beat(self) -> None:
-        """Note progress to the parent, at most every `beat_s` seconds."""
+        """Send a sign of progress to the parent, at most every `beat_s` seconds."""
         now = time.monotonic()
         if now - self._noted_at >= self._beat_s:
             self._noted_at = now

@@ -89,7 +89,7 @@ class RandomActions:
 
 
 def for_one_of(envs: VectorEnv, seed: int) -> RandomActions:
-    """Return a source of actions for one of these environments, as they take them together."""
+    """Return a source of actions of one environment of `envs`, in the form that they take."""
     observation, action = envs.own_spaces
     masked = RandomActions(observation, action, seed, as_rows=True)
     return masked if masked.are_masked else RandomActions(observation, envs.action_space, seed)

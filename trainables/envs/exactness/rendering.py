@@ -1,4 +1,4 @@
-"""Rendering: checks that an environment can be drawn and behaves the same while it is."""
+"""Rendering: checks that an environment can be rendered and behaves the same while it is."""
 
 from trainables.core import rng
 from trainables.envs.exactness.comparison import drawing_failure

@@ -80,6 +80,7 @@ class Polled(NamedTuple):
     truncateds: Values
     """True if the episode was cut off."""
     infos: Values
+    """Infos since the agent's last action."""
     off_policy_actions: Values
     """Actions that were not chosen by the policy, for these observations."""
     lost: Mapping[Any, str] = {}
@@ -95,6 +96,7 @@ class _Event:
     """Observations of agents, and the changes since the previous event; all are agent → value."""
 
     observations: ByAgent
+    """Observations of the agents that act or have ended."""
     actions: ByAgent | None
     """Actions that were chosen elsewhere; None if the policy is to choose."""
     logps: ByAgent
@@ -104,6 +106,7 @@ class _Event:
     rewards: dict[str, float] = field(default_factory=dict)
     """Sums of rewards since the previous event."""
     infos: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Infos since the previous event."""
     done: list[str] = field(default_factory=list)
     """Agents that have died, while the episode continues."""
     policies: dict[str, str] = field(default_factory=dict)
@@ -304,7 +307,7 @@ class ExternalEnv:
     ) -> None:
         """Do `log_returns`, and then report an `action` with its `logp`, or how it `ended`.
 
-        `info` and `done` are agent → value, or of the one agent; None for none.
+        `info` and `done` are agent → value, or the value of the only agent; None for none.
 
         Raises Full if too much waits; then nothing was done.
         """
@@ -757,7 +760,7 @@ class Called(gymnasium.Env[Any, Any]):
         return self.reset()
 
     def close(self) -> None:
-        """Close it, or stop it as RLlib's are."""
+        """Close the environment, or stop it if it is one of RLlib's."""
         for name in ("close", "stop"):
             if callable(end := getattr(self.base, name, None)):
                 end()
@@ -765,5 +768,5 @@ class Called(gymnasium.Env[Any, Any]):
 
 
 def calls_us(env: Any) -> bool:
-    """Return whether an environment is polled, instead of being stepped."""
+    """Return whether an environment calls the trainer: it is polled, instead of being stepped."""
     return all(callable(getattr(env, name, None)) for name in ("poll", "send_actions"))

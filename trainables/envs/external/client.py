@@ -55,11 +55,11 @@ class _Episode:
     number: int = 0
     """Number of its latest request."""
     rewards: dict[str, float] = field(default_factory=dict)
-    """Agent → sum of rewards since then."""
+    """Agent → sum of rewards since the latest request."""
     info: dict[str, Any] = field(default_factory=dict)
-    """Infos since then, agent → info, or the info of the one agent."""
+    """Infos since the latest request: agent → info, or the info of the only agent."""
     done: dict[str, bool] = field(default_factory=dict)
-    """Agent → True if it has ended since then."""
+    """Agent → True if it has ended since the latest request."""
     policies: dict[str, str] = field(default_factory=dict)
     """Agent → its policy for the episode, if the client chooses actions."""
 

@@ -58,7 +58,7 @@ class PolledEnv:
             time.sleep(PAUSE_S)
 
     def send(self, episodes: Iterable[Any], actions: Mapping[Any, Mapping[str, Any]]) -> None:
-        """Answer the latest poll, unless that was done.
+        """Answer the latest poll, unless it was answered already.
 
         Args:
             episodes: episodes to answer, including those without an asking agent.

@@ -173,9 +173,9 @@ class _Remote:
     number: int = -1
     """Number of the latest request that was handled; -1 before the first."""
     digest: bytes = b""
-    """SHA-256 of that request."""
+    """SHA-256 of the latest request that was handled."""
     asks: bool = False
-    """True if its latest event needs an action."""
+    """True if the latest event of the episode needs an action."""
 
 
 class PolicyServer(ExternalEnv):
@@ -191,6 +191,7 @@ class PolicyServer(ExternalEnv):
     action_space: Any = None
     """Action space; derived classes may set it here."""
     observation_space: Any = None
+    """Observation space; derived classes may set it here."""
 
     def __init__(self, context: EnvContext) -> None:
         self.config = parse(ServerConfig, dict(context))
@@ -615,6 +616,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: _Http
+    """HTTP server that has accepted the connection."""
 
     def setup(self) -> None:
         """Set the time limit for reading requests."""

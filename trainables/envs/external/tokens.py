@@ -19,7 +19,8 @@ class TokenError(TrainableError):
 def shared_token(file: str | Path | None = None) -> str:
     """Return the token: of this file, of the environment variable, or of this user's own file.
 
-    The last one is made by whichever comes first, server or client; others cannot read it.
+    The user's own file is made by the server or the client, the one that starts first; other users
+    cannot read it.
     """
     if file is not None:
         return _read(Path(file).expanduser().resolve())  # secrets are mounted as links

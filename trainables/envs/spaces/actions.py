@@ -49,7 +49,7 @@ class ActionLayout:
 
     @property
     def logits(self) -> int:
-        """Number of logits of a head."""
+        """Total number of logits of all choices."""
         return sum(self.sizes)
 
     @property
@@ -148,14 +148,14 @@ class ActionAdapter:
         return np.asarray(rows.reshape(shape), dtype=self._space.dtype)
 
     def bounded(self, actions: Array) -> Array:
-        """Return the policy's rows (N, …), clipped to the bounds of what is sent."""
+        """Return the policy's rows (N, …), clipped to the bounds that the environment has."""
         if self._bounds is None:
             return actions
         low, high = (self.inverse(one) for one in self._bounds)
         return np.minimum(np.maximum(actions, low), high)
 
     def inverse(self, rows: Array) -> Array:
-        """Return rows (…, K) in the environment's numbers as the policy's own."""
+        """Return rows (…, K) in the environment's numbers as rows of the policy."""
         if self.spread is not None:
             rows = (rows - self.spread[1]) / self.spread[0]
         return rows if self.counts_from_zero else rows - self._starts
@@ -168,9 +168,9 @@ UNBOUNDED = float(np.finfo(np.float32).max) / 2
 
 
 def spread(space: spaces.Space[Any]) -> Spread | None:
-    """Return what spreads numbers from -1 to 1 over their bounds; None if that changes nothing.
+    """Return scale and shift that map -1 to 1 to each column's bounds; None if nothing changes.
 
-    A column that is not an interval has 1 and 0: choices, and numbers without both bounds.
+    Columns without an interval have scale 1 and shift 0: choices, and numbers that lack a bound.
     """
     low, high = bounds(space)
     real = np.isin(np.arange(len(low)), layout_of(space).real_columns)

@@ -88,7 +88,7 @@ class EnvConnector:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Step → total time, seconds; a step that changes nothing is absent."""
+        """Name of a step → total time in seconds; a step that changes nothing is absent."""
         observing = {self.name: self._observing} if self.observes else {}
         return {**observing, UNFLATTEN: self._acting} if self.acts else observing
 
@@ -117,7 +117,7 @@ class EnvConnector:
         return concatenate(space, own, batched)
 
     def row(self, action: Any) -> Any:
-        """Return the row of which `act` makes this action."""
+        """Return the row that `act` turns into this action."""
         if not self.acts:
             return action
         return row_of(self.own_spaces[1], action).astype(self.action_space.dtype)
@@ -165,7 +165,7 @@ class Connector:
     def after_actions(self, memory: Array, actions: Array) -> Array:
         """Return the memory (N, K) after these actions (N, …) of the policy.
 
-        They are clipped if so set.
+        The actions are clipped if the settings say so.
         """
         return memory
 
@@ -262,7 +262,7 @@ class PreviousReward(Connector):
         return np.concatenate([memory.astype(rows.dtype), rows], axis=1), memory
 
     def after_actions(self, memory: Array, actions: Array) -> Array:
-        """Return zeros (N, 1): no reward has come yet."""
+        """Return zeros (N, 1), since no reward has come yet."""
         return np.zeros_like(memory)
 
     def after_rewards(self, memory: Array, rewards: Array) -> Array:
@@ -554,10 +554,7 @@ class Connectors:
         return following
 
     def part(self, kind: type[Connector]) -> slice | None:
-        """Return the columns of the carried numbers of this kind of step.
-
-        None if it is not used.
-        """
+        """Return the columns of this kind of step in the carried numbers; None if it is missing."""
         return next((part for one, part in self.parts.items() if type(one) is kind), None)
 
     def previous(self, carried: Array, action: Any, reward: float | None) -> Array:

@@ -60,10 +60,7 @@ class View:
     """Warning for a user who may have meant something else; else empty."""
 
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape (H, W, C) of an image of shape `shape`.
-
-        `shape` itself if it is not an image.
-        """
+        """Return the shape (H, W, C) of an image of shape `shape`, else `shape` itself."""
         if not self.axes:
             return shape
         size = dict(zip(self.axes, shape, strict=True))
@@ -177,8 +174,9 @@ def _guess_layout(shape: tuple[int, ...]) -> tuple[Layout | None, tuple[int, ...
     """Return the layout that a shape suggests, and the sides of the image.
 
     The channels are the last axis of three if it is the shortest, or the first one if it is at most
-    half as long as the others, and neither is beyond `LARGE_SIDE`; or the one beside two equal
-    axes. If both or neither hold, the layout is None and the sides are the longest axes.
+    half as long as the others, and neither is beyond `LARGE_SIDE`; or the only axis that differs
+    from two equal ones. If both or neither hold, the layout is None and the sides are the longest
+    axes.
     """
     if len(shape) == 2:
         return "channels_last", shape
@@ -222,7 +220,7 @@ def scale_warning(box: spaces.Box) -> str:
 
 
 def _largest(box: spaces.Box) -> float:
-    """Return the largest absolute value within the bounds; 1 if that is not a scale."""
+    """Return the largest absolute value within the bounds; 1 if the bounds give no scale."""
     largest = _bound(box)
     return largest if 0.0 < largest <= LARGEST_NUMBER else 1.0
 

@@ -104,6 +104,7 @@ class OwnPreprocessor(Protocol):
     """Protocol of a user's preprocessor: made from the environment's space, without state."""
 
     observation_space: spaces.Box
+    """Space of the arrays that the preprocessor returns."""
 
     def __call__(self, observation: Any) -> Any:
         """Return an observation as an array of `observation_space`."""

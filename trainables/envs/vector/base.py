@@ -22,7 +22,7 @@ NONE: Mapping[int, Any] = types.MappingProxyType({})
 
 
 class WorkerContext(NamedTuple):
-    """The place of environments, from which their seeds and their names in errors are derived."""
+    """The place of a worker, from which the seeds and names of its environments are derived."""
 
     seed: int = 0
     """Seed of the trial."""
@@ -62,11 +62,12 @@ class Step(NamedTuple):
     of an episode in a new environment.
     """
     restarting: NDArray[np.bool_] | None = None
-    """Flags (N,) of environments whose next step only starts their next episode; None for none."""
+    """Flags (N,) of environments whose next step only starts their next episode; None if there are
+    none."""
     waiting: NDArray[np.bool_] | None = None
     """Flags (N,) of environments that have not answered yet and made no step; None if all did."""
     is_calm: bool = False
-    """True if no episode ended and none failed, so that every flag is False."""
+    """True if no episode ended and no environment failed, so that every flag is False."""
 
 
 class VectorEnv(Protocol):
@@ -82,7 +83,9 @@ class VectorEnv(Protocol):
     sub_env_count: int
     """Number of environment objects: N or 1."""
     observation_space: spaces.Space[Any]
+    """Space of the observations of one environment, after its connector."""
     action_space: spaces.Space[Any]
+    """Space of the actions that `step` takes, of one environment."""
     own_spaces: OwnSpaces
     """Spaces of one environment before its connector."""
     restarts_unasked: bool
@@ -107,7 +110,7 @@ class VectorEnv(Protocol):
         """Seed the spaces of the sub-environments, one seed each."""
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``sub_envs``, the state of each, and ``counters``, as plain data."""
+        """Return ``sub_envs``, the state of each environment object, and ``counters``."""
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore a state in environments that were made alike and reset once."""
@@ -119,10 +122,10 @@ class VectorEnv(Protocol):
         """Restore counts that `get_counters` returned."""
 
     def connector_seconds(self) -> dict[str, float]:
-        """Return step of the environments' connectors → total time, seconds."""
+        """Return name of a step of the environments' connectors → total time, seconds."""
 
     def left_out(self) -> list[str]:
-        """Return the names of attributes that `get_state` cannot store; any makes it inexact."""
+        """Return the names of attributes that `get_state` cannot store, so that it is inexact."""
 
     def close(self) -> None:
         """Release the environments."""

@@ -127,7 +127,7 @@ def why_separate(environment: EnvironmentConfig, config: VectorConfig, count: in
 
 
 def _why_separate(environment: EnvironmentConfig, config: VectorConfig, count: int) -> str:
-    """Return the same for an environment of gymnasium without masks."""
+    """Return what `why_separate` returns, for an environment of gymnasium without action masks."""
     if not natively_same(environment):
         return f"{environment.env} has no vector form that is known to be equivalent"
     if count < MANY_ENVS:

@@ -1,4 +1,4 @@
-"""The kind of vector environment that the settings ask for; does not depend on measured speed."""
+"""The kind of vector environment that the settings request; does not depend on measured speed."""
 
 from trainables.envs.make import EnvironmentConfig
 from trainables.envs.vector.base import VectorEnv, WorkerContext

@@ -34,7 +34,7 @@ class TimeLimit:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Steps of each running episode since its start or soft end, (N,); may be changed."""
+        """Steps of each running episode since its start or soft end, (N,), which may be changed."""
         if self._more:
             self._lengths += self._more
             self._more = 0

@@ -138,7 +138,7 @@ class NativeVectorEnv:
         return self._connector.seconds
 
     def left_out(self) -> list[str]:
-        """Return the names of attributes that `get_state` cannot store; any makes it inexact."""
+        """Return the names of attributes that `get_state` cannot store, so that it is inexact."""
         return left_out(self._vector)
 
     def close(self) -> None:
@@ -150,7 +150,7 @@ class NativeVectorEnv:
         raise NotImplementedError
 
     def _reset(self, **how: Any) -> Array:
-        """Reset the environment with these arguments; return observations (N, *O)."""
+        """Reset the environment with the arguments `how`; return observations (N, *O)."""
         return self._to_observations(self._call("reset", 2, "(observations, infos)", **how)[0])
 
     def _to_observations(self, observations: Any) -> Array:
@@ -249,7 +249,7 @@ class DisabledVectorEnv(NativeVectorEnv):
     """Environments that start their next episode on request."""
 
     def _to_step(self, returned: tuple[Any, ...]) -> Step:
-        """Return a `Step`, after the ended environments have been reset."""
+        """Return a `Step`, after resetting the environments whose episodes ended."""
         observations, rewards, terminated, truncated, infos = returned
         cut = self._ends.reached_horizon()
         if cut is not None:
@@ -276,7 +276,7 @@ class DisabledVectorEnv(NativeVectorEnv):
             has_ended: flags of environments that ended, (N,).
             indices: their indices.
             observations: the environment's observations, which may be overwritten.
-            final: a copy of these that nothing overwrites.
+            final: a copy of `observations` that nothing overwrites.
         """
         fresh = self._reset(options={"reset_mask": has_ended})
         return np.where(has_ended.reshape(-1, *[1] * (fresh.ndim - 1)), fresh, final)
@@ -292,10 +292,7 @@ class CartPoleNative(DisabledVectorEnv):
     def _restart_ended(
         self, has_ended: Flags, indices: NDArray[np.int64], observations: Array, final: Array
     ) -> Array:
-        """Start the next episode of ended environments; return all observations (N, *O).
-
-        Return all observations (N, *O).
-        """
+        """Start the next episode of ended environments; return all observations (N, *O)."""
         vector = self._vector
         starts = vector.np_random.uniform(vector.low, vector.high, size=(4, len(indices)))
         vector.state[:, indices] = starts

@@ -146,7 +146,7 @@ class EnvServer(EnvSlot):
         close(self, self._name)
 
     def _shown(self, observation: Any) -> Any:
-        """Write an observation to the shared memory and return None.
+        """Write an observation to the shared memory and return None; if it is no array, return it.
 
         Return it if it is not an array.
         """
@@ -169,9 +169,9 @@ class RemoteEnvSlot:
     """
 
     _child: ChildProcess
-    """The environment's process."""
+    """Child process of the environment."""
     connector: EnvConnector
-    """The process's connector; here it only provides the spaces."""
+    """Connector that the process has; this copy only provides the spaces."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class RemoteEnvSlot:
 
     @property
     def deadline(self) -> float:
-        """`time.monotonic` by which it has to answer; infinite without a limit."""
+        """Time of `time.monotonic` by which the process has to answer; infinite without one."""
         return self._child.deadline(self._patience.seconds)
 
     @property
@@ -264,7 +264,8 @@ class RemoteEnvSlot:
     def get_state(self) -> dict[str, Any]:
         """Return the entries ``environment`` and ``global_streams``.
 
-        If the process is gone and the environment will be replaced, only ``gone``, the reason.
+        If the process is gone and the environment will be replaced, the only entry is ``gone``, the
+        reason.
         """
         try:
             state: dict[str, Any] = self._ask("get_state")
@@ -300,7 +301,7 @@ class RemoteEnvSlot:
             self._ask("close")
 
     def begin_end(self) -> None:
-        """Ask the process to end, if it was started."""
+        """Request that the process ends, if it was started; `end` waits for this."""
         if self._is_started:
             self._child.ask_to_end()
 

@@ -181,7 +181,7 @@ def require_restartable(
         name: name of the environment.
         method: name of the method that failed.
         error: exception that it raised.
-        advice: the step at which it failed, and what `SETTING` would do.
+        advice: text that names the step at which it failed, and the effect of `SETTING`.
     """
     if isinstance(error, EnvContractError):
         raise EnvError(f"{name}: {error}") from error.__cause__

@@ -160,7 +160,7 @@ class SeparateVectorEnv:
         return {name: sum(one[name] for one in each) for name in each[0]}
 
     def left_out(self) -> list[str]:
-        """Return the names of attributes that `get_state` cannot store; any makes it inexact."""
+        """Return the names of attributes that `get_state` cannot store, so that it is inexact."""
         return [name for slot in self._slots for name in slot.left_out()]
 
     def close(self) -> None:
@@ -183,7 +183,7 @@ class SeparateVectorEnv:
         return step._replace(observations=self._rows.together())
 
     def _begin(self, env_index: int, seed: int | None, follows: bool = False) -> Any:
-        """Return the first observation of an episode; recovers from failures.
+        """Return the first observation of an episode of an environment; recovers from failures.
 
         With `follows`, an episode ended properly before, so the failures count from 0 again.
         """
@@ -234,7 +234,7 @@ class _Rows:
         """Function that stores the observation of an environment, by its index."""
 
     def only(self) -> Array | None:
-        """Return a view (D,) of the first observation; None if it is not an array."""
+        """Return a view (D,) of the observation of environment 0; None if it is not an array."""
         return self._array[:1].reshape(-1) if self._plain else None
 
     def copied(self, env_index: int) -> Any:

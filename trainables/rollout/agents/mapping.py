@@ -27,7 +27,7 @@ class ByName:
     """Agent → policy."""
 
     def __call__(self, agent: str, stream: np.random.Generator) -> str:
-        """Return the agent's policy, without drawing from the stream."""
+        """Return the agent's policy; draws nothing from the stream."""
         if agent in self.named:
             return self.named[agent]
         return self.policies[0] if len(self.policies) == 1 else agent
@@ -38,6 +38,7 @@ class _ByFunction:
     """Agent → policy by a user's function, which child processes import by its path."""
 
     function: Any
+    """Function (agent, stream) → policy."""
 
     def __call__(self, agent: str, stream: np.random.Generator) -> str:
         function = self.function

@@ -54,6 +54,7 @@ class PolicyPlan:
     make_actor: Callable[[], Actor]
     """Function that makes the policy's actor."""
     spaces: EnvSpaces
+    """Spaces of the policy's agents."""
     columns: frozenset[str]
     """Requested columns of fragments, in addition to the standard ones and those of the actor."""
     learns: bool
@@ -61,7 +62,8 @@ class PolicyPlan:
     gamma: float
     """Discount of the returns by which rewards are scaled."""
     unfiltered: bool = False
-    """True if fragments hold observations as `WorkerSpec.unfiltered` says."""
+    """True if fragments store observations and rewards before the filters, as with
+    `WorkerSpec.unfiltered`."""
 
 
 class CollectedByPolicy(NamedTuple):
@@ -70,13 +72,13 @@ class CollectedByPolicy(NamedTuple):
     fragments: dict[str, list[Fragment]]
     """Policy → its fragments; absent if its agents made no transition."""
     env_steps: int
-    """Environment steps."""
+    """Number of environment steps."""
     counted: int
-    """Environment steps or agent steps, as the setting counts them."""
+    """Number of environment steps, or of agent steps if the setting `count_steps_by` says so."""
     episodes: list[RolloutMetrics]
-    """Episodes that ended, in that order."""
+    """Episodes that ended, in the order of their ends."""
     recent: dict[str, Array]
-    """Policy → (≤ 64, D) latest raw observations."""
+    """Policy → latest raw observations (≤ 64, D)."""
 
 
 @dataclass
@@ -90,17 +92,17 @@ class RunningEpisode:
     rewards: dict[str, float] = field(default_factory=dict)
     """Agent → sum of its rewards so far."""
     waiting: dict[str, Array] = field(default_factory=dict)
-    """Agent → raw observation (*S) on which it acts in the next tick."""
+    """Agent → raw observation (*S) on which it acts in the next tick (step of all environments)."""
     open: dict[str, int] = field(default_factory=dict)
     """Agent → index of the row of its policy whose consequence is not known yet."""
     lanes: dict[str, int] = field(default_factory=dict)
-    """Agent → lane of its trajectory."""
+    """Agent → lane of its trajectory, that is, its column in the policy's fragments."""
     steps: dict[str, int] = field(default_factory=dict)
     """Agent → steps of its trajectory."""
     memory: dict[str, Array] = field(default_factory=dict)
     """Agent → memory (M + L,) for the next observation: the policy's, then the connectors'."""
     acted: int = 0
-    """Number of decisions of all agents."""
+    """Number of decisions of all agents so far."""
 
 
 class AgentsSampler:
@@ -263,7 +265,10 @@ class AgentsSampler:
 
     @property
     def times(self) -> dict[str, float]:
-        """Mean times of ticks, and of each policy's connectors under `PREFIX`, milliseconds.
+        """Mean durations in milliseconds by name: of the parts of a step, and of connectors.
+
+        Names of connectors begin with `PREFIX` and the policy; at the environments, the times are
+        of all agents together.
 
         The times of connectors at the environments are those of all agents together.
         """
@@ -511,7 +516,7 @@ class AgentsSampler:
         rewards: Mapping[str, float],
         ended_agents: Container[str],
     ) -> None:
-        """Add the rewards of a step to episode, open rows and connectors' memory.
+        """Add the rewards of a step to the episode, the open rows and the connectors' memory.
 
         An agent that appears with its reward is bound to a policy, unless it has `ended_agents`.
 
@@ -673,7 +678,7 @@ class AgentsSampler:
         return Cast(self._players, policy_of)
 
     def _early_policy(self, env_index: Any, number: int, agent: str) -> str:
-        """Return the policy of an agent; one that has not appeared yet will get the same policy.
+        """Return the policy that an agent has, or will get when it appears.
 
         Raises:
             ValueError: there is no such agent.
@@ -818,7 +823,7 @@ def of_rewards(pid: str) -> str:
 
 
 def in_order(by_policy: dict[str, Any], policies: Iterable[str]) -> None:
-    """Remove other policies from `by_policy`, and put it into the order of `policies`.
+    """Remove other policies from `by_policy`, and sort it in the order of `policies`.
 
     The order is that of checkpoints.
     """

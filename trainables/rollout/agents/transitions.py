@@ -31,7 +31,7 @@ class Row:
     """One decision of an agent, and its consequence once that is known."""
 
     lane: int
-    """Index of the lane."""
+    """Index of the lane: the column of the fragment in which the agent's trajectory stands."""
     t: int
     """Number of the step in the agent's trajectory, from 0."""
     episode: int
@@ -121,7 +121,7 @@ class Transitions:
     # ---- lanes -----------------------------------------------------------------------------------
 
     def lane(self, env_index: int, used: set[int]) -> int:
-        """Return the first lane of an environment that is not in `used`; made if there is none."""
+        """Return the first lane of an environment that is not in `used`, made if necessary."""
         number = 0
         while (lane := self._lanes.get((env_index, number))) is not None and lane in used:
             number += 1
@@ -327,7 +327,7 @@ class Transitions:
         return self._actor.value_columns(*self._observations_after(rows))
 
     def _observations_after(self, rows: list[Row]) -> tuple[Array, Array]:
-        """Return rows' next observations (R, *S), as the policy sees them, and memories (R, M)."""
+        """Return observations (R, *S) after rows, as the policy sees them, and memories (R, M)."""
         size, memory = self._actor.memory_size, self._memories(rows)
         return self._connectors.observe(_raw_after(rows), memory[:, size:])[0], memory[:, :size]
 
@@ -349,7 +349,7 @@ class Transitions:
     # ---- state -----------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Return all rows that are in no fragment yet, and what numbers and precedes later rows.
+        """Return the rows that are in no fragment yet, and what later rows need of earlier ones.
 
         If rewards are scaled the state also has ``returns``.
         """

@@ -53,7 +53,7 @@ class PolicySample(Sample):
     """The transitions of one policy's agents in one worker."""
 
     env_steps: int = 0
-    """Environment steps in which they were collected."""
+    """Number of environment steps in which the transitions were collected."""
 
     @property
     def count(self) -> int:
@@ -68,12 +68,10 @@ class MultiAgentBatch(Sample):
     policy_batches: Mapping[str, PolicySample] = field(default_factory=dict)
     """Policy → transitions of its agents; without fragments if its agents did not act."""
     env_steps: int = 0
-    """Environment steps."""
+    """Number of environment steps."""
     counted: int = 0
-    """Environment steps or agent steps, as the setting counts them.
-
-    An agent's step whose consequence is not known yet is in a later batch.
-    """
+    """Number of environment steps, or of agent steps if the setting `count_steps_by` says so. An
+    agent's step whose consequence is not known yet is in a later batch."""
 
     @property
     def count(self) -> int:
@@ -207,6 +205,7 @@ class AgentsWorker(RolloutWorker):
     """Collects transitions of the agents of several policies with the weights it last received."""
 
     spec: AgentsSpec
+    """Specification from which the worker was made."""
     sampler_class: ClassVar[type[AgentsSampler]] = AgentsSampler
 
     def _make_sampler(self, spec: WorkerSpec) -> AgentsSampler:
@@ -239,7 +238,7 @@ class AgentsWorker(RolloutWorker):
     def respecify(self, changes: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
         """Continue with other policies.
 
-        Policies in `fields` are created again, the others keep their state. Running episodes in
+        Policies in `fields` are created again; the others keep their state. Running episodes in
         which an agent has a policy that is removed or replaced are dropped.
 
         Args:
@@ -294,7 +293,7 @@ class AgentsWorker(RolloutWorker):
         )
 
     def _log_sample(self, sample: Sample) -> None:
-        """Log examples of the data, those subjects that were not logged before."""
+        """Log examples of the data; each subject is logged once."""
         assert isinstance(sample, MultiAgentBatch)  # noqa: S101 as `_make_sample` gives it
         self._log_sizes()
         for pid, batch in sample.policy_batches.items():

@@ -217,7 +217,7 @@ class AsyncSampler:
         self._episodes += collected.episodes
 
     def _pause_if_wanted(self) -> None:
-        """Pause between two ticks if the owner wants it."""
+        """Pause between two ticks if the owner of the sampler has requested it."""
         if self._pauses or self._is_abandoning or self._shutdown:
             with self._changed:
                 self._pause_until(lambda: True)

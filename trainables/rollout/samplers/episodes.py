@@ -37,9 +37,12 @@ class _Piece(NamedTuple):
     env_index: int
     """Index of the environment, 0 to N - 1."""
     start: int
+    """First row."""
     stop: int
+    """Row after the last one."""
     goes_on: bool
-    """True after a soft horizon: neither flag is set, and the value after it is bootstrapped."""
+    """True after a soft horizon: the episode continues, and the value after the piece is
+    bootstrapped."""
     episode: Episode | None
     """The episode as callbacks see it; None if there are no callbacks."""
 

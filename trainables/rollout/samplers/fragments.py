@@ -53,10 +53,11 @@ class Collected(NamedTuple):
     """The result of one call of `Sampler.sample`."""
 
     fragments: list[Fragment]
+    """Collected fragments; the next call may overwrite their arrays."""
     episodes: list[RolloutMetrics]
-    """Episodes that ended, in that order."""
+    """Episodes that ended, in the order of their ends."""
     recent: Array
-    """(≤ 64, D) latest raw observations."""
+    """Latest raw observations, (≤ 64, D)."""
     trajectories: Sequence[list[Trajectory]] = ()
     """For each fragment its pieces by episode; empty unless a callback needs them."""
 
@@ -161,12 +162,15 @@ class Sampler:
         return InferencePolicy(self.actor, self._spaces, self.connectors)
 
     def cast(self, env_index: Any, before: int) -> Cast:
-        """Return the policies that play an episode: the only one."""
+        """Return the policies that play an episode, here the only one."""
         return Cast({DEFAULT_POLICY_ID: self._player}, lambda _: DEFAULT_POLICY_ID)
 
     @property
     def times(self) -> dict[str, float]:
-        """Mean times of ticks, and of connectors under `PREFIX`, milliseconds."""
+        """Mean durations in milliseconds by name: of the parts of a step, and of connectors.
+
+        Names of connectors begin with `PREFIX`.
+        """
         seconds = {**self.envs.connector_seconds(), **self.connectors.seconds}
         return {**self.perf.means(), **self.perf.connectors(seconds)}
 
@@ -176,7 +180,7 @@ class Sampler:
         return self.connectors.described()
 
     def observe(self, observations: Array) -> None:
-        """Set the current observations, (N, *O) as the environments gave them."""
+        """Set the current observations, (N, *O) as the environments returned them."""
         began = time.perf_counter()
         self.observations = self.connectors.rows(observations, check=self._filters)
         self._observe_seconds = time.perf_counter() - began
@@ -442,11 +446,11 @@ class Sampler:
         """Make one step of every environment and write it into row `t`.
 
         Args:
-            rows: the fragment.
-            t: the row.
+            rows: fragment to be written.
+            t: row to be written.
             stream: random stream of the actions.
-            deciding: batched policy step that decides in the actor's place; its columns are not
-                written.
+            deciding: decides in place of the actor, if given; its columns other than the actions
+                are not written here.
 
         Returns:
             Episodes that ended; (N,) flags of the environments whose episode ended for the metrics,
@@ -769,7 +773,7 @@ class Sampler:
     def _rewards_for_learner(
         self, step: Step, has_ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None
     ) -> Array:
-        """Return the rewards (N,) for the learner, clipped and scaled as set.
+        """Return the rewards (N,) for the learner, clipped and scaled as the settings say.
 
         Those `skipped` (N,) are not counted.
 

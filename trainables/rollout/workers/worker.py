@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def sampler_class(spec: WorkerSpec) -> type[Sampler]:
-    """Return the class of sampler that the settings ask for."""
+    """Return the class of sampler that the settings request."""
     if spec.envs.remote_env_batch_wait_ms > 0:
         return PollingSampler
     return EpisodeSampler if spec.sampling.batch_mode == "complete_episodes" else Sampler
@@ -50,7 +50,7 @@ class RolloutWorker:
     """Collects fragments with the weights that it last received; an endless iterator of samples."""
 
     in_evaluation: ClassVar[bool] = False
-    """Callbacks of an evaluation are given another worker, in which this is True."""
+    """False: the callbacks of an evaluation get another worker, in which this is True."""
     _current: ClassVar["weakref.ref[RolloutWorker] | None"] = None
     """Weak reference to the worker made last in this process; None before the first."""
 
@@ -182,7 +182,7 @@ class RolloutWorker:
         return replace(first, episodes=self._episodes, deltas=self.get_filters(flush_after=True))
 
     def _log_sample(self, sample: Sample) -> None:
-        """Log examples of the data, those subjects that were not logged before."""
+        """Log examples of the data; each subject is logged once."""
         self._log_sizes()
         self._log("raw observations", sample.recent)
         # A thread that samples meanwhile may add to `latest`, and has cleared its observations.
@@ -322,7 +322,7 @@ class RolloutWorker:
     def close(self) -> None:
         """Close the environments, and end the thread that steps them.
 
-        A worker that is not closed does so when it is collected as garbage.
+        A worker that nobody closes is closed when it is collected as garbage.
         """
         self._last_resort.detach()
         if self._async:
@@ -394,7 +394,7 @@ class RolloutWorker:
         self._actor.on_global_var_update(self._global_vars)
 
     def get_global_vars(self) -> dict[str, Any]:
-        """Return the variables last given to `set_global_vars`."""
+        """Return the variables that `set_global_vars` stored last."""
         return dict(self._global_vars)
 
     def save(self) -> dict[str, Any]:
@@ -462,7 +462,9 @@ def _close_envs(envs: VectorEnv, film: VideoRecorder | None) -> None:
 def _close_when_collected(
     worker: RolloutWorker, envs: VectorEnv, film: VideoRecorder | None, thread: AsyncSampler | None
 ) -> "weakref.finalize[..., RolloutWorker]":
-    """Arrange that these are closed when the worker is collected as garbage.
+    """Close these, which a worker uses, when the worker is collected as garbage.
+
+    Nothing is done when the process ends.
 
     It does nothing when the process ends.
     """

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def same(*args: Any) -> Arguments:
-    """Return a function that gives every worker the same arguments."""
+    """Return a function of a worker's index that always returns `args`."""
     return lambda _: args
 
 
@@ -29,8 +29,10 @@ class WorkerSet:
     """The workers of a trainer."""
 
     _processes: Sequence[ChildProcess] = ()
+    """Child processes of the workers, by index."""
     version: int = 0
-    """Number of updates of the weights, if workers may sample with older ones; 0 otherwise."""
+    """Number of updates of the weights so far, if workers may sample with older ones; otherwise
+    0."""
 
     def sample(self) -> list[Sample]:
         """Return one sample of each worker."""

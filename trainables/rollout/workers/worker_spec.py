@@ -50,19 +50,26 @@ class WorkerSpec:
     num_workers: int
     """Number of child processes that collect; 0 if the trainer's own process does."""
     environment: EnvironmentConfig
+    """Settings of the environment."""
     envs: VectorConfig
+    """Settings of the stepping of environments."""
     sampling: SamplingConfig
+    """Settings of the collection of experience."""
     filters: FilterConfig
+    """Settings of the filters of observations and rewards."""
     make_actor: Callable[[], Actor]
     """Function that makes the actor, which plays with the policy's weights."""
     gamma: float
     """Discount of the returns by which rewards are scaled."""
     steps: int
-    """Environment steps of one `sample`: exactly so many, of whole episodes at least so many."""
+    """Environment steps of one `sample`: exactly this number; with whole episodes, at least this
+    number."""
     resources: ResourcesConfig = field(default_factory=ResourcesConfig)
     """Resources of a child process."""
     perf: PerfConfig = field(default_factory=PerfConfig)
+    """Settings of the averages of the sampler's times."""
     logs: LogConfig = field(default_factory=LogConfig)
+    """Settings of the log."""
     calls: Calls | None = None
     """The user's callbacks, which a child makes anew; None if there are none."""
     learner: LearnerSpec | None = None
@@ -73,11 +80,9 @@ class WorkerSpec:
     They are added to the standard columns and those that the actor declares.
     """
     unfiltered: bool = False
-    """True if fragments hold observations before the filter, and rewards before scaling.
-
-    Learners that store rows need this, since they filter the rows that they draw with the
-    statistics at that time.
-    """
+    """True if fragments store observations before the filter, and rewards before scaling. Learners
+    that store rows need this, since they filter the rows that they draw with the statistics at that
+    time."""
     filming: RecordingPlan | None = None
     """Plan for pictures of the first worker's first environment; None for no pictures."""
 
@@ -93,7 +98,9 @@ class WorkerSpec:
 
     @property
     def effective_sampling(self) -> SamplingConfig:
-        """Sampling settings in which `clip_rewards` is decided.
+        """Sampling settings in which `clip_rewards` has its final value.
+
+        Rewards of Atari games are clipped unless the settings say otherwise.
 
         Rewards of Atari games are clipped unless the settings say otherwise.
         """

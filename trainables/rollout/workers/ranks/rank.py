@@ -110,7 +110,7 @@ class Rank(RolloutWorker):
         self.policy.on_global_var_update(global_vars)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the worker's state and ``minibatch``, without weights and optimiser."""
+        """Return the worker's state and the stream ``minibatch``, without weights and optimiser."""
         return {**super().get_state(), "minibatch": rng.get_generator_state(self.stream)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -131,6 +131,7 @@ class RankServer(WorkerServer):
 
     worker_class = Rank
     worker: Rank
+    """The worker that samples and learns."""
 
     def sample(self) -> Any:
         """Return a sample with its episodes."""

@@ -88,7 +88,7 @@ class AsyncWorkers(ChildWorkers):
         super().close()
 
     def _request_samples(self) -> None:
-        """Ask all children that are not sampling for a sample."""
+        """Request a sample of each child that is not sampling."""
         for child in self._children:
             if child not in self._sampling_children:
                 self._sampling_children.append(child)

@@ -66,15 +66,15 @@ class RecoveryConfig(Section):
         """Return whether one more replacement is allowed.
 
         Args:
-            in_a_row: replacements made for the current request.
-            restarts: replacements made so far.
+            in_a_row: number of replacements made for the current request.
+            restarts: number of replacements made so far.
         """
         few = in_a_row < MAX_WORKER_FAILURE_RETRIES and restarts < self.max_worker_restarts
         return self.recreate_failed_workers and few
 
 
 class SupervisedWorker:
-    """The child with one index; it is replaced when it fails, if so set."""
+    """The child with one index; it is replaced when it fails, if the settings say so."""
 
     def __init__(self, spec: WorkerSpec, config: RecoveryConfig) -> None:
         self.spec = spec
@@ -90,7 +90,7 @@ class SupervisedWorker:
         self._is_late = False  # True while an answer to take_metrics is late
 
     def send(self, method: str, *args: Any) -> None:
-        """Ask for ``worker.method(*args)``; `receive` will notice a child that is gone."""
+        """Request ``worker.method(*args)``; `receive` notices a child that is gone."""
         if self._is_late:
             self._is_late = False
             with contextlib.suppress(TrainableError):  # which this request will meet as well
@@ -183,7 +183,7 @@ class SupervisedWorker:
         return start_worker(self.spec, self._patience())
 
     def _ask(self) -> None:
-        """Send the request to the child; it asks for the state, too, if that must be stored."""
+        """Send the request to the child; also request its state, if that must be stored."""
         method, args = self._request
         keeps = method in SAMPLING and self.config.recreate_failed_workers
         self.process.send(f"{method}_with_state" if keeps else method, *args)
@@ -203,7 +203,10 @@ class SupervisedWorker:
         return self._store_for_replacement(method, args, answer)
 
     def _patience(self, method: str = "", *args: Any) -> Patience:
-        """Return the patience for an answer; a replay of episodes takes as long as sampling."""
+        """Return the time limit for an answer.
+
+        A restore that replays episodes may take as long as sampling.
+        """
         timeout_s = self.config.sample_timeout_s
         if timeout_s is not None and method == "set_state":
             timeout_s *= 1 + steps_to_replay(args[0]) / self.spec.steps
@@ -235,7 +238,7 @@ def _decompress(answer: Any) -> Any:
 
 
 def checked(sample: Any, spec: WorkerSpec) -> Sample:
-    """Return `sample` if it has the steps and shapes that the spec asks for.
+    """Return `sample` if it has the steps and shapes that the spec requires.
 
     Raises:
         WorkerError: it is not a sample, or has other numbers of steps or other shapes.

@@ -64,7 +64,7 @@ class WorkerServer:
         return self.sample_on(*arguments), self.get_state()
 
     def _compressed(self, sample: Sample) -> Sample | PackedSample:
-        """Return the sample, compressed if so set."""
+        """Return the sample, compressed if the settings say so."""
         return sample.compress(self._compress == "bulk") if self._compress else sample
 
     def sample_with_state(self) -> tuple[Any, dict[str, Any]]:
@@ -77,7 +77,7 @@ class WorkerServer:
         return ended
 
     def respecify(self, changes: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Continue with these new fields of the worker's spec, and return the state after it."""
+        """Continue with these new fields of the worker's spec, and return the state after that."""
         self.worker.respecify(changes, fields)
         return self.get_state()
 

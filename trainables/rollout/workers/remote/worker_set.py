@@ -1,4 +1,4 @@
-"""Rollout workers in child processes, which are replaced or left out when they fail, if so set."""
+"""Rollout workers in child processes, which are replaced or left out when they fail."""
 
 import logging
 import time
@@ -147,9 +147,9 @@ class ChildWorkers(WorkerSet):
         self._children.remove(child)
 
     def _no_worker_error(self, first: Exception | None) -> WorkerError:
-        """Return the error for no child being left.
+        """Return the error for the case that no child is left.
 
-        `first` is the first failure, None if unknown.
+        `first` is the first failure; None if it is unknown.
         """
         advice = "set recreate_failed_workers: true, which replaces them"
         if self._recovery.recreate_failed_workers:
