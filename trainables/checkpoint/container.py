@@ -67,7 +67,7 @@ def build(
         header: JSON data for the header.
         packed: the state.
         outside: index of an array → its section, for arrays that are in segments.
-        trust: whose key signs the file, or None for no signature.
+        trust: has the key that signs the file; None for no signature.
 
     Raises:
         StateError: the header is not JSON, or there are more arrays than a header can list.

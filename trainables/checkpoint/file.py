@@ -55,13 +55,13 @@ class Saved:
     """A checkpoint that was written to the disk."""
 
     path: Path
-    """The file."""
+    """Path of the checkpoint's file."""
     digest: str
-    """SHA-256 of its bytes, hexadecimal; also in its name."""
+    """SHA-256 of the file's bytes, hexadecimal; the file's name contains it."""
     size: int
     """Size in bytes, including its segments."""
     segments: frozenset[str] = frozenset()
-    """File names of its segments."""
+    """File names of the segments that the checkpoint needs."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,8 @@ def write(
             added.
         state: data that `trainables.checkpoint.state` allows, or a packed state.
         epoch: the driver's term, for the temporary file's name.
-        trust: whose key signs it if it contains opaque bytes; None for this user's key.
+        trust: has the key that signs the checkpoint if it contains opaque bytes; None for this
+            user's key.
         durable: False to survive only the end of this process; `make_durable` does the rest.
 
     Raises:
@@ -139,7 +140,7 @@ def read(path: Path, digest: str | None = None, trust: Trust | None = None) -> L
     Args:
         path: the file; its segments are in the same folder.
         digest: expected SHA-256 of the file, hexadecimal, or None if unknown.
-        trust: whose signature opaque bytes need; None for this user's.
+        trust: has the key whose signature opaque bytes need; None for this user's key.
 
     Raises:
         MissingCheckpoint: the file does not exist.
@@ -210,7 +211,9 @@ def _join_small(pieces: Sequence[Piece], size: int) -> Iterator[Piece]:
 
 
 def _environment() -> dict[str, Any]:
-    """Return what else determines the bits: library versions, CPU capability and thread count.
+    """Return the conditions, besides the state, that determine the bits of later results.
+
+    Library versions (of imported libraries only), CPU capability and number of threads.
 
     Records only libraries that are imported already.
     """
@@ -254,8 +257,8 @@ def _verified(path: Path, digest: str | None) -> tuple[memoryview, str]:
 
     Raises CorruptCheckpoint unless the digest matches its name, `digest` and its trailer.
 
-    Name and `digest` are compared first, since a checkpoint whose first bytes are damaged is still
-    one.
+    Name and `digest` are compared first: so a file with damaged first bytes is reported as a
+    corrupt checkpoint, not as a file of another format.
     """
     content = memoryview(_content(path))
     actual = container.digest_of(content, path)

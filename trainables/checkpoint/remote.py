@@ -1,4 +1,4 @@
-"""A folder in object storage, or in whatever else fsspec reads, by its URL.
+"""A folder in object storage, or in any other storage that fsspec reads, by its URL.
 
 Nothing here relies on a file being whole under its name the moment it appears: the names that
 checkpoints and segments have carry their digests, a checkpoint's file names the digests of its

@@ -55,10 +55,10 @@ class Opaque:
 
 @dataclass(frozen=True)
 class Trust:
-    """Whose checkpoints may contain opaque bytes."""
+    """The key and the digests by which checkpoints with opaque bytes are accepted."""
 
     key: bytes = field(repr=False)
-    """This user's key, which signs and checks signatures; empty to do neither."""
+    """Key of this user, which signs checkpoints and checks signatures; empty to do neither."""
     digests: frozenset[str] = frozenset()
     """SHA-256 of further trusted checkpoint files, hexadecimal."""
 

@@ -132,8 +132,8 @@ def unpack(
     """Return the state that was given to `pack`.
 
     Args:
-        pickled: its bytes.
-        arrays: its arrays.
+        pickled: bytes of the packed state.
+        arrays: large arrays of the packed state.
         source: name of the file in errors.
         vouch: called before opaque bytes are decoded; raises if they are not trusted. None if
             the bytes were packed by this program.

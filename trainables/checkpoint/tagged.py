@@ -91,6 +91,7 @@ class _Registered(NamedTuple):
     version: int
     """Version of the state's form, which is stored with it."""
     cls: type[StateType]
+    """The class itself."""
 
 
 #: Registered classes by name.

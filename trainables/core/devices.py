@@ -90,7 +90,7 @@ def device_error(error: BaseException) -> DeviceError | None:
     """Return the device's error in an exception or its causes; None if there is none.
 
     Args:
-        error: what was raised while a device was used.
+        error: exception that was raised while a device was used.
     """
     for one in _with_causes(error):
         if isinstance(one, DeviceError):

@@ -49,7 +49,8 @@ ATTACHMENT_PLACES = (
 def reach(place: str) -> None:
     """Declare that the process has reached `place`.
 
-    Kills the configured victim if a test asked for it there; then it may not return.
+    Kills a process if a test has requested this for the place; if it kills the current one, it does
+    not return.
     """
     wanted = os.environ.get("SWEEP_FAILPOINT")
     if wanted is None:
@@ -60,7 +61,7 @@ def reach(place: str) -> None:
 
 
 def driver() -> int:
-    """Return the pid of the driver process that this worker, or a trial's process, works for.
+    """Return the pid of the driver for which this worker, or this process of a trial, works.
 
     Between them are a reaper's two processes, and a worker if the trial has a process of its own.
     """

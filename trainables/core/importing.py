@@ -72,7 +72,7 @@ def import_module(path: str) -> ModuleType:
 
 @contextlib.contextmanager
 def _hidden_arguments(name: str) -> Iterator[None]:
-    """Hide this command's arguments inside the block: `sys.argv` holds the name of `name` alone.
+    """Hide this command's arguments inside the block: `sys.argv` is then only ``[name]``.
 
     A script that parses arguments when imported then gets its defaults, and its error messages name
     that script.

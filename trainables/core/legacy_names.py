@@ -16,7 +16,7 @@ class Renamed:
     """A key that exists here under another name."""
 
     today: str
-    """Today's key, dotted if it is nested."""
+    """Present name of the key, dotted if it is nested."""
     note: str = ""
     """Difference in meaning or values; empty if only the name differs."""
 
@@ -272,15 +272,15 @@ def entry(place: str, keys: Collection[str]) -> Entry | None:
 
 
 def _fits(entry: Renamed, place: str, keys: Collection[str]) -> bool:
-    """Return whether the renamed key is among `keys` keys; always True for dotted keys."""
+    """Return whether the renamed key is among `keys`; always true for dotted keys."""
     return "." in place or entry.today.partition(".")[0] in keys
 
 
 def answer(place: str, keys: list[str]) -> str:
     """Return the advice for the unknown dotted key `place`.
 
-    This is its table entry, else the most similar of the `keys` keys, else a list of all of them.
-    A key of other trainers that has no counterpart among the `keys` ones is said to have none.
+    The advice is the table's entry for the key; else the most similar of `keys`; else a list of all
+    `keys`. For a key of other trainers without a counterpart among `keys`, the advice says so.
     """
     if found := entry(place, keys):
         return str(found)

@@ -81,7 +81,7 @@ _TENSORFLOW_DEFAULTS: Mapping[str, Any] = {
 
 
 class ThreadCounts(Settings):
-    """Numbers of threads of torch, and of numpy during training, under TensorFlow's names."""
+    """The number of threads of torch, and of numpy during training, under TensorFlow's names."""
 
     # Among others those below are accepted that are left out.
     model_config = ConfigDict(json_schema_extra={"additionalProperties": True})
@@ -89,7 +89,7 @@ class ThreadCounts(Settings):
     @model_validator(mode="before")
     @classmethod
     def _without_defaults(cls, settings: Any) -> Any:
-        """Leave out keys that only TensorFlow reads, where they have their classic defaults."""
+        """Remove keys that only TensorFlow reads and that have RLlib's default values."""
         if not isinstance(settings, Mapping):
             return settings
         return {

@@ -66,12 +66,12 @@ def torch_generator(seed: int, *path: Name) -> "torch.Generator":
 
 
 def get_generator_state(stream: "np.random.Generator") -> dict[str, Any]:
-    """Return the position of `stream` as plain data."""
+    """Return the state of `stream` as plain data."""
     return dict(stream.bit_generator.state)
 
 
 def set_generator_state(stream: "np.random.Generator", state: Mapping[str, Any]) -> None:
-    """Set `stream` to a position that `get_generator_state` returned."""
+    """Set `stream` to a state that `get_generator_state` returned."""
     stream.bit_generator.state = dict(state)
 
 

@@ -21,9 +21,9 @@ DIGITS = 16
 
 @functools.cache
 def fingerprint(in_torch: bool) -> str:
-    """Return the digest of this process's rounding; computed once, in a millisecond or two.
+    """Return a digest of how this process rounds numbers; computed once, in a millisecond or two.
 
-    With `in_torch` (part of the learning runs in torch), torch's digest follows numpy's.
+    `in_torch` is True if a part of the learning runs in torch; then torch's digest follows numpy's.
     """
     return _digest(_by_numpy()) + (_digest(_by_torch()) if in_torch else "")
 

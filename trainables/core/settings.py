@@ -179,7 +179,7 @@ def defaults(model: type[Settings]) -> dict[str, Any]:
 def override(settings: C, changes: Mapping[str, Any], place: str) -> C:
     """Return `settings` with the `changes`.
 
-    ConfigError under the key `place` if they are not valid.
+    Raises ConfigError, naming the key `place`, if they are not valid.
     """
     if not changes:
         return settings
@@ -214,7 +214,7 @@ def sections_of(model: type[Settings]) -> dict[str, type[Section]]:
 
 
 def _preset(model: type[Settings], section: str) -> dict[str, Any]:
-    """Return the values of `section` that `model` sets to other than the section's defaults."""
+    """Return the values of `section` that `model` sets otherwise than the section itself."""
     preset = model.model_fields[section].default
     if not isinstance(preset, Section):
         return {}
@@ -265,7 +265,7 @@ class Mistake:
     hint: str = ""
     """Advice that may follow the message; empty if there is none."""
     around: type[BaseModel] | None = None
-    """Model in which the key stands, or None if it is not known."""
+    """Model whose key has the mistake, or None if it is not known."""
     cause: BaseException | None = None
     """Exception of our own validator, or None if pydantic refused the value itself."""
 
@@ -287,7 +287,7 @@ class Mistake:
 
     @classmethod
     def _at(cls, path: KeyPath, details: list[ErrorDetails], model: type[BaseModel]) -> "Mistake":
-        """Return the mistake at `path`, which joins the `details` of all tried alternatives."""
+        """Return the mistake at `path`, which joins the `details` of a union's alternatives."""
         first = details[0]
         about = {"path": path, "value": first["input"], "around": _model_at(model, path[:-1])}
         if first["type"] == "extra_forbidden":

@@ -52,7 +52,8 @@ def batch_of(fragment: Fragment, before: tuple[Array, Array] | None, unroll: int
         fragment: fragment with the requested columns `WRITTEN`.
         before: actions (N, …) and rewards (N,) of the step before the fragment; None if episodes
             begin with it.
-        unroll: number of the unroll of its first environment; the others have the numbers after it.
+        unroll: number of the unroll of the first environment; the others have the following
+            numbers.
     """
     arrays = fragment.columns
     steps, envs = fragment.valid.shape
@@ -69,9 +70,10 @@ def batch_of(fragment: Fragment, before: tuple[Array, Array] | None, unroll: int
 
 
 def batch_of_lanes(fragments: Sequence[Fragment]) -> Columns:
-    """Return the valid rows of one policy's fragments, lane after lane.
+    """Return the valid rows of one policy's fragments (T, lanes), lane after lane.
 
-    The fragments need the columns `WRITTEN_IN_LANES`.
+    A lane holds the trajectories of one agent at a time. The fragments need the columns
+    `WRITTEN_IN_LANES`.
     """
     named = {**NAMES, **{name: name for name in WRITTEN_IN_LANES - WRITTEN}}
     parts = [

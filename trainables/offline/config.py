@@ -184,7 +184,7 @@ class IOContext:
     worker_index: int = 0
     """Always 0, the trainer's own process."""
     find_worker: Callable[[], Any] = _return_none
-    """Function that returns `worker`."""
+    """Function that returns the value of `worker`."""
     find_sampler: Callable[[], "InputReader | None"] = _return_none
     """Function that returns the reader of new samples (``default_sampler_input``); None if the
     trainer does not sample."""
@@ -236,7 +236,7 @@ def make_own(key: str, source: str | Maker, kind: type[T], context: IOContext) -
 
 
 def _direction(config: OfflineConfig) -> str:
-    """Return the words of errors for what a setting does not work with."""
+    """Return ``output`` or ``this input``, for errors about settings that do not work with it."""
     return "output" if config.output else "this input"
 
 

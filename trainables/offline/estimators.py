@@ -47,7 +47,7 @@ MOST_FEATURES = 16
 
 
 class Terms(NamedTuple):
-    """Numerators and denominators of an estimate.
+    """The numerator and denominator of an estimate for each episode.
 
     The estimate is the mean of the numerators divided by that of the denominators.
     """
@@ -59,12 +59,14 @@ class Terms(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A value, and the bounds of its interval of `LEVEL`."""
+    """An estimated return, and the ends of its confidence interval at `LEVEL`."""
 
     value: float
+    """The estimated return."""
     low: float
+    """Lower end of the interval."""
     high: float
-    """Upper end of the interval; `low` is the lower end."""
+    """Upper end of the interval."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +139,7 @@ def terms(
 
 
 def bounded(name: str, log_ratios: Reals) -> int:
-    """Return the number of episodes in which `terms` limits a ratio to ``exp(HIGHEST)``.
+    """Return the number of episodes in which the function `terms` limits a ratio.
 
     Args:
         name: ``is``, ``wis``, ``pdis`` or ``dr``.
@@ -153,7 +155,7 @@ def bounded(name: str, log_ratios: Reals) -> int:
 def estimate(
     terms: Terms, stream: np.random.Generator, resamples: int = RESAMPLES
 ) -> Estimate | None:
-    """Return the quotient of the means with its bootstrap interval.
+    """Return the quotient of the means of both terms, with its bootstrap interval.
 
     Returns None if all denominators are 0: the policy takes none of the actions.
     """
@@ -220,7 +222,8 @@ def _features(observations: Array) -> Reals:
 def read_episodes(reader: InputReader, limit: int, policy: str | None = None) -> Episodes | None:
     """Return the first whole episodes of a reader.
 
-    Returns None if there are none, or no probabilities of their actions; a warning is logged.
+    Returns None, and logs a warning, if there are no whole episodes or if the probabilities of
+    their actions are missing.
 
     Args:
         reader: reader of batches.
@@ -348,7 +351,7 @@ class Estimates:
         return read_episodes(reader, config.input_evaluation_num_episodes, self._policy)
 
     def of(self, policy: LogLikelihoods, iteration: int) -> dict[str, Any]:
-        """Return each estimate by name, with ``<name>_low`` and ``<name>_high``, and ``episodes``.
+        """Return each estimate by name, with ``<name>_low``, ``<name>_high`` and ``episodes``.
 
         It is empty if nothing can be estimated.
 
@@ -377,7 +380,10 @@ class Estimates:
             logger.warning("input_evaluation: %s", warning)
 
     def _terms(self, name: str, policy: LogLikelihoods, episodes: Episodes) -> Terms | None:
-        """Return the terms of an estimate; None if ``dr`` does not support the spaces."""
+        """Return numerators and denominators of the estimate `name`.
+
+        Returns None if the estimator ``dr`` does not support the spaces.
+        """
         own = np.asarray(policy(episodes.observations, episodes.actions), dtype=np.float64)
         log_ratios = episodes.arrange_by_episode(own - episodes.logp[episodes.valid])
         if (count := bounded(name, log_ratios)) > 0:

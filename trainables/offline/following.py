@@ -42,7 +42,7 @@ def add_following(columns: dict[str, Array], of_agents: bool) -> None:
 
 
 def _follows(columns: Mapping[str, Array], of_agents: bool) -> NDArray[np.bool_]:
-    """Return flags (R - 1,), True where the next row follows."""
+    """Return flags (R - 1,), True where the next row is the next step of the same episode."""
     follows = ~(columns["terminateds"] | columns["truncateds"])[:-1]
     if not _in_order(columns):
         return np.zeros_like(follows)

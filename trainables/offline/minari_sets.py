@@ -75,6 +75,7 @@ class MinariReader(FilesReader):
     unit = "episodes"
 
     _rows: Rows
+    """Required form of the rows."""
 
     def __init__(self, files: Sequence[Path], rows: Rows) -> None:
         super().__init__(files, rows)
@@ -305,6 +306,8 @@ def _as_given(spaces: EnvSpaces, rows: Array) -> Array:
 
 def runs(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
     """Yield all rows, each once, as stretches in which each row leads to the next one.
+
+    `path` is the file, for errors.
 
     Raises:
         StoredDataError: batches lack the columns that episodes need.

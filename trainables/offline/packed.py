@@ -44,11 +44,11 @@ _VALUES = {
 
 
 class NotAnArray(ValueError):
-    """Packed bytes that are not plain array; the message says what they hold instead."""
+    """Packed bytes that do not contain a plain array; the message says what is there instead."""
 
 
 class _Name(str):
-    """One of the names that a pickle may use."""
+    """A class or function name that a pickle of an array may use."""
 
     __slots__ = ()
 
@@ -225,7 +225,7 @@ def _of_buffer(data: Any, kind: Any, shape: Any, order: Any) -> _Array:
 
 
 def _encode(text: Any, kind: Any) -> bytes:
-    """Return latin1 text as bytes; NotAnArray for anything else."""
+    """Return text in Latin-1 as bytes, as NumPy's pickles call it; NotAnArray for anything else."""
     if not isinstance(text, str) or kind != "latin1":
         raise NotAnArray("bytes that are not latin1")
     return text.encode("latin1")

@@ -51,7 +51,7 @@ READABLE = (NAMES.keys() | _NUMBERS.keys()) - UNREAD | {"dones"}
 
 
 class NotABatch(ValueError):
-    """A line that is not a batch of such rows; the message says what it is."""
+    """A line that is not a batch of the required rows; the message says what it is."""
 
 
 class InputReader:
@@ -77,7 +77,7 @@ class InputReader:
 
 @dataclass(frozen=True)
 class Rows:
-    """Required form of a batch's rows in an environment of these spaces."""
+    """The required form of a batch's rows in an environment of these spaces."""
 
     spaces: EnvSpaces
     """Spaces of the environment."""
@@ -87,7 +87,7 @@ class Rows:
     """True if observations keep the digits that a filter needs and float32 does not have."""
 
     def of(self, line: bytes) -> Columns:
-        """Return the batch of a line, checked and completed, maybe without rows.
+        """Return the batch of a line, checked and completed; it may have no rows.
 
         `following.add_following` removes rows whose next observation is unknown.
 

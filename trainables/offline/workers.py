@@ -52,12 +52,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Learnt:
-    """Form in which a learner receives rows that are read: the form of sampled rows."""
+    """The form in which a learner receives rows from files: that of sampled rows."""
 
     looks_ahead: bool = True
     """True if learning uses the observation after each row."""
     clip_rewards: bool | float | None = None
-    """Value of the setting ``clip_rewards``: True for signs, a number for a bound, else None."""
+    """Value of the setting ``clip_rewards``: True for signs, a number for a bound, False or None
+    for neither."""
     no_done_at_end: bool = False
     """Value of the setting ``no_done_at_end``."""
 

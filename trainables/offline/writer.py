@@ -1,4 +1,4 @@
-"""Files into which a trainer writes its experience, each row once, whatever is killed when.
+"""Files into which a trainer writes its experience, each row once, even if a process is killed.
 
 A line is a batch: a JSON object of `batches.batch_of`'s columns, as RLlib's JsonWriter writes it;
 with several agents the transitions of one worker in a round, by policy. The trainer writes as
@@ -58,7 +58,8 @@ class OutputWriter:
     """A destination of batches; a user-defined one is made with an `IOContext`."""
 
     first_episode: int = 0
-    """Number added to the written numbers of episodes and unrolls (``eps_id``, ``unroll_id``)."""
+    """Number that is added to the numbers of episodes and unrolls (``eps_id``, ``unroll_id``)
+    before they are written."""
 
     def write(self, batch: Batch) -> None:
         """Write the next batch: columns, or ``policy_batches`` and ``count`` of several agents."""
@@ -202,7 +203,7 @@ class JsonWriter(OutputWriter):
             raise StoredDataError(path, f"cannot be read ({error})") from error
 
     def _keep_series(self) -> None:
-        """Note that a checkpoint has rows of this series.
+        """Record that a checkpoint has rows of this series.
 
         A trial that restores the series' origin again then begins another series.
         """
@@ -363,7 +364,7 @@ class Output:
             self._writer = _make_writer(self._context, self._trial)
 
     def begin_anew(self) -> None:
-        """Note that new workers collect, which begin new episodes and count from 0."""
+        """Prepare for new workers, which begin new episodes and count from 0."""
         self._last_steps, self._unrolls = {}, 0
         for one in self._numbers.values():
             one.begin_anew()

@@ -178,8 +178,6 @@ def draw_reals(
 ) -> tuple[Array, Array]:
     """Draw vectors of real numbers (N, G); return them with the log-probability (N,) of each.
 
-    Without a stream the means are taken.
-
     Without a stream the means are returned.
     """
     if stream is None:

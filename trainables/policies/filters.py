@@ -53,7 +53,7 @@ class RunningStat:
         self.count, self.mean, self.m2 = other.count, other.mean, other.m2
 
     def std(self) -> Array:
-        """Return the population standard deviation (*shape); ones before the second row."""
+        """Return the population standard deviation (*shape); ones until there are two rows."""
         if self.count < 2:
             return np.ones_like(self.mean)
         return np.asarray(np.sqrt(self.m2 / self.count))
@@ -98,7 +98,11 @@ class Filter(Protocol):
         """
 
     def get_delta(self, flush: bool = False) -> dict[str, Any]:
-        """Return the statistics since the last flush; `flush` moves them into the base."""
+        """Return the statistics since the last flush; `flush` moves them into the base.
+
+        The base are the statistics that all workers share, the delta those that only this filter
+        has.
+        """
 
     def apply_changes(self, delta: Mapping[str, Any]) -> None:
         """Merge another filter's delta into the base of this one."""
@@ -322,7 +326,7 @@ class RewardScaler:
     def __call__(
         self, rewards: Array, has_ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None = None
     ) -> Array:
-        """Count rewards (N,) as `count` does, but for `skipped` (N,), and return them scaled."""
+        """Count rewards (N,) as `count` does, without `skipped` ones, and return them scaled."""
         self.count(rewards, has_ended, skipped)
         return self.stat.scale(rewards)
 
@@ -343,7 +347,7 @@ class RewardScaler:
 
 
 def is_filtering(filter_: object) -> bool:
-    """Return True unless the filter is a plain `NoFilter`; a class derived from it may filter."""
+    """Return True unless the filter is a plain `NoFilter`; a class derived from that may filter."""
     return type(filter_) is not NoFilter
 
 

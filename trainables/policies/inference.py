@@ -64,8 +64,8 @@ class InferencePolicy:
 
         Args:
             actions: actions that the policy chose, (N, …).
-            after: memory of the actor after them.
-            carried: memory of the connectors before them.
+            after: memory of the actor after these actions.
+            carried: memory of the connectors before these actions.
         """
         return np.concatenate([after, self.connectors.after_actions(carried, actions)], axis=1)
 
@@ -135,7 +135,7 @@ class InferencePolicy:
     ) -> tuple[Any, Array, dict[str, float]]:
         """Choose an action for one raw observation seen with the memory (M,).
 
-        The best one without a stream.
+        Without a stream, it is the best action.
 
         Returns:
             The action for the environment, the next memory, and the outputs by name (see
@@ -149,7 +149,7 @@ class InferencePolicy:
     ) -> tuple[list[Any], Array, dict[str, Array]]:
         """Choose actions for N raw observations seen with the memories (N, M).
 
-        The best ones without a stream.
+        Without a stream, they are the best actions.
 
         Returns:
             The actions for the environment, the memories for the next observations, and the outputs
@@ -178,7 +178,7 @@ class InferencePolicy:
         carried[:] = self.connectors.after_rewards(carried[None], np.array([reward]))[0]
 
     def agent_rewards(self, memory: Array) -> dict[str, list[Any]] | None:
-        """Return agent → its policy and sum of rewards; None as this policy has one agent."""
+        """Return agent → its policy and sum of rewards; None here, with only one agent."""
         return None
 
     def act_each(

@@ -41,7 +41,8 @@ class Replay(NamedTuple):
     """Assignment of B rows to S sequences."""
 
     positions: Tensor
-    """Position of each row, int64 (B,): step in its sequence x S + index of the sequence."""
+    """Position of each row, int64 (B,): its step in its sequence, times S, plus the index of the
+    sequence."""
     states: Tensor
     """Memory at the start of each sequence, (S, 2U): outputs, then cells."""
 

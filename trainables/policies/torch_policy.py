@@ -108,7 +108,10 @@ class TorchPolicy(Policy):
         return context
 
     def check_later(self) -> None:
-        """Check losses and gradients on the device, without a wait for it in every step.
+        """Check losses and gradients on the device, so that no step has to wait for it.
+
+        From the first step on that is not finite, no step changes weights or moments, until
+        `require_finite` raises the error.
 
         From the first step on that is not finite no step changes weights or moments, until
         `require_finite` raises the error.
@@ -116,7 +119,7 @@ class TorchPolicy(Policy):
         self._failed = torch.zeros((), device=self.device)
 
     def require_finite(self) -> None:
-        """Raise NotFiniteError if a step since the last call was not finite; wait for the device.
+        """Raise NotFiniteError if a step since the last call was not finite; waits for the device.
 
         The weights are those before that step.
         """
@@ -218,7 +221,7 @@ class TorchPolicy(Policy):
     def moments(self, name: str) -> dict[str, Any]:
         """Return the optimiser's moments of one parameter as tensors; empty before its first step.
 
-        The dict is the optimiser's own: it uses tensors that a caller puts there.
+        The dict is the one that the optimiser uses, so a caller may put tensors there.
         """
         return self._moments.get(name, {})
 
@@ -349,6 +352,7 @@ class ActorCriticPolicy(TorchPolicy):
     """A policy with an actor network and a critic network."""
 
     model: ActorCritic | OwnActorCritic
+    """Actor and critic network."""
 
     @property
     def layout(self) -> ActionLayout:
@@ -400,7 +404,7 @@ class ActorCriticPolicy(TorchPolicy):
 
 
 def sent_together(arrays: Mapping[str, NDArray[Any]], device: torch.device) -> dict[str, Tensor]:
-    """Return arrays by name as tensors on a device, sent as the bytes of all in one transfer.
+    """Return arrays by name as tensors on a device, sent in one transfer of all their bytes.
 
     The transfer is from memory from which a GPU reads by itself, so this process does not wait.
     """

@@ -156,7 +156,7 @@ class ChildProcess:
     def receive_answer(self, patience: Patience) -> tuple[str, Any]:
         """Return ``("ok", result)``, or ``("error", (kind, message, traceback))``.
 
-        Skips notes. Raises WorkerError if the child can answer no more.
+        Notes are skipped. Raises WorkerError if the child cannot answer any more.
         """
         kind, answer = self.receive_message(patience)
         while kind == "note":
@@ -254,7 +254,7 @@ class ChildProcess:
         return message
 
     def _require_whole(self) -> None:
-        """Raise WorkerError if the child has failed or a message was interrupted half-way."""
+        """Raise WorkerError if the child has failed, or a message was interrupted half-way."""
         if self._error:
             raise self._error
         if self._torn:

@@ -169,7 +169,7 @@ class _Reaper:
         os.close(descriptor)
 
     def _answer(self) -> bool:
-        """Read a request and start its worker; returns False if the socket is closed."""
+        """Read a request and start its worker; return False if the socket is closed."""
         size = array.array("i").itemsize
         said, extra, *_ = self._requests.recvmsg(
             1, _socket.CMSG_SPACE(_MOST_FILES * size), _socket.MSG_CMSG_CLOEXEC

@@ -159,7 +159,7 @@ def _trim_spare(count: int) -> None:
 
 
 def _import(names: Iterable[str]) -> None:
-    """Import the modules in a worker, ignoring those that fail: their user meets the error."""
+    """Import the modules in a worker, ignoring those that fail; their user will see the error."""
     process_executor._USE_PSUTIL = False
     with large_import():
         for name in names:

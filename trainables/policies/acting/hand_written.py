@@ -180,7 +180,7 @@ class HandWritten(Actor):
         return Acted(rows_of(self._action, list(actions)), columns, after)
 
     def _invalid_result(self, gave: str) -> WorkerError:
-        """Return the error for an invalid result of the policy."""
+        """Return the error for an invalid result of the policy, described by `gave`."""
         return WorkerError(f"{type(self.policy).__name__}.compute_actions gave {gave}")
 
     def load(self, weights: Weights) -> None:

@@ -70,7 +70,7 @@ class Frames:
         return there[row]
 
     def send(self, observations: NDArray[Any]) -> Tensor:
-        """Return observations (N, *S) on the device, which are not kept."""
+        """Return observations (N, *S) on the device, without keeping them."""
         return torch.from_numpy(_writable(observations)).to(self._device)
 
     def take(self, rows: NDArray[Any]) -> Tensor | None:
@@ -138,7 +138,7 @@ class DeviceActor(Actor):
         self._log_std = np.array(weights.get("log_std", self._log_std))
 
     def weights(self) -> dict[str, Array]:
-        """Return an empty dict: the weights are those of the policy."""
+        """Return an empty dict, since the actor uses the weights of the policy."""
         return {}
 
     def prepare_draws(
@@ -200,7 +200,7 @@ class DeviceQActor(QActor):
         self._values_there, self._frames = values_of, frames
 
     def load(self, weights: Weights) -> None:
-        """Do nothing: the weights are where the policy has them."""
+        """Do nothing, since the actor uses the weights of the policy."""
 
     def act_each(
         self,

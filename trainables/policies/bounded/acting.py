@@ -150,7 +150,7 @@ class BoundedActor(Actor):
     def _perturbed_heads(
         self, observations: Array, head: Array, explored: "Perturbed", stream: Stream
     ) -> Array:
-        """Return heads under the perturbed weights of each row; adapt the size of the noise if due.
+        """Return heads under each row's perturbed weights; adapt the noise's size when due.
 
         Args:
             observations: filtered observations (N, D).

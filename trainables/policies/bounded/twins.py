@@ -225,6 +225,7 @@ class JudgedPolicy(ActorCriticPolicy):
     """A policy with networks of class `Judged`."""
 
     model: Judged
+    """Networks of the policy."""
 
 
 def hidden_units(layers: nn.ModuleList, x: Tensor, activation: str) -> Tensor:
@@ -280,6 +281,7 @@ class TwinsPolicy(TorchPolicy):
     """
 
     model: Twins
+    """Networks of the policy."""
 
     def __init__(
         self,

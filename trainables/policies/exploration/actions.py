@@ -36,7 +36,7 @@ LEAST_VARIANCE = 1e-6
 
 
 class StochasticSampling:
-    """Samples actions from the policy's own distribution, which learns how much to explore.
+    """Samples actions from the policy's own distribution: learning decides how much to explore.
 
     It is the base class of other ways to explore.
 
@@ -134,7 +134,7 @@ class StochasticSampling:
             self.parameter_noise.begin(count)
 
     def ended(self, rows: NDArray[np.bool_]) -> None:
-        """Note that the episodes of the environments flagged in `rows` (N,) ended."""
+        """Begin new episodes in the environments flagged in `rows` (N,); here nothing changes."""
         if self.parameter_noise:
             self.parameter_noise.on_episode_start(rows)
 

@@ -89,8 +89,8 @@ def export(
 def check(inference: InferencePolicy, run: formats.Run, observations: Array) -> None:
     """Compare a file with the policy on observations (n, *S), also in batches of 1 and 64.
 
-    The file gets the raw observations behind them. A policy with a memory is also compared on the
-    observations as one sequence.
+    The file gets the raw observations from which these were made. A policy with a memory is also
+    compared on the observations as one sequence.
 
     Raises:
         ExportError: the file returns other numbers or other greedy actions.

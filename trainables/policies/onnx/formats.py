@@ -36,7 +36,7 @@ _SHAPE_INPUTS = {
 
 
 def load_model(path: Path) -> Run:
-    """Return the policy in a file as a function; the suffix of the file's name tells its format.
+    """Return the policy in a file as a function; the suffix of the file's name decides its format.
 
     Loading a program of torch.export may run code that it contains.
     """

@@ -67,12 +67,12 @@ class GraphBuilder:
         return name
 
     def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        """Add an operation with one output; return `output`, the name of it."""
+        """Add an operation with one output named `output`; return that name."""
         self.nodes.append(helper.make_node(kind, inputs, [output], **attributes))
         return output
 
     def columns(self, rows: str, columns: Array, output: str) -> str:
-        """Add a selection of columns (K,) of rows (N, …); return `output`, the name of it."""
+        """Add a selection of columns (K,) of rows (N, …) named `output`; return that name."""
         index = self.constant(f"{output}:index", columns.astype(np.int64))
         return self.node("Gather", [rows, index], output, axis=1)
 
@@ -262,7 +262,9 @@ class BoundedActor(Protocol):
     """Protocol of networks whose actor squashes its means."""
 
     layout: ActionLayout
+    """Layout of the actions."""
     architecture: Architecture
+    """Sizes and options of the networks."""
 
     limits: Bounds | None
     """Bounds of the actions; None if an action is one choice."""
@@ -425,7 +427,8 @@ def _observations(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
 def _mask_offsets(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
     """Return the name of offsets (N, A) for logits: 0 for valid choices, `NO_CHOICE` for others.
 
-    Returns an empty string without action masks. A logit is lost in the rounding of `NO_CHOICE`.
+    Returns an empty string without action masks. Added to a logit, `NO_CHOICE` replaces it, since
+    the logit is lost in rounding.
     """
     if not spaces_.masks:
         return ""

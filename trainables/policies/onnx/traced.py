@@ -27,7 +27,9 @@ class Graph(Protocol):
     """Protocol of a graph to which nodes and constants can be added."""
 
     nodes: list[Any]
+    """Nodes of the graph, as protocol buffers of ONNX."""
     constants: list[Any]
+    """Constants of the graph, as protocol buffers of ONNX."""
 
 
 def inline(

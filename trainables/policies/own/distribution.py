@@ -52,7 +52,9 @@ class OwnDistribution:
     """A user's distribution class by its path, with its action space and its number of inputs."""
 
     path: str
+    """Path ``package.module:Name`` of the class."""
     space: spaces.Space[Any]
+    """Action space of the environment."""
     inputs: int
     """Number of inputs P, the outputs of the actor."""
 
@@ -97,9 +99,7 @@ class OwnSampling(StochasticSampling):
     ) -> tuple[Actions, Array]:
         """Return actions (N, …) and log-probabilities (N,) for heads (N, P).
 
-        The best without a stream.
-
-        Greedy actions without a stream.
+        Without a stream, these are the greedy actions.
         """
         if stream is None and len(head) > 1:  # each alone, so that no bit depends on other rows
             rows = [self.draw(row[None], log_std, None) for row in head]

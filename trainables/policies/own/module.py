@@ -37,7 +37,7 @@ CLOSE = 1e-3
 
 
 class OwnActorCritic(Stochastic):
-    """A user's module, with log standard deviations (G,) of the real action columns.
+    """A user's module, with log standard deviations (G,) of the real action columns beside it.
 
     Args:
         layout: layout of the actions.
@@ -116,7 +116,9 @@ class TorchActor(Actor):
     """An actor whose networks are in torch; its exploration is that of any actor."""
 
     _constructor_arguments: tuple[Any, ...]
+    """Arguments with which the actor was made, for pickling."""
     _networks: Networks
+    """Networks of the actor."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the weights as arrays; torch would put them into shared memory."""

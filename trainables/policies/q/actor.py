@@ -43,7 +43,7 @@ class QArchitecture:
     def of(
         cls, shape: Architecture, dueling: bool, noisy: float, support: tuple[float, ...]
     ) -> "QArchitecture":
-        """Return the Q-architecture for the networks `shape` of the key ``model``."""
+        """Return the Q-architecture on the networks `shape` of the key ``model``."""
         trunk = replace(shape, hidden=shape.hidden[:-1])
         return cls(trunk, shape.hidden[-1:], dueling, noisy, support)
 

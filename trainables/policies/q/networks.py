@@ -139,7 +139,7 @@ class Target:
 
     @torch.no_grad()
     def update_targets(self, tau: float) -> None:
-        """Move by the share `tau` of the way to the network; a share of 1 copies it."""
+        """Move by the share `tau` of the way to the network that learns; 1 copies that network."""
         mine: list[Tensor] = list(self.network.parameters())
         its: list[Tensor] = list(self._online.parameters())
         if tau == 1.0:
@@ -162,6 +162,7 @@ class QPolicy(TorchPolicy):
     """A policy that takes the choice of the highest value."""
 
     model: QNetwork
+    """Q-network that learns."""
     exploration = EpsilonGreedyConfig()
     """Settings of the exploration of `make_device_actor`."""
 

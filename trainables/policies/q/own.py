@@ -95,6 +95,7 @@ class OwnQPolicy(QPolicy):
     """A policy that takes the choice to which a user's module gives the highest value."""
 
     model: OwnQNetwork
+    """Q-network around the user's module."""
 
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
         """Return preprocessor, frozen filter, module and best choice as one ONNX file."""
