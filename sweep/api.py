@@ -648,10 +648,7 @@ class Trial:
 
     @property
     def expected(self) -> float | None:
-        """Expected score of the settings under a new seed at the end of training.
-
-        None if unknown.
-        """
+        """Expected score of the settings under a new seed at the end of training, or None."""
         found = self._sweep.history.expected(self._trial)
         return None if found is None else found.value
 

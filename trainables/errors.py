@@ -112,12 +112,7 @@ class DeviceOutOfMemory(DeviceError):
 
 
 class CheckpointError(TrainableError):
-    """A checkpoint that cannot be used.
-
-    Args:
-        path: the checkpoint's file or address.
-        reason: what is wrong with it.
-    """
+    """A checkpoint, at a path or an address, that cannot be used for a reason."""
 
     def __init__(self, path: object, reason: str) -> None:
         self.path = str(path)

@@ -137,10 +137,7 @@ class FunctionThread:
             raise self._error
 
     def stop_function(self) -> bool:
-        """End the function inside its `report()`; waits `STOP_TIMEOUT_S` seconds at most.
-
-        Returns False if its thread still runs.
-        """
+        """End the function inside its `report()`; False if it runs after `STOP_TIMEOUT_S`."""
         self._leaving = True
         _running.discard(self)
         if self._thread.is_alive():
@@ -280,10 +277,7 @@ def _capture(metrics: Mapping[str, Any], checkpoint: object) -> Checkpoint:
 
 
 def _copy(value: object, path: str) -> Any:
-    """Return the copy of `value` that a restart would restore.
-
-    Raises StateError if it cannot be stored.
-    """
+    """Return the copy of `value` that a restart would restore; StateError if it cannot be."""
     packed = pack(value, path)
     return unpack(packed.pickled, packed.arrays)
 
@@ -461,10 +455,7 @@ class FunctionTrainable(Trainable):
 
     @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Return the last checkpoint: entries ``data``, ``files``, ``metrics``.
-
-        Raises StateError if the function has reported none.
-        """
+        """Return the last checkpoint's ``data``, ``files``, ``metrics``; StateError without one."""
         saved = self._checkpoint
         if saved is None:
             remedy = "call report(metrics, checkpoint=...) with all that it needs to continue"
@@ -592,12 +583,7 @@ def _is_call_of_report(node: ast.AST) -> TypeGuard[ast.Call]:
 
 
 def _is_ours(called: ast.expr, names: Mapping[str, Any]) -> bool:
-    """Return whether the called expression is this module's `report`.
-
-    Args:
-        called: the expression.
-        names: global names of the function.
-    """
+    """Return whether a called expression, with these global names, is this module's `report`."""
     if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
         return getattr(names.get(called.value.id), called.attr, None) is report
     return isinstance(called, ast.Name) and names.get(called.id) is report

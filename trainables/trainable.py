@@ -619,16 +619,10 @@ class Trainable:
 
 
 def _state_entries(returned: object, folder: str, name: str, pickles: bool) -> dict[str, Any]:
-    """Return the state entries for what `save_checkpoint` returned or wrote.
+    """Return the state entries for what `save_checkpoint` returned or wrote to `folder`, if any.
 
     Entries are ``data`` (None if it wrote files), ``files`` and, if it returned a path in the
-    folder, ``path``.
-
-    Args:
-        returned: the returned value.
-        folder: the folder that it was given; empty if none.
-        name: name of the class.
-        pickles: True if the class has opted in to pickles.
+    folder, ``path``. With `pickles`, the class `name` has opted in to pickles.
 
     Raises:
         StateError: there is nothing, or something that `load_checkpoint` could not be given.
@@ -652,10 +646,7 @@ def _state_entries(returned: object, folder: str, name: str, pickles: bool) -> d
 
 
 def _in_folder(returned: Path, folder: Path, place: str) -> str:
-    """Return a returned path relative to the folder; empty for the folder itself.
-
-    Raises StateError if it is not in the folder.
-    """
+    """Return a path relative to the folder, "" for itself; StateError if not in it."""
     path, root = returned.resolve(), folder.resolve()
     if not path.is_relative_to(root) or not path.exists():
         found = f"the path {shorten(str(returned))}, which is not in the folder that it was given,"

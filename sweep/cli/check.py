@@ -194,8 +194,7 @@ def sync(name: str, wait: float, **given: Any) -> int:
     """Send MLflow and Optuna's tables what they still miss.
 
     Nothing is trained. MLflow also gets the report and the best model of a finished sweep. Exit
-    code
-    4: not everything could be sent.
+    code 4: not everything could be sent.
     """
     from sweep.cli import check_tables
     from sweep.driver import sync as sending

@@ -39,10 +39,7 @@ def check_waitable(
 
 
 def check_parent(_context: click.Context, _option: object, value: Path | None) -> Path | None:
-    """Return the path of a file to write, or None unchanged.
-
-    Raises BadParameter if its folder does not exist.
-    """
+    """Return the path of a file to write, or None; BadParameter if its folder is missing."""
     if value is not None and not value.parent.is_dir():
         raise click.BadParameter(f"there is no folder {str(value.parent)!r}; create it first.")
     return value
@@ -391,8 +388,7 @@ def announcing_imports(
 ) -> "Iterator[Callable[[SweepSpec], None]]":
     """Yield a function to call with the spec before its imports; long imports are reported.
 
-    Args:
-        parsed: function that is also called with the spec.
+    The function `parsed` is also called with the spec.
     """
     timers: list[threading.Timer] = []
 

@@ -148,10 +148,7 @@ def source_of(stored: PickledTrainable) -> str:
 
 
 def is_usable(stored: PickledTrainable | None, source: str) -> bool:
-    """Return whether the file has this digest, the present libraries and this user's signature.
-
-    None is not usable.
-    """
+    """Return whether the file has this digest, present libraries and this user's signature."""
     if stored is None:
         return False
     try:

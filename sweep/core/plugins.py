@@ -125,10 +125,7 @@ class Kind(Generic[T]):
 
     @contextlib.contextmanager
     def calling(self, name: str, method: str) -> Iterator[None]:
-        """Add a note to errors that a user's plugin raises in the block.
-
-        It names plugin and `method`.
-        """
+        """Add a note to errors of a user's plugin in the block; it names plugin and `method`."""
         try:
             yield
         except SweepError:
@@ -163,10 +160,7 @@ class Kind(Generic[T]):
         )
 
     def _shipped(self, name: str) -> type[T]:
-        """Import the plugin `name` of this package and return its class.
-
-        Raises UsageError unless it has one.
-        """
+        """Import the plugin `name` of this package; return its class, or raise UsageError."""
         with importing.large_import():
             module = importlib.import_module(f"{self.package}.{name}")
         if self.attribute:

@@ -79,10 +79,7 @@ def pooled_spread(groups: Sequence[Sequence[float]]) -> Spread | None:
 
 
 def confidence_bound(values: Sequence[float], level: float, upper: bool) -> float:
-    """Return the one-sided Student-t bound of the mean of at least two values.
-
-    Raises ValueError for fewer.
-    """
+    """Return the one-sided Student-t bound of the mean; raises ValueError for fewer than two."""
     spread = pooled_spread([values])
     if spread is None:
         raise ValueError("one score has no spread")

@@ -128,10 +128,7 @@ def readings(
 
 
 def _interpolate(before: Point | None, after: Point, level: float) -> Reading:
-    """Return the value at `level`, interpolated between two results.
-
-    Without `before`, that of `after`.
-    """
+    """Return the value at `level`, interpolated between two results if there is one before."""
     late = after.value or 0.0
     if before is None or after.time == level:
         return Reading(late, after.time)
@@ -160,10 +157,7 @@ class Followed:
     """Last point read, by which a cut of the curve is noticed; None before the first."""
 
     def update(self, curve: Sequence[Point]) -> "Followed":
-        """Read the points added since the last call, or all points if the curve was cut.
-
-        Return self.
-        """
+        """Read the points added since the last call, or all if the curve was cut; return self."""
         count = self._count
         if count == len(curve) and (not count or curve[-1] is self._last):
             return self

@@ -311,10 +311,7 @@ class Expectations(Summary):
         return self._fit
 
     def _compute_fit(self) -> "_Fit":
-        """Update the table and return estimates for all trials.
-
-        Without estimates if fewer than `FEWEST`.
-        """
+        """Update the table; return estimates for all trials, or none for fewer than `FEWEST`."""
         import numpy as np
 
         from sweep.history.posterior.shrinkage import estimate

@@ -22,9 +22,7 @@ _FRAME = re.compile(r'  File "(.+)", line (\d+), in ')
 def failure_reason(history: History, limit: int | None) -> str:
     """Return the reason for which the sweep ends; empty to continue.
 
-    Args:
-        history: history so far.
-        limit: number of first trials that must fail with one error; None disables the check.
+    The first `limit` trials must fail with one error; None disables the check.
     """
     if limit is None or history.count(Status.FAILED) < limit:
         return ""

@@ -260,10 +260,7 @@ class History:
 
     @property
     def highest(self) -> Trial | None:
-        """The feasible trial with the best measured score, which is partly luck.
-
-        None if there is none.
-        """
+        """The feasible trial with the best measured score, which is partly luck, or None."""
         trials = (self.trials[entry[-1]] for entry in self.order(order.score_key))
         return next((trial for trial in trials if trial.feasible), None)
 
@@ -303,10 +300,8 @@ class History:
     def unrecorded_s(self, drove_at: float) -> float:
         """Return for how many seconds the newest driver ran after its last event.
 
-        It is 0 if no term runs, or if the driver ended properly.
-
-        Args:
-            drove_at: last renewal of its lease, on the clock of events.
+        Its lease was last renewed at `drove_at`, on the clock of events. It is 0 if no term runs,
+        or if the driver ended properly.
         """
         if self._span is None or self.ended:
             return 0.0
@@ -435,10 +430,7 @@ class History:
                 replica.reset_values()
 
     def _resize(self, jobs: int | None) -> None:
-        """Set the number of slots of the running search or final evaluation.
-
-        None changes nothing.
-        """
+        """Set the number of slots of the running search or final evaluation, unless None."""
         if jobs is not None and self.final_evaluation is not None:
             self.final_evaluation = replace(self.final_evaluation, jobs=jobs)
         elif jobs is not None:

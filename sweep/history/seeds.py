@@ -24,10 +24,7 @@ def seed_of(sweep_seed: int, trial: int, replica: int) -> int:
 
 
 def replica_name(trial: int, replica: int) -> str:
-    """Return the name of a replica: ``12``; ``12.1`` for a further seed.
-
-    ``12.test0`` for a test.
-    """
+    """Return the name of a replica: ``12``, ``12.1`` for a further seed, ``12.test0``."""
     if is_test(replica):
         return f"{trial}.test{replica - FIRST_TEST}"
     return f"{trial}.{replica}" if replica else str(trial)

@@ -285,10 +285,7 @@ class Trial:
 
     @property
     def violations(self) -> tuple[float, ...]:
-        """Worst violation of each constraint over the replicas.
-
-        0 or less if the constraint holds.
-        """
+        """Worst violation of each constraint over the replicas; 0 or less if it holds."""
         return self.violations_at()
 
     def violations_at(self, level: float = math.inf) -> tuple[float, ...]:
@@ -350,10 +347,7 @@ class Trial:
         return max((r.ended_at for r in self.replicas if r.ended_at), default=None)
 
     def total(self, key: str) -> float | None:
-        """Return the sum of the newest values of `key` over the replicas.
-
-        None if none reports it.
-        """
+        """Return the sum of the newest values of `key` over the replicas; None if none has it."""
         values = (number(replica.last.get(key)) for replica in self.replicas)
         found = [value for value in values if value is not None]
         return sum(found) if found else None

@@ -184,15 +184,9 @@ def to_body(event: Event) -> dict[str, Any]:
 
 
 def from_body(kind: object, body: object, rows: tuple[Row, ...] = ()) -> Event:
-    """Return the event stored in a row of the ledger.
+    """Return the event of a `kind` stored as JSON `body`, and result rows from their own table.
 
-    Args:
-        kind: kind of the event.
-        body: JSON text of the event's fields.
-        rows: result rows of the event, from their own table.
-
-    Raises:
-        DecodeError: the row holds no valid event; the message says why.
+    Raises DecodeError if they hold no valid event; the message says why.
     """
     if not isinstance(kind, str) or kind not in _KINDS:
         raise DecodeError(f"{short_repr(kind)} is not a kind of event")

@@ -376,10 +376,7 @@ def leads_elsewhere(trial: Path) -> bool:
 
 
 def _remove_drafts(path: Path) -> None:
-    """Delete old drafts of `path`, judged by age: their makers may run on other machines.
-
-    Drafts with a ledger on a server stay.
-    """
+    """Delete old drafts of `path`, judged by age, but those with a ledger on a server."""
     for draft in path.parent.glob(f".{glob.escape(path.name)}.new-*"):
         # `sweep gc` removes both draft and schema
         on_a_server = (draft / f"sweep{REMOTE}").exists()

@@ -136,16 +136,10 @@ def _take_lease(folder: Folder, say: Say) -> int:
 
 
 def _watch(folder: Folder, database: "storage.Database", first: Lease, say: Say) -> Lease:
-    """Watch a lease of another machine for `LEASE_S`, and return the lease as last read.
+    """Watch the `first` lease read of another machine for `LEASE_S`; return it as last read.
 
-    Args:
-        folder: the sweep's folder.
-        database: its ledger's database, which contains the lease.
-        first: the lease as it was read before.
-        say: receives sentences for the user while the lease is watched.
-
-    Raises:
-        SweepLocked: the lease changed and belongs to a machine other than this one.
+    `say` receives sentences for the user meanwhile. Raises SweepLocked if the lease changed and
+    belongs to a machine other than this one.
     """
     began = said_at = time.monotonic()
     say(f"{first.describe()} held {folder.name}: waiting {LEASE_S:g} s for a sign of life")

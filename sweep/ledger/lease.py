@@ -118,11 +118,7 @@ _LAST_TERM = 2**63 - 1
 
 
 def read(connection: Connection) -> Lease:
-    """Return the current lease with the number of the last event.
-
-    Raises:
-        DecodeError: the lease's row is not valid.
-    """
+    """Return the lease with the last event's number; raises DecodeError if its row is not valid."""
     (last,) = connection.execute("SELECT coalesce(max(k), 0) FROM events").fetchone()
     return replace(read_row(connection), last=codec.read(int, last))
 
@@ -153,14 +149,10 @@ def _next_term(term: int) -> int:
 
 
 def take(connection: Connection, expected: Lease | None = None) -> int:
-    """Make this process the holder and return its new term.
+    """Make this process the holder in a transaction with the write lock; return its new term.
 
-    Args:
-        connection: a transaction that has the write lock.
-        expected: the lease that the caller read before; None takes the lease unconditionally.
-
-    Raises:
-        SweepLocked: the lease has changed since `expected`.
+    Raises SweepLocked if the lease is not `expected`, the one that the caller read; None takes it
+    anyway.
     """
     found = read(connection)
     if expected not in (None, found):
@@ -178,15 +170,10 @@ def check(connection: Connection, term: int) -> None:
 
 
 def renew(connection: Connection, term: int, drove_at: float | None = None) -> None:
-    """Renew the lease: increment its counter.
+    """Renew the lease of a term in a transaction with the write lock: increment its counter.
 
-    Args:
-        connection: a transaction that has the write lock.
-        term: term of the holder.
-        drove_at: current time if this process drives the search; None keeps the stored time.
-
-    Raises:
-        SweepLocked: another process has taken the sweep.
+    `drove_at` is the current time if this process drives the search; None keeps the stored time.
+    Raises SweepLocked if another process has taken the sweep.
     """
     check(connection, term)
     connection.execute(

@@ -235,11 +235,7 @@ class Ledger:
 
     @tables.retried
     def set_published(self, tracker: str, k: int, term: int | None = None) -> None:
-        """Record that `tracker` has all events up to number `k`.
-
-        Raises:
-            SweepLocked: `term` is given and is not the current one.
-        """
+        """Record that `tracker` has all events up to `k`; SweepLocked if `term` is not current."""
         with self._database.writing() as connection:
             if term is not None:
                 lease.check(connection, term)
@@ -270,13 +266,7 @@ class Ledger:
     def read(
         self, after: int = 0, limit: int | None = None, results: bool = True
     ) -> list[Recorded]:
-        """Return the events with numbers above `after`, in order.
-
-        Args:
-            after: number of the last event to skip.
-            limit: maximum number of events; None for all.
-            results: True to read the events' result rows too.
-        """
+        """Return the events above `after`, at most `limit`; with `results`, also their rows."""
         query = f"{_EVENTS} WHERE k > ? ORDER BY k LIMIT ?"
         with self._database.reading() as connection:
             events = connection.execute(query, (after, _ALL if limit is None else limit)).fetchall()
@@ -434,10 +424,7 @@ def _insert_results(connection: Connection, k: int, event: Reported | Closed) ->
 def iterate(
     ledger: Ledger, after: int = 0, batch: int = 500, results: bool = True
 ) -> Iterator[list[Recorded]]:
-    """Yield the events with numbers above `after` in batches of `batch`.
-
-    `results` as in `Ledger.read`.
-    """
+    """Yield batches of `batch` events with numbers above `after`, as `Ledger.read`."""
     while records := ledger.read(after, batch, results):
         yield records
         after = records[-1].k

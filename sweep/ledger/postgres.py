@@ -205,10 +205,7 @@ class _Client(psycopg.Connection[tuple[Any, ...]]):
 
 
 def _limit_silence(gen: Any) -> Any:
-    """Run psycopg's generator `gen` of protocol steps.
-
-    Raise `_ServerSilent` after `HANG_S` of silence.
-    """
+    """Run psycopg's generator `gen`; raise `_ServerSilent` after `HANG_S` of silence."""
     heard = time.monotonic()
     try:
         wanted = next(gen)
@@ -432,10 +429,7 @@ class Database:
         return raw
 
     def _prepare(self, raw: _Client) -> None:
-        """Check the server's version and set the session's parameters on a new connection.
-
-        Raises StorageError for a server that is too old.
-        """
+        """Set up a new connection; raises StorageError for a server that is too old."""
         version = raw.info.server_version // 10000
         if version < OLDEST:
             said = f"the server is PostgreSQL {version}, {OLDEST} or newer is needed"

@@ -102,10 +102,7 @@ class Requests:
         return tables.call_repeatedly(insert)
 
     def poll(self, every_s: float) -> list[Request]:
-        """Return the `pending` requests, querying at most once every `every_s` seconds.
-
-        Returns an empty list between two queries.
-        """
+        """Return the `pending` requests, or none within `every_s` seconds of the last query."""
         now = time.monotonic()
         if now - self._looked_at < every_s:
             return []

@@ -22,11 +22,7 @@ _MOST = 65536
 
 
 def write(path: Path, contents: Mapping[str, Any]) -> None:
-    """Write `contents` to `path` atomically, signed with this user's key if there is one.
-
-    Raises:
-        OSError: the disk refused.
-    """
+    """Write `contents` to `path` atomically, signed with the user's key if any; raises OSError."""
     trust = signing.local_if_possible()
     content = json.dumps(contents if trust is None else signing.sign(contents, trust)).encode()
     with disk.open_folder(path.parent) as folder:
@@ -60,11 +56,7 @@ def is_accepted(contents: Mapping[str, Any], path: Path) -> bool:
 
 
 def identify(path: Path) -> tuple[str, dict[str, Any]]:
-    """Return the SHA-256 digest by which a file is trusted, and its contents.
-
-    Raises:
-        UsageError: `path` is no such file.
-    """
+    """Return the SHA-256 by which a file is trusted, and its contents; UsageError for others."""
     try:
         with path.open("rb") as file:
             content = file.read(_MOST)

@@ -60,11 +60,7 @@ def create_database(path: Path, url: str | None, sweep_id: str) -> "Database":
 
 
 def url_of(path: Path) -> str | None:
-    """Return the URL of the ledger's server; None if `path` is the ledger's own file.
-
-    Raises:
-        UsageError: as in `open_database`.
-    """
+    """Return the URL of the ledger's server; None for a file. Raises as `open_database`."""
     if path.suffix != REMOTE:
         return None
     with _require_psycopg():
@@ -89,8 +85,7 @@ def check(url: str) -> None:
 def removing(path: Path) -> Iterator[None]:
     """Remove the sweep's data on a server when the block, which deletes its folder, succeeds.
 
-    Raises:
-        StorageError: the server refused; nothing was removed.
+    Raises StorageError if the server refused; nothing was removed.
     """
     with contextlib.closing(open_database(path)) as database, database.removing():
         yield

@@ -295,9 +295,7 @@ def journal(path: Path) -> str:
 
 
 def connect_read_only(path: Path, check_same_thread: bool = True) -> sqlite3.Connection:
-    """Return a read-only connection to an existing SQLite file.
-
-    `check_same_thread` as in `sqlite3`.
+    """Return a read-only connection to an existing SQLite file; see `sqlite3` for the flag.
 
     Reading in WAL mode needs a companion file, which cannot be created in a read-only folder.
     There, the file is opened as immutable unless another process has it open for writing.

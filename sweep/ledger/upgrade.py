@@ -134,14 +134,9 @@ def upgrade(path: Path, term: int) -> str:
 
 
 def run_scripts(path: Path, first: Callable[[Connection], None]) -> None:
-    """Run all missing scripts in one transaction.
+    """Run all missing scripts in one transaction; `first` checks in it that it may be changed.
 
-    Args:
-        path: file of the ledger.
-        first: called first in the transaction, to check that it may be changed.
-
-    Raises:
-        StorageError: the disk or the database refused; the ledger is unchanged.
+    Raises StorageError if the disk or the database refused; the ledger is unchanged.
     """
     import sqlalchemy as sa
     from alembic.operations import Operations

@@ -32,16 +32,9 @@ POLL_S = 0.05
 def ask(
     folder: Folder, verb: Verb, body: Mapping[str, Any], patience_s: float
 ) -> tuple[Answer | None, bool]:
-    """Send a request, and wait for the answer while a driver runs.
+    """Send a request, and wait at most `patience_s` seconds for the answer while a driver runs.
 
-    Args:
-        folder: folder of the sweep.
-        verb: kind of the request.
-        body: arguments of the request.
-        patience_s: longest time to wait, in seconds.
-
-    Returns:
-        The answer, or None if no driver has handled the request yet; and True if a driver runs.
+    Returns the answer, or None if no driver has handled the request yet; and True if a driver runs.
 
     Raises:
         UsageError: the sweep cannot grant it, and nothing was written; or the driver refused it.
@@ -77,13 +70,7 @@ def user() -> str:
 
 
 def _apply_pending_requests(folder: Folder, history: History, trials: int) -> None:
-    """Add pending requests that change the number of trials or suggestions to `history`.
-
-    Args:
-        folder: folder of the sweep.
-        history: changed in place.
-        trials: number of trials in the spec.
-    """
+    """Add pending requests for trials (the spec has `trials`) and suggestions to `history`."""
     history.wanted = history.wanted or trials
     with contextlib.closing(Requests(folder.ledger)) as requests:
         for request in requests.pending():

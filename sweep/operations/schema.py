@@ -70,11 +70,7 @@ def _compact_json(part: Any) -> str:
 
 
 def schema(installed: bool = True) -> Schema:
-    """Return the schema of a spec.
-
-    Args:
-        installed: True to include what other packages add by their entry points.
-    """
+    """Return the schema of a spec, with what installed packages add by their entry points."""
     return _Builder(installed).whole()
 
 
@@ -97,11 +93,7 @@ class _Generator(GenerateJsonSchema):
 
 
 class _Builder:
-    """Builds the schema from models, plugins and trainables.
-
-    Args:
-        installed: True to include the plugins of installed packages.
-    """
+    """Builds the schema from models, plugins and trainables, also of `installed` packages."""
 
     def __init__(self, installed: bool) -> None:
         self._installed = installed

@@ -98,10 +98,7 @@ class Pool(cluster.ClusterPool):
         return answer
 
     async def _send(self, address: str, key: str, slice_spec: bytes) -> object:
-        """Run a slice on one worker without retries, and return its outcome.
-
-        Raises StorageError if the cluster is lost.
-        """
+        """Run a slice on one worker without retries; raises StorageError if the cluster is lost."""
         future = self._client.submit(
             _run_here,
             slice_spec,
@@ -143,10 +140,7 @@ class Pool(cluster.ClusterPool):
 
 
 def _import_distributed() -> Any:
-    """Import Dask's distributed on first use, and silence its loggers.
-
-    Raises BadConfig if it is missing.
-    """
+    """Import Dask's distributed on first use, without its loggers; BadConfig if missing."""
     try:
         import distributed
     except ImportError as error:

@@ -333,8 +333,7 @@ class _Slot:
 class _Gateway:
     """Manages actors on the nodes of a cluster; an address is the node's name and a number.
 
-    Args:
-        answers: file descriptor to which frames are written.
+    Frames are written to the file descriptor `answers`.
     """
 
     def __init__(self, answers: int) -> None:

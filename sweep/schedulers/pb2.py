@@ -107,10 +107,7 @@ class Scheduler(Population):
         return points, columns[:, 0], columns[:, 1]
 
     def _points(self, settings: Sequence[Settings]) -> Array:
-        """Return settings as points (n, d) of the unit cube.
-
-        0.5 for a parameter that a trial lacks.
-        """
+        """Return settings as points (n, d) of the unit cube; 0.5 if a trial lacks a parameter."""
         rows = [[_unit(d, s.get(n)) for n, d in self._numbers.items()] for s in settings]
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(self._numbers))
 

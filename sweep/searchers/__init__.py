@@ -115,17 +115,10 @@ class Searcher(Protocol):
         self.options = options
 
     def check(self, space: Space) -> None:
-        """Raise BadSpace or BadConfig if the searcher cannot search `space`.
-
-        Most can search any.
-        """
+        """Raise BadSpace or BadConfig if the searcher cannot search `space`; most search any."""
 
     def suggest(self, request: Request) -> Settings:
-        """Return settings for the next trial.
-
-        Raises:
-            Exhausted: there is no further point.
-        """
+        """Return settings for the next trial; raises Exhausted if there is no further point."""
         ...
 
 

@@ -121,10 +121,7 @@ class Searcher(searchers.Searcher):
 
     @property
     def _limit(self) -> int | None:
-        """Maximum number of modelled trials, at least enough to end the random start.
-
-        None for all.
-        """
+        """Maximum number of modelled trials, enough to end the random start; None for all."""
         window = self.options.window
         return None if window is None else max(window, self.options.n_startup_trials)
 

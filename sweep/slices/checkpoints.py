@@ -275,12 +275,9 @@ class Saving:
     def offer(self, trainable: Trainable, header: Mapping[str, Any], value: float | None) -> None:
         """Save the current state now if due, or later unless a newer one is offered before.
 
-        `value` is the metric, None if missing.
-
-        The trainable must hand its states over (`Trainable.hands_over`): they may not change later.
-
-        Raises:
-            DiskRefuses: too many refusals in a row.
+        `value` is the metric, None if missing. The trainable must hand its states over
+        (`Trainable.hands_over`): they may not change later. Raises DiskRefuses after too many
+        refusals in a row.
         """
         left_s = self._written_at + self._held_s - time.monotonic()
         if left_s <= 0:
@@ -299,11 +296,7 @@ class Saving:
             self._timer.start()
 
     def finish(self) -> None:
-        """Write all held checkpoints, and make all kept files survive a power cut.
-
-        Raises:
-            DiskRefuses: too many refusals in a row.
-        """
+        """Write all held checkpoints, durably; DiskRefuses after too many refusals in a row."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
@@ -341,10 +334,7 @@ class Saving:
             self._taken_at = time.monotonic()
 
     def _write_held(self, must: bool = False) -> None:
-        """Write the held checkpoints.
-
-        With `must`, retry the newest one until the disk accepts it.
-        """
+        """Write the held checkpoints; with `must`, retry the newest until the disk accepts it."""
         self._drop_expendable()
         while self._held:
             held = self._held.pop(0)
@@ -376,10 +366,7 @@ class Saving:
         return packed
 
     def _write(self, held: _Held, durable: bool) -> bool:
-        """Write one checkpoint, flushed to the disk if `durable`, and send it to storage.
-
-        Return False if the disk refused.
-        """
+        """Write a checkpoint, flushed if `durable`, and send it; False if the disk refused."""
         header, term = held.header, held.header["epoch"]
         trust = self._spec.trust
         packed = self._pack(held.state)

@@ -81,9 +81,7 @@ _CODES = {bool: "?", int: "q", float: "d", str: ""}
 class Journal:
     """Writer of the journal of one slice; does nothing if the file cannot be written.
 
-    Args:
-        folder: folder of the trial.
-        number: number of the slice.
+    It is number `number` of the trial whose folder is given.
     """
 
     def __init__(self, folder: Path, number: int) -> None:

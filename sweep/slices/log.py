@@ -23,12 +23,7 @@ _PIECE = 2**20
 
 @contextlib.contextmanager
 def open_log(folder: Path, limit: int | None) -> Iterator[int]:
-    """Open a trial's log and yield its descriptor; rotate the log when it exceeds `limit` bytes.
-
-    Args:
-        folder: folder of the trial.
-        limit: maximum size of the newest part in bytes; None never rotates.
-    """
+    """Open a trial's log and yield its descriptor; rotate it above `limit` bytes, if given."""
     appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     log = disk.open_file(folder / LOG, appending, mode=0o600)
     over = threading.Event()

@@ -64,12 +64,9 @@ _Checkpoint = TypeVar("_Checkpoint", bound=Valued)
 def expendable(
     checkpoints: Iterable[_Checkpoint], policy: Retention, sign: float
 ) -> list[_Checkpoint]:
-    """Return the checkpoints of one trial that the policy does not keep.
+    """Return the checkpoints of one trial that the policy of the spec does not keep.
 
-    Args:
-        checkpoints: checkpoints of the trial.
-        policy: the policy of the spec.
-        sign: +1 if the metric is maximised, -1 if it is minimised.
+    `sign` is +1 if the metric is maximised, -1 if it is minimised.
     """
     by_age = sorted(checkpoints, key=lambda saved: saved.iteration)
     older = by_age[: -max(policy.keep_last, ALWAYS_KEPT)]
@@ -130,10 +127,7 @@ def left_over(folder: Path, named: Iterable[str]) -> list[str]:
 
 
 def _needed_segments(folder: Path, named: Iterable[str], large: Iterable[Path]) -> set[str]:
-    """Return the segments that the checkpoints `named` need.
-
-    All of `large` if one is unreadable.
-    """
+    """Return the segments that the checkpoints `named` need; all if one is unreadable."""
     needed: set[str] = set()
     for name in named:
         try:
@@ -154,10 +148,7 @@ def remove_temporary_folders(folder: Path) -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return whether a file, judged by its name, may have been written by sweep.
-
-    Folders never are.
-    """
+    """Return whether a file, not a folder, may by its name have been written by sweep."""
     name, ours = path.name, (disk.TEMP_PATTERN, segments.PATTERN)
     named = file.parse_name(name) is not None or any(p.fullmatch(name) for p in ours)
     return named and (path.is_symlink() or not path.is_dir())

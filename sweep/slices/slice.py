@@ -108,10 +108,7 @@ def run_slice(
 
 
 def _refused_outcome(spec: SliceSpec, error: OSError) -> SliceOutcome:
-    """Return the outcome of a slice whose log the disk refused.
-
-    Raise `error` if it is a shortage.
-    """
+    """Return the outcome of a slice whose log the disk refused; raise `error` for a shortage."""
     if error.errno in checkpoints.SHORT_OF:
         raise error
     refused = DiskRefuses(f"{error.strerror}: {error.filename}")
@@ -121,9 +118,7 @@ def _refused_outcome(spec: SliceSpec, error: OSError) -> SliceOutcome:
 class Stretch:
     """The results and checkpoints of a slice so far; base of real and simulated slices.
 
-    Args:
-        spec: specification of the slice.
-        source: iteration from which the slice starts.
+    The slice starts from the iteration `source`.
     """
 
     bounds: Bounds
@@ -293,10 +288,7 @@ class RealSlice(Stretch):
         self.best = max((self._signed(s.value) for s in self.spec.sources), default=-math.inf)
 
     def iterate(self, trainable: Trainable) -> End | None:
-        """Train one iteration and save what is due.
-
-        Return the end of the slice, or None to continue.
-        """
+        """Train one iteration and save what is due; return the end of the slice, or None."""
         result = trainable.train()
         metrics = flatten(result)
         if trainable.has_ended:
@@ -336,10 +328,7 @@ class RealSlice(Stretch):
     def _record_result(
         self, trainable: Trainable, result: Mapping[str, Any], metrics: Metrics
     ) -> float | None:
-        """Append a result to the rows, journal and progress file.
-
-        Returns the metric; None if the result has none.
-        """
+        """Append a result to the rows, journal and progress file; return the metric, if any."""
         reached = number(metrics.get(self.spec.metric))
         found = reached is not None
         self.instead = "" if found else instead_of_number(result, self.spec.metric)
@@ -384,10 +373,7 @@ class RealSlice(Stretch):
         return float("-inf") if value is None or value != value else self.spec.sign * value
 
     def _note(self, metrics: Metrics) -> None:
-        """Update the progress file for the live table, at most every `PROGRESS_S`.
-
-        Failures are ignored.
-        """
+        """Update the progress file, at most every `PROGRESS_S`; failures are ignored."""
         now = time.monotonic()
         if now - self.noted_at >= PROGRESS_S:
             self.noted_at = now

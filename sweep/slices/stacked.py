@@ -54,10 +54,7 @@ class _Lane:
         return number(rows[-1].metrics.get(STEPS)) if rows else None
 
     def iterate(self) -> SliceOutcome | None:
-        """Record the result of an iteration.
-
-        Return the outcome if the slice ends with it, else None.
-        """
+        """Record the result of an iteration; return the outcome if the slice ends with it."""
         try:
             end = self.slice.iterate(self.trainable)
         except BaseException as error:
@@ -119,10 +116,7 @@ def _lanes_of(spec: SliceSpec) -> int | None:
 
 
 def _start_lane(number: int, spec: SliceSpec, limit: int | None) -> _Lane | SliceOutcome:
-    """Start a slice; return its lane, or the outcome if starting fails.
-
-    A stack has at most `limit` lanes.
-    """
+    """Start a slice in a stack of at most `limit` lanes; return its lane, or its outcome."""
     slice_ = RealSlice(spec)
     try:
         slice_.spec = _narrowed(spec, limit)
@@ -146,14 +140,10 @@ def _start_lane(number: int, spec: SliceSpec, limit: int | None) -> _Lane | Slic
 def serve(
     requests: "Connection[Any, Any]", replies: "Connection[Any, Any]", limit: int | None = None
 ) -> None:
-    """Run slices until the sender closes `requests`, or the device fails.
+    """Run slices until the sender closes `requests`, or the device fails; send `replies`.
 
-    Output of the process goes to the log of the first trial.
-
-    Args:
-        requests: connection that requests are read from.
-        replies: connection that replies are written to.
-        limit: maximum number of lanes of a stack, whatever the settings of trials say, or None.
+    Output of the process goes to the log of the first trial. Stacks have at most `limit` lanes, if
+    given, whatever the settings of trials say.
     """
     with contextlib.ExitStack() as entered:
         server = _Server(requests, replies, entered, limit)
@@ -167,11 +157,9 @@ def serve(
 class _Server:
     """The lanes of one process, and its connections to the pool.
 
-    Args:
-        requests: connection from which pairs of number and slice are read.
-        replies: connection to which outcomes and paces are sent.
-        entered: contexts that end with the process.
-        limit: maximum number of lanes of a stack; None for no limit.
+    Pairs of number and slice are read from `requests`, outcomes and paces sent to `replies`.
+    `entered` are contexts that end with the process; `limit` is the maximum number of lanes of a
+    stack, if any.
     """
 
     def __init__(
@@ -192,10 +180,7 @@ class _Server:
         self._said_at = time.monotonic()
 
     def take(self) -> bool:
-        """Handle all pending requests, waiting for one if no lane runs.
-
-        Return False after the last one.
-        """
+        """Handle all pending requests, waiting if no lane runs; return False after the last."""
         try:
             while not self._lanes or self._requests.poll():
                 self._answer(*self._requests.recv())

@@ -203,10 +203,7 @@ class Store:
             raise type(error)(self.describe_location(saved), error.reason) from error
 
     def _download(self, saved: Saved, use: Callable[[Path], _T]) -> _T:
-        """Download a checkpoint with its segments to a temporary folder and return `use(path)`.
-
-        Raises RemoteFileMissing if a file is missing.
-        """
+        """Download a checkpoint, return `use(path)`; RemoteFileMissing if a file is missing."""
         with _scratch(self.folder) as scratch:
             path = scratch / self.path(saved).name
             its_slice, _, name = saved.file.rpartition("/")
@@ -473,9 +470,8 @@ def check(url: str) -> str:
 def examine(url: str, patience_s: float) -> float | None:
     """Write, list, read and delete a small file in the storage at `url`, as a sweep would.
 
-    Returns:
-        Seconds by which the storage's clock is ahead of this machine's, accurate to about a second;
-        None if the storage reports no time.
+    Returns the seconds by which the storage's clock is ahead of this machine's, accurate to about a
+    second; None if the storage reports no time.
 
     Raises:
         BadConfig: the URL is not valid for checkpoints.

@@ -39,15 +39,9 @@ _REMEDIES: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 
 def plain(value: Any, place: str, depth: int = 0) -> Any:
-    """Return an argument as plain data.
+    """Return an argument at the key `place`, `depth` levels deep, as plain data.
 
-    Args:
-        value: the argument.
-        place: key in the spec, for messages.
-        depth: number of mappings and lists around it.
-
-    Raises:
-        BadConfig: a part of it cannot be written; the message says which, and how to write it.
+    Raises BadConfig for a part that cannot be written; the message says which, and how to write it.
     """
     value = _to_builtin(value)
     if value is None or isinstance(value, bool | int | str):

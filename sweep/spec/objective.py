@@ -89,15 +89,10 @@ class Score(_Worded):
     k: int = Field(1, ge=1, le=1_000_000, description="With mean_last: number of newest values.")
 
     def reduce(self, values: Sequence[float], mode: Mode) -> float | None:
-        """Return the score of a curve.
+        """Return the score of a curve, whose values are oldest first.
 
-        Args:
-            values: values of the metric, oldest first, without iterations that lack one.
-            mode: direction of the metric.
-
-        Returns:
-            None without values, or if a value that counts is NaN or infinite; ``best`` ignores such
-            values.
+        Returns None without values, or if one that counts is NaN or infinite; ``best`` ignores
+        such.
         """
         if self.kind == "best":
             finite = [value for value in values if math.isfinite(value)]

@@ -36,10 +36,7 @@ class Override:
     def parse(
         cls, text: str, option: str = "--set", example: str = "config.lr=0.001"
     ) -> "Override":
-        """Return the override of ``--set text``, or of another option.
-
-        Raises BadConfig if it is not valid. The value is YAML.
-        """
+        """Return the override of ``--set text``, whose value is YAML; BadConfig if not valid."""
         from sweep.spec import yaml_source  # not at the top: workers read no YAML
 
         option_text = f"{option} {_shorten(text)}"

@@ -91,10 +91,7 @@ Seeds = int | Literal["auto"] | tuple[tuple[float, int], ...]
 
 
 def read_seeds(raw: Any) -> Seeds:
-    """Return the seeds of a spec or ledger, a plan as ascending pairs of rung and seeds.
-
-    Raises ValueError if they are not valid.
-    """
+    """Return the seeds of a spec or ledger, a plan as (rung, seeds); ValueError if invalid."""
     if raw == AUTO and isinstance(raw, str):
         return AUTO
     if type(raw) is int and 1 <= raw <= MOST:
@@ -437,22 +434,14 @@ RESULT_PATH_ALLOWED = "a path into the results, such as evaluation/episode_rewar
 
 
 def check_result_path(path: str) -> str:
-    """Return `path` if it is a valid name of a result.
-
-    Raises:
-        ValueError: it is not; the message says what is allowed.
-    """
+    """Return `path`; raises ValueError unless it is a valid name of a result."""
     if not RESULT_PATH.fullmatch(path):
         raise ValueError(RESULT_PATH_ALLOWED)
     return path
 
 
 def check_name(name: str) -> str:
-    """Return `name` if it is valid for a sweep.
-
-    Raises:
-        ValueError: it is not; the message says what is allowed.
-    """
+    """Return `name`; raises ValueError unless it is valid for a sweep."""
     if allowed := _allowed_instead(name):
         raise ValueError(f"{allowed}, such as {name_from(name)}")
     return name

@@ -71,16 +71,10 @@ def refusing(read: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def validate(model: type[M], raw: Any, source: Source, refused: Collection[str] = ()) -> M:
-    """Return the model of `raw`.
+    """Return the model of the plain data `raw`, from which the keys `refused` were removed.
 
-    Args:
-        model: pydantic model.
-        raw: plain data.
-        source: source of `raw`; also in the context of the model's validators.
-        refused: keys with mistakes that were removed from `raw`; also in the context.
-
-    Raises:
-        BadConfig: `raw` does not fit the model.
+    `source` and `refused` are also in the context of the model's validators. Raises BadConfig if
+    `raw` does not fit.
     """
     try:
         return model.model_validate(raw, context={"source": source, "refused": refused})
@@ -114,10 +108,7 @@ def _refusal(mistake: Mistake, source: Source) -> BadConfig:
 
 
 def _meant_path(mistake: Mistake) -> KeyPath | None:
-    """Return the path of the known key that an unknown one is similar to.
-
-    None if none is similar.
-    """
+    """Return the path of the known key that an unknown one is similar to, or None."""
     if mistake.kind != "unknown key":
         return None
     key, known = str(mistake.path[-1]), mistake.known

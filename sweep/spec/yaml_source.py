@@ -132,10 +132,7 @@ class _Builder:
             raise self.refuse((), str(error), "YAML 1.2") from error
 
     def _document(self) -> Any:
-        """Return the value of the document from the parser's events.
-
-        Raises BadConfig unless it is a mapping.
-        """
+        """Return the value of the document from the parser's events; BadConfig for no mapping."""
         next(self._events)
         first = next(self._events)
         if isinstance(first, StreamEndEvent):

@@ -241,11 +241,8 @@ def check_kills(
 ) -> SimulationResult:
     """Run a sweep; after each of its transactions, kill and resume a copy, and compare decisions.
 
-    Returns:
-        The result of the sweep without kills.
-
-    Raises:
-        AssertionError: a resumed copy decided otherwise; the message names the event of the kill.
+    Returns the result of the sweep without kills. Raises AssertionError if a copy decided
+    otherwise; the message names the event of the kill.
     """
     with contextlib.ExitStack() as stack:
         straight = stack.enter_context(Simulation(spec, curves, slots, saves))

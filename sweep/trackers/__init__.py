@@ -100,10 +100,7 @@ class Comparable(Protocol):
         ...
 
     def differences(self) -> list[str]:
-        """Return the differences between copy and ledger as texts.
-
-        Raises if the copy is unreachable.
-        """
+        """Return the differences of copy and ledger as texts; raises if it is unreachable."""
         ...
 
     def set_aside(self) -> None:

@@ -30,11 +30,7 @@ _WITH_VALUE = ("searched", "computed", "fixed")
 
 
 def require_comparable(sweeps: Sequence[Sweep]) -> None:
-    """Check that the sweeps are different ones with the same metric and mode.
-
-    Raises:
-        UsageError: they are not; the message names both.
-    """
+    """Raise UsageError unless the sweeps are different ones with the same metric and mode."""
     names = [sweep.folder.name for sweep in sweeps]
     for place, name in enumerate(names):
         if name in names[:place]:

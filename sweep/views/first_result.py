@@ -26,12 +26,8 @@ LATER = "; right if it comes later, as an evaluation does"
 def missing(key: str, name: str, results: Collection[str], clause: str, has: str) -> str:
     """Return a line that says that `name` is not among the names `results`.
 
-    Args:
-        key: key of the spec that names it.
-        name: name of the result.
-        results: names of the existing results.
-        clause: subject and verb of the first clause, such as ``the first result has``.
-        has: subject and verb of the clause that lists existing results.
+    `clause` and `has` are subject and verb of the first clause, such as ``the first result has``,
+    and of that which lists existing results.
     """
     names = sorted(results)
     shown = ", ".join(map(printable, names[:_SHOWN])) + (", …" if len(names) > _SHOWN else "")

@@ -84,9 +84,7 @@ class Sweep:
         return next((r for r in reversed(self.records) if isinstance(r.event, _BEGINNINGS)), None)
 
     def trained_to(self, replica: Replica) -> float | None:
-        """Return when the replica's newest slice was opened or last reported.
-
-        None if it has no slice.
+        """Return when the replica's newest slice was opened or last reported; None without a slice.
 
         The time is in seconds since 1970.
         """
@@ -169,11 +167,7 @@ def read_history(folder: Folder) -> History:
 
 
 def read_log(folder: Folder, trial: Trial) -> str:
-    """Return the end of a trial's output, seed by seed.
-
-    Raises:
-        UsageError: a log is not a regular file.
-    """
+    """Return the end of a trial's output, seed by seed; raises UsageError for no regular file."""
     logs = {
         replica_name(replica.trial, replica.index): _log_of(
             folder.trial(replica.trial, replica.index)

@@ -92,10 +92,7 @@ def _suggested(event: Created, sweep: Sweep, searcher: str) -> str:
 
 
 def decision(record: Recorded, sweep: Sweep, number: int) -> Data | None:
-    """Return the decision about trial `number` in an event, with its reason.
-
-    None if there is none.
-    """
+    """Return the decision about trial `number` in an event, with its reason, or None."""
     event = record.event
     if not isinstance(event, Created | Opened | Closed | Moved) or event.trial != number:
         return None
@@ -485,11 +482,7 @@ def best_trial(history: History, folder: Folder) -> Trial:
 
 
 def find_trial(history: History, name: str, number: int) -> Trial:
-    """Return trial `number` of the sweep `name`.
-
-    Raises:
-        UsageError: there is no such trial.
-    """
+    """Return trial `number` of the sweep `name`; raises UsageError if there is none."""
     try:
         number = operator.index(number)  # also accepts numpy integers from a table
     except TypeError:

@@ -146,10 +146,7 @@ def _read_note(folder: Folder, replica: Replica) -> Note | None:
 
 
 def read_lack(folder: Folder, replica: Replica) -> tuple[set[str], set[str]] | None:
-    """Return the looked-for results that a running trial lacks, and those that it has.
-
-    Returns None if its progress file does not say.
-    """
+    """Return the looked-for results that a running trial lacks, and that it has, if known."""
     try:
         raw = raw_note(folder, replica.trial, replica.index)
         lacks, has = raw["lacks"], raw["has"]
@@ -385,10 +382,7 @@ def _towards(reached: Metrics, key: str, goal: float) -> float:
 def time_left(elapsed: float, now: float, start: float = 0.0) -> float | None:
     """Return the seconds left at the pace so far, or None if it is too early to say.
 
-    Args:
-        elapsed: seconds since this driver started.
-        now: present share of the work.
-        start: share at the start of this driver.
+    The share of the work was `start` as this driver started, `elapsed` seconds ago, and is `now`.
     """
     if now >= 1.0:
         return 0.0

@@ -60,10 +60,7 @@ class BC(Trainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for settings that do not work together, as `Trainer.validate_config`.
-
-        BC also rejects sampled experience, which it would imitate, and an LSTM.
-        """
+        """Raise ConfigError also for sampled experience, which BC would imitate, and an LSTM."""
         super().validate_config(settings)
         if not settings.offline.only_reads:
             allowed = "files alone with bc, which would imitate what it samples itself"
@@ -121,8 +118,5 @@ class BC(Trainer):
         return self.policy.log_likelihoods(observations, actions)
 
     def gradient_step(self) -> tuple[float, float | None]:
-        """Return the current learning rate, and the bound on the gradient's norm.
-
-        None for no bound.
-        """
+        """Return the current learning rate, and the bound on the gradient's norm, or None."""
         return self.learning_rate, self.settings.grad_clip

@@ -313,15 +313,10 @@ def _unpack_checkpoint(folder: Path) -> dict[str, str]:
 def _running_program(
     config: Mapping[str, Any], folder: Path, variables: Mapping[str, str]
 ) -> Iterator[tuple["subprocess.Popen[str]", _ErrorOutput]]:
-    """Start the program of a trial, and kill it and its descendants at the end of the block.
+    """Start the program of a trial; kill it and its descendants at the end of the block.
 
-    Args:
-        config: settings of the trial.
-        folder: folder for the program's checkpoints.
-        variables: more environment variables.
-
-    Yields:
-        The process and its standard error.
+    Yields the process and its standard error. `folder` is for the program's checkpoints,
+    `variables` are further environment variables.
     """
     program = CommandConfig.of(config)
     words = [str(shutil.which(program.command[0])), *program.command[1:]]

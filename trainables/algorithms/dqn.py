@@ -197,10 +197,7 @@ class DQN(Trainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for settings that do not work together, as `Trainer.validate_config`.
-
-        It also checks replay, ``n_step``, atoms, exploration and model.
-        """
+        """Raise ConfigError also for wrong replay, ``n_step``, atoms, exploration and model."""
         super().validate_config(settings)
         if not isinstance(settings, Config):
             return
@@ -364,11 +361,10 @@ class DQN(Trainer):
     def learn_on_batch(self, batch: Any) -> dict[str, dict[str, float]]:
         """Make one update from rows; return the policy's name → statistics.
 
-        Args:
-            batch: column → (B, …), as ``replay.sample(B)`` returns them: unfiltered
-                ``observations``, ``actions``, ``rewards``, ``new_obs`` and ``terminated``; with
-                `n_step` also ``discounts``. Rows without ``indices`` are not from the replay, and
-                change no priorities.
+        `batch` has columns (B, …) as ``replay.sample(B)`` returns them: unfiltered
+        ``observations``, ``actions``, ``rewards``, ``new_obs`` and ``terminated``; with `n_step`
+        also ``discounts``. Rows without ``indices`` are not from the replay, and change no
+        priorities.
         """
         learning = fused.learning if (fused := self._fused) else nullcontext
         with learning():
@@ -382,10 +378,7 @@ class DQN(Trainer):
         return losses.mean(), {"mean_q": td.values.mean()}
 
     def gradient_step(self) -> tuple[float, float | None]:
-        """Return the current learning rate, and the bound on the gradient's norm.
-
-        None for no bound.
-        """
+        """Return the current learning rate, and the bound on the gradient's norm, or None."""
         return self.learning_rate, self.settings.grad_clip
 
     def load_trained(self, key: str, path: str, name: str) -> None:
@@ -399,10 +392,7 @@ class DQN(Trainer):
             self.target.update_targets(1.0)
 
     def update(self, rows: Rows) -> dict[str, Scalar]:
-        """Make one gradient step on rows (B, …) of the replay.
-
-        Set their priorities; return statistics.
-        """
+        """Make one gradient step on rows (B, …); set their priorities; return statistics."""
         fused = self._fused
         learnt = fused.update(rows, self.learning_rate) if fused else self._learn(rows)
         if isinstance(self.replay, PrioritizedReplay) and "indices" in rows:
@@ -432,10 +422,7 @@ class DQN(Trainer):
         )
 
     def _learn(self, rows: Rows) -> Learnt:
-        """Make one gradient step on rows (B, …) in torch.
-
-        Returns its loss, mean value, norm and errors.
-        """
+        """Make one gradient step on rows (B, …) in torch; return loss, mean value, norm, errors."""
         batch = self.policy.on_device(rows)
         if self.graphs is None:
             return self._step(batch, self.learning_rate)
@@ -489,9 +476,6 @@ class DQN(Trainer):
         return differences._replace(losses=differences.losses + alpha * overrated)
 
     def noise(self) -> dict[str, NDArray[np.float32]]:
-        """Return factors of the noise for one pass through a network: name → (units,).
-
-        The result is empty without noisy layers.
-        """
+        """Return the noise for one pass, name → (units,); empty without noisy layers."""
         stream = self.streams["minibatch"]
         return self.policy.model.architecture.draw_noise(self.spaces.layout.logits, stream)

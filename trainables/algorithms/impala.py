@@ -91,10 +91,7 @@ class IMPALA(PolicyGradientTrainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for settings that do not work together, as `Trainer.validate_config`.
-
-        It also checks ``sample_async`` and the bounds of V-trace.
-        """
+        """Raise ConfigError also for wrong ``sample_async`` and bounds of V-trace."""
         super().validate_config(settings)
         if settings.sampling.sample_async:
             hint = "num_workers: 1, or more, sample while the trainer learns"

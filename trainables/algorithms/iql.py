@@ -94,10 +94,7 @@ class IQL(OffPolicyTrainer):
         return JudgedPolicy(model, partial(make_actor, layout, shape), moved, device)
 
     def update(self, rows: Mapping[str, NDArray[Any]]) -> dict[str, Scalar]:
-        """Make one step of all networks on rows (B, …) of the replay.
-
-        Move the targets; return statistics.
-        """
+        """Make one step of all networks on rows (B, …); move the targets; return statistics."""
         import torch
 
         settings, policy, model = self.settings, self.policy, self.policy.model
@@ -156,11 +153,7 @@ def losses(
 def expectile_loss(above: "Tensor", expectile: float) -> "Tensor":
     """Return the mean () of squares, weighted by `expectile` above 0 and 1 - `expectile` below.
 
-    It is least if the subtracted value is this expectile (Newey and Powell 1987).
-
-    Args:
-        above: differences (B,).
-        expectile: weight of positive differences, from 0 to 1.
+    It is least if the value subtracted in `above` (B,) is this expectile (Newey and Powell 1987).
     """
     import torch
 

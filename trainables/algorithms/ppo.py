@@ -103,20 +103,14 @@ class PPO(ActorCriticTrainer):
         return {**config, "lanes": lanes}
 
     def training_step(self) -> dict[str, float]:
-        """Sample fragments of fixed length and learn from them; return statistics.
-
-        With ranks each rank samples and learns from its own fragments.
-        """
+        """Sample fragments and learn from them, each rank from its own; return statistics."""
         if isinstance(self.workers, RankGroup):
             return step_in_ranks(self, self.workers, *self.rank_request())
         return on_policy_step(self, self.learn)
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for settings that do not work together, as `Trainer.validate_config`.
-
-        It also checks minibatches and schedules for ``data_parallel``.
-        """
+        """Raise ConfigError also for wrong minibatches and schedules with ``data_parallel``."""
         super().validate_config(settings)
         if not isinstance(settings, Config):
             return
@@ -141,14 +135,7 @@ class PPO(ActorCriticTrainer):
 
     @classmethod
     def check_rows(cls, settings: TrainerConfig, per_step: int) -> None:
-        """Raise ConfigError also for minibatches that are larger than any batch.
-
-        Args as in `ActorCriticTrainer.check_rows`.
-
-        Args:
-            settings: settings of the trainer.
-            per_step: largest number of rows of an environment step.
-        """
+        """Raise ConfigError also for minibatches that are larger than any batch."""
         super().check_rows(settings, per_step)
         most = settings.batch_size * per_step
         if isinstance(settings, Config) and settings.minibatch_size > most:
@@ -168,10 +155,7 @@ class PPO(ActorCriticTrainer):
         return fused_options(self.settings.at(self.progress.timesteps))
 
     def take_steps(self, learner: "Learner", batch: TrainBatch) -> dict[str, float]:
-        """Learn from a batch in epochs of shuffled minibatches.
-
-        Returns the means of the statistics.
-        """
+        """Learn from a batch in epochs of shuffled minibatches; return mean statistics."""
         from trainables.learners.sgd import learn
 
         settings = self.settings
@@ -192,10 +176,7 @@ class PPO(ActorCriticTrainer):
         return replace(super().worker_spec(), learner=learner)
 
     def learner_spec(self) -> LearnerSpec:
-        """Return the specification of the ranks' learner.
-
-        Advantages are standardised over the rows of all ranks, before the loss.
-        """
+        """Return the ranks' learner; advantages are standardised over all ranks before."""
         from trainables.learners.sgd import learn
 
         settings = self.settings
@@ -216,9 +197,8 @@ class PPO(ActorCriticTrainer):
     def rank_request(self) -> tuple[int, int, int, tuple[str, ...], float]:
         """Return each rank's share of an iteration's work: equal parts of batch and minibatches.
 
-        Returns:
-            Environment steps, epochs, rows of a minibatch, columns to standardise, and learning
-            rate.
+        These are environment steps, epochs, rows of a minibatch, columns to standardise, and
+        learning rate.
         """
         settings, ranks = self.settings, self.settings.workers.num_workers
         return (
@@ -286,10 +266,8 @@ def ppo_loss(
 def vf_loss(values: "Tensor", minibatch: "Mapping[str, Tensor]", clip: float | None) -> "Tensor":
     """Return half the mean squared error () of values; of clipped ones where those are worse.
 
-    Args:
-        values: values by the current weights.
-        minibatch: columns ``values``, from sampling time, and ``returns``.
-        clip: largest change of a value, or None for no clipping.
+    The minibatch has ``values``, from sampling time, and ``returns``; `clip` is the largest change
+    of a value, or None.
     """
     errors = (values - minibatch["returns"]).square()
     if clip is not None:

@@ -137,10 +137,7 @@ def _padding(length: int) -> bytes:
 
 
 def digest_of(content: memoryview, source: object) -> str:
-    """Return the SHA-256 of a file's content without its last 32 bytes, hexadecimal.
-
-    Raises CorruptCheckpoint if the file is too short.
-    """
+    """Return the hexadecimal SHA-256 of all but the last 32 bytes; raises CorruptCheckpoint."""
     if len(content) < _PREFIX.size + _DIGEST_BYTES:
         _check_magic(content, source)
         raise CorruptCheckpoint(source, f"cut off after {len(content)} bytes")
@@ -150,9 +147,7 @@ def digest_of(content: memoryview, source: object) -> str:
 def check_seal(content: memoryview, digest: str, source: object) -> None:
     """Check that the content begins with the magic bytes and ends with `digest`.
 
-    Raises:
-        WrongFormat: it is not a checkpoint, or of another format.
-        CorruptCheckpoint: its digest is another one.
+    Raises WrongFormat if it is no checkpoint of this format, CorruptCheckpoint for another digest.
     """
     _check_magic(content, source)
     if digest != content[-_DIGEST_BYTES:].hex():
@@ -183,10 +178,7 @@ def header_of(content: memoryview, source: object) -> dict[str, Any]:
 def parse(content: memoryview, header: dict[str, Any], source: Path) -> Packed:
     """Return the state of a file whose header has been read; its arrays are copies.
 
-    Args:
-        content: all bytes of the file.
-        header: its header.
-        source: path of the file; its segments are in the same folder.
+    `content` are all bytes of the file at `source`, which has its segments beside it.
 
     Raises:
         CorruptCheckpoint: a section or segment is invalid.
@@ -251,10 +243,7 @@ def _check_versions(header: Mapping[str, Any], source: object) -> None:
 def _sections(
     header: Mapping[str, Any], content: memoryview
 ) -> Iterator[tuple[segments.Section, memoryview | None]]:
-    """Yield each section with its bytes, or None if they are in segments.
-
-    Raises ValueError unless the sections fill the file in order.
-    """
+    """Yield each section with its bytes, or None if in segments; ValueError for gaps."""
     listed = header["sections"]
     if not isinstance(listed, list) or not listed:
         raise ValueError("expected a list with the section 'state'")
@@ -279,10 +268,7 @@ def _sections(
 
 
 def _body(section: segments.Section, data: memoryview) -> memoryview:
-    """Return the bytes of a section, the first of `data`.
-
-    Raises ValueError if they do not match it.
-    """
+    """Return the bytes of a section, the first of `data`; ValueError if they do not match it."""
     name, length = section["name"], section["len"]
     if not 0 <= length <= len(data):
         raise ValueError(f"the section {name} reaches beyond the end")

@@ -62,20 +62,14 @@ class Normaliser:
         }
 
     def visit(self, value: Any, path: Path, depth: int) -> Any:
-        """Return the normal form of `value`, which is inside `depth` containers.
-
-        Raises StateError with the path of a value that cannot be stored.
-        """
+        """Return the normal form of `value`, `depth` containers deep; StateError with its path."""
         if type(value) in _CONSTANTS:
             return value
         walk = self.walks.get(type(value))
         return walk(value, path, depth) if walk else self._tagged(value, path, depth)
 
     def _enter(self, values: int, path: Path, depth: int) -> None:
-        """Count `values` more.
-
-        Raises StateError if there are too many or they are nested too deeply.
-        """
+        """Count `values` more; raises StateError for too many, or nested too deeply."""
         self.values += values
         if depth >= MAX_DEPTH:
             found = f"nesting deeper than {MAX_DEPTH} levels"

@@ -24,9 +24,7 @@ def pack(data: object, name: str, allowed: bool) -> Any:
     """Return the state entry for what `save_checkpoint` of the class `name` returned.
 
     That is `data` itself; or a pickle of it if `allowed`, that is, if the class has opted in.
-
-    Raises:
-        StateError: it cannot be pickled.
+    Raises StateError if it cannot be pickled.
     """
     if not allowed:
         return data
@@ -60,10 +58,7 @@ TEMPORARY = ".tmp-folder-"
 
 
 def fresh_path(path: Path) -> Path:
-    """Return `path`, or the first of ``path_2``, ``path_3`` … that does not exist.
-
-    Creates nothing.
-    """
+    """Return `path`, or the first of ``path_2``, ``path_3`` … that does not exist."""
     candidates = (path.with_name(f"{path.name}_{n}") if n > 1 else path for n in itertools.count(1))
     return next(one for one in candidates if not one.exists())
 
@@ -89,12 +84,7 @@ def temporary_folder(parent: str | Path | None) -> Iterator[str]:
 def read_files(folder: Path, place: str) -> dict[str, Opaque]:
     """Return path in `folder` → content of all files in it.
 
-    Args:
-        folder: the folder.
-        place: name of its writer for errors.
-
-    Raises:
-        StateError: it contains a link, a pipe or a device.
+    Raises StateError, which names their writer `place`, for a link, a pipe or a device.
     """
     files: dict[str, Opaque] = {}
     for path in sorted(folder.rglob("*")):
@@ -108,11 +98,7 @@ def read_files(folder: Path, place: str) -> dict[str, Opaque]:
 
 
 def path_in(folder: str, name: str) -> str:
-    """Return the path of `name` inside `folder`; the folder itself for an empty name.
-
-    Raises:
-        TrainableError: the name leads out of the folder.
-    """
+    """Return the path of `name` in `folder`, or `folder`; TrainableError if it leads out."""
     root = Path(folder).resolve()
     target = (root / name).resolve()
     if not target.is_relative_to(root):

@@ -95,9 +95,7 @@ def _kind(value: int) -> str:
 class _Machine:
     """The stack machine of pickle, run on kinds and depths in place of values.
 
-    Args:
-        pickled: the pickle.
-        limit: maximum memory in bytes that loading it may take.
+    `limit` is the maximum memory in bytes that loading may take.
     """
 
     def __init__(self, pickled: bytes, limit: int) -> None:
@@ -157,10 +155,7 @@ class _Machine:
         return values
 
     def pop_to_mark(self) -> list[int]:
-        """Remove and return the values above the last mark, and the mark.
-
-        Raises Refused without a mark.
-        """
+        """Remove and return the values above the last mark, and it; raises Refused without."""
         if len(self.marks) == 1:
             raise Refused("no MARK to go back to")
         self._check_memory()
@@ -221,10 +216,7 @@ class _Machine:
         self.arrays += 1
 
     def set_items(self, pairs: list[int]) -> None:
-        """Add keys and values to the dict on top of the stack.
-
-        Raises Refused for a key without a value.
-        """
+        """Add keys and values to the dict on top of the stack; Refused for a lone key."""
         if len(pairs) % 2:
             raise Refused("a key without a value")
         if pairs and (wrong := max(pairs[::2])):
@@ -233,10 +225,7 @@ class _Machine:
         self.grow(_DICT, pairs)
 
     def hashables(self) -> list[int]:
-        """Remove and return the items above the last mark.
-
-        Raises Refused for one that a set may not contain.
-        """
+        """Remove and return the items above the last mark; Refused if a set may not have one."""
         items = self.pop_to_mark()
         if (wrong := max(items, default=_KEY)) > _ATOM:
             raise Refused(f"a {_kind(wrong)} in a set")

@@ -40,12 +40,7 @@ _T = TypeVar("_T")
 
 
 class RemoteError(OSError):
-    """The storage could not be read or written, though the request was right.
-
-    Args:
-        url: the folder.
-        reason: reason in one line.
-    """
+    """The storage at `url` could not be read or written, though the request was right."""
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(errno.EIO, printable(f"{url}: {reason}"))
@@ -92,10 +87,7 @@ class Remote:
             raise RemoteError(self.url, why)
 
     def get(self, files: Mapping[str, Path]) -> None:
-        """Download files: name in the folder → local path.
-
-        Raises RemoteFileMissing if one of them does not exist.
-        """
+        """Download files: name in the folder → local path; raises RemoteFileMissing."""
 
         def read() -> None:
             opened, root = _opened(self.url)
@@ -137,10 +129,7 @@ class Remote:
         self._retry(lambda: self._pipe(name, content))
 
     def read(self, name: str) -> bytes:
-        """Return the first `SMALL_FILE_BYTES` bytes of a file.
-
-        Raises RemoteFileMissing if it does not exist.
-        """
+        """Return the first `SMALL_FILE_BYTES` bytes of a file; raises RemoteFileMissing."""
 
         def read() -> bytes:
             opened, root = _opened(self.url)
@@ -149,10 +138,7 @@ class Remote:
         return self._retry(read)
 
     def written_at(self, name: str) -> float | None:
-        """Return the modification time of a file by the storage's clock, a Unix timestamp.
-
-        Returns None if the storage's library does not provide it.
-        """
+        """Return the modification time of a file by the storage's clock, if it gives one."""
 
         def look() -> float | None:
             opened, root = _opened(self.url)
@@ -185,10 +171,7 @@ class Remote:
             disk.sync(parent)
 
     def _retry(self, attempt: Callable[[], _T]) -> _T:
-        """Call `attempt` until it succeeds, and return its result.
-
-        Raises RemoteError if it fails for good or for longer than the patience.
-        """
+        """Return what `attempt` does once it succeeds; RemoteError if it fails for good."""
         patience_s = PATIENCE_S if self.patience_s is None else self.patience_s
         until, wait = time.monotonic() + patience_s, FIRST_WAIT_S
         while True:

@@ -63,9 +63,7 @@ def large_arrays(arrays: Sequence[NDArray[Any]]) -> list[int]:
 
 
 def write(parent: int, array: NDArray[Any], epoch: int) -> Section:
-    """Write `array` (C order) as segments in the folder `parent`, in term `epoch`.
-
-    Return its section without a name.
+    """Write `array` (C order) as segments in the folder `parent`; return its section, unnamed.
 
     Segments that exist already are not written again.
     """
@@ -96,10 +94,7 @@ def _chunk_of(length: int) -> int:
 
 
 def _is_stored(parent: int, name: str, piece: NDArray[np.uint8]) -> bool:
-    """Return whether the segment of `piece` exists in folder `parent` and is whole.
-
-    A damaged one is written again.
-    """
+    """Return whether the whole segment of `piece` exists; a damaged one is written again."""
     try:
         with disk.open_regular_file(name, parent) as (file, size):
             if size != piece.nbytes:
@@ -162,10 +157,7 @@ def verify(section: Section, source: Path) -> None:
 
 
 def check(section: Section, source: Path) -> None:
-    """Check that the numbers of `section` are consistent and its files have the right sizes.
-
-    Raises as `load` does; does not read the files.
-    """
+    """Check that the numbers and the files' sizes are consistent; raises as `load` does."""
     length, digests = section["len"], section["segments"]
     if _length_of(section["dtype"], section["shape"]) != length or length == 0:
         raise ValueError(f"{length} bytes do not fit an array of shape {section['shape']}")
@@ -197,10 +189,7 @@ def _chunks(section: Section) -> Iterator[tuple[str, int]]:
 
 @contextlib.contextmanager
 def _open_segment(source: Path, digest: str) -> Iterator[tuple[int, int]]:
-    """Open a segment inside the block; yields its descriptor and size.
-
-    Raises CorruptCheckpoint if it does not exist.
-    """
+    """Open a segment; yields descriptor and size, or raises CorruptCheckpoint without one."""
     try:
         with disk.open_regular_file(source.with_name(f"seg-{digest}")) as found:
             yield found

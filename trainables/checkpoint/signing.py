@@ -74,10 +74,7 @@ class Trust:
 
 
 def sign(header: Mapping[str, Any], trust: Trust) -> dict[str, Any]:
-    """Return `header` with the name of the key and its signature of all other entries.
-
-    Raises SigningError if there is no key.
-    """
+    """Return `header` with the key's name and signature; SigningError without a key."""
     if not trust.key:
         raise SigningError(*_NO_KEY)
     named = {**header, "key": trust.name}
@@ -85,10 +82,7 @@ def sign(header: Mapping[str, Any], trust: Trust) -> dict[str, Any]:
 
 
 def check(header: Mapping[str, Any], trust: Trust, source: object) -> None:
-    """Raise UntrustedCheckpoint unless `header` is signed by this user's key.
-
-    Raises SigningError if there is no key.
-    """
+    """Raise UntrustedCheckpoint unless this user's key signed it; SigningError without one."""
     mac, signer = header.get("mac"), header.get("key")
     if not trust.key:
         raise SigningError(*_NO_KEY)
@@ -109,10 +103,7 @@ def _mac(key: bytes, header: Mapping[str, Any]) -> str:
 
 
 def local() -> Trust:
-    """Return this user's key, made if absent, and trusted digests.
-
-    Raises SigningError if no key can be made.
-    """
+    """Return this user's key, made if absent, and trusted digests; raises SigningError."""
     with _own_folder() as folder:
         disk.make_folder(folder, "key")
         return _trust_with(folder, _read(folder / "key", KEY_BYTES) or _new_key(folder))
@@ -129,10 +120,7 @@ def load_trust() -> Trust:
 
 
 def _trust_with(folder: Path, key: bytes) -> Trust:
-    """Return the `Trust` of a key and the list in `folder`.
-
-    Raises SigningError for a key of another length.
-    """
+    """Return the `Trust` of a key and the list in `folder`; SigningError for a wrong length."""
     if len(key) != KEY_BYTES:
         raise SigningError(folder / "key", f"{len(key)} bytes, not {KEY_BYTES}", "remove it")
     listed = _read(folder / "trusted", MAX_LIST_BYTES) or b""
@@ -148,10 +136,7 @@ def local_if_possible() -> Trust | None:
 
 
 def trust_checkpoints(digests: Iterable[str]) -> None:
-    """Add checkpoints, by their digests, to this user's trusted ones.
-
-    Raises SigningError if the list cannot be written.
-    """
+    """Add digests to this user's trusted ones; SigningError if the list is not writable."""
     listed = sorted(local().digests | set(digests))
     text = "".join(f"{digest}\n" for digest in listed).encode()
     with _own_folder() as path, disk.open_folder(path) as folder:

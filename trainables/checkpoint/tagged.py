@@ -49,12 +49,7 @@ _STATE_DICT = "pass its state_dict(), and give that back to load_state_dict()"
 
 
 class NotData(ValueError):
-    """A value that cannot be encoded.
-
-    Args:
-        description: description of the value.
-        remedy: advice on what to do.
-    """
+    """A value that cannot be encoded, with a remedy."""
 
     def __init__(self, description: str, remedy: str) -> None:
         super().__init__(description)
@@ -143,10 +138,7 @@ def _decode_object(name: str, version: int, data: Any) -> StateType:
 
 
 def encode_array(value: NDArray[Any]) -> NDArray[Any] | dict[str, Any]:
-    """Return a large array unchanged or copied to C order, and any other as a tagged dict.
-
-    Raises NotData if its dtype is not allowed.
-    """
+    """Return a large array, in C order, any other as a tagged dict; NotData for its dtype."""
     if value.dtype.str not in DTYPES:
         raise NotData(f"an array of dtype {value.dtype}", f"use {_ALLOWED_DTYPES}")
     if value.flags.f_contiguous and not value.flags.c_contiguous:

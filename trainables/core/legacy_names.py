@@ -259,13 +259,9 @@ def value_answer(place: str, value: object) -> str:
 
 
 def entry(place: str, keys: Collection[str]) -> Entry | None:
-    """Return the table entry for the dotted key `place`.
+    """Return the table entry for the unknown dotted key `place`, or None if no table has it.
 
-    Args:
-        place: the unknown key.
-        keys: the keys that the trainer has; entries that lead to other keys are skipped.
-
-    Returns None if no table has the key.
+    Entries that lead to other keys than the trainer's `keys` are skipped.
     """
     found = (table[place] for table in TABLES if place in table)
     return next((one for one in found if isinstance(one, str) or _fits(one, place, keys)), None)

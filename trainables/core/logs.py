@@ -71,12 +71,7 @@ def show(process: str) -> None:
 
 
 class OneTimeLog:
-    """A log that writes each subject once.
-
-    Args:
-        subject: name of the process, for example ``worker 0``.
-        is_on: False to log nothing.
-    """
+    """A log of the process `subject` that writes each subject once, or nothing if not `is_on`."""
 
     def __init__(self, subject: str, is_on: bool = True) -> None:
         self._who = subject
@@ -93,10 +88,7 @@ class OneTimeLog:
         return again
 
     def __call__(self, subject: str, value: Any) -> None:
-        """Log a summary of `value`, unless `subject` has been logged already.
-
-        A callable `value` is called only if it is logged.
-        """
+        """Log a summary of `value`, or of what it returns, unless `subject` was logged already."""
         if not self._on or subject in self._logged:
             return
         self._logged.add(subject)

@@ -220,9 +220,7 @@ def _blas() -> "ThreadpoolController | None":
 
 
 def limit_child(config: ResourcesConfig | None) -> None:
-    """Limit the memory that this process may allocate to `memory_per_worker` bytes.
-
-    0 or None is no limit.
+    """Limit the memory that this process may allocate to `memory_per_worker`, unless it is 0.
 
     The limit is on the data segment: heap and anonymous memory, not mapped files or reserved
     addresses, of which libraries take gigabytes.

@@ -273,10 +273,7 @@ class Mistake:
     def all_of(cls, error: ValidationError, model: type[BaseModel], raw: object) -> "list[Mistake]":
         """Return the mistakes that `error` reports, one for each place; unknown keys come first.
 
-        Args:
-            error: the error that pydantic raised.
-            model: the model that was to be made.
-            raw: the data that `model` was to be made from.
+        The `model` was to be made from the data `raw`.
         """
         found = error.errors(include_url=False)
         found.sort(key=lambda one: one["type"] != "extra_forbidden")

@@ -46,11 +46,7 @@ def step_record(
 
 
 class AgentsSpace(spaces.Space[Any]):
-    """A space for each agent that may ever take part.
-
-    Args:
-        by_agent: agent → its space.
-    """
+    """A space for each agent that may ever take part."""
 
     def __init__(self, by_agent: Mapping[str, spaces.Space[Any]]) -> None:
         super().__init__()
@@ -82,12 +78,7 @@ class AgentsSpace(spaces.Space[Any]):
 
 
 class AgentsConnector(EnvConnector):
-    """The connector at an environment of several agents: one `EnvConnector` for each.
-
-    Args:
-        own_spaces: observation and action space of the environment.
-        by_agent: agent → its connector.
-    """
+    """The connector at an environment of several agents: one `EnvConnector` for each."""
 
     def __init__(self, own_spaces: OwnSpaces, by_agent: Mapping[str, EnvConnector]) -> None:
         self.own_spaces, self.of = own_spaces, by_agent
@@ -191,12 +182,7 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Seen, dict[str, Any]]:
-        """Begin an episode; return observations and infos, each agent → value.
-
-        Arguments as in gymnasium.
-
-        Returns the observations of the agents that are present, and no info.
-        """
+        """Begin an episode, as in gymnasium; return observations of those present, and no info."""
         given = self.env.reset(seed=seed, options=options)
         if not isinstance(given, tuple) or len(given) != 2:
             raise EnvContractError(
@@ -387,10 +373,7 @@ def _spaces_of(env: Any) -> tuple[Spaces, Spaces, Read] | None:
 def _masks(
     of_observations: Spaces, of_actions: Spaces, source: Source | None
 ) -> dict[str, ActionMask]:
-    """Return agent → reader of its action mask; empty without a source.
-
-    Raises ConfigError for a source that does not fit.
-    """
+    """Return agent → reader of its action mask, if any; ConfigError for a wrong source."""
     if source is None:
         return {}
     if source == "info":
@@ -403,10 +386,7 @@ def _masks(
 
 
 def _converted(env: Any, place: str) -> Any:
-    """Return PettingZoo's turn-based environment as one in which all agents act at once.
-
-    Raises ConfigError if it cannot be.
-    """
+    """Return PettingZoo's turn-based environment as one of joint steps; raises ConfigError."""
     try:
         from pettingzoo.utils import conversions  # type: ignore[import-untyped]
     except ImportError as error:

@@ -41,12 +41,7 @@ def describe_fault(error: BaseException) -> str:
 
 
 def close(env: Closable, name: str | None = None) -> None:
-    """Close an environment; an exception is only logged, in one line.
-
-    Args:
-        env: the environment.
-        name: name of the environment in the log, or None for the name of its class.
-    """
+    """Close an environment; an exception is only logged, in one line, under `name` or its class."""
     try:
         env.close()
     except Exception as error:  # noqa: BLE001 an environment may raise anything, and is not needed again
@@ -69,11 +64,10 @@ def closing(env: C, name: str | None = None) -> Iterator[C]:
 
 @contextlib.contextmanager
 def logging_once(logged: set[str] | None = None) -> Iterator[None]:
-    """Make `close` log equal exceptions once inside the block.
+    """Make `close` log equal exceptions once inside the block, and those in `logged` never.
 
-    Args:
-        logged: exceptions logged before; new ones are added to it. Ignored inside another such
-            block, whose own exceptions count for both.
+    New ones are added to `logged`. Inside another such block, whose own exceptions count for both,
+    it is ignored.
     """
     outside = _logged.get()
     inside = set() if logged is None else logged

@@ -191,10 +191,7 @@ class EnvironmentConfig(Section):
 
     @property
     def is_native(self) -> bool:
-        """True if all environments of a worker are one object.
-
-        False while the setting is still ``auto``.
-        """
+        """True if all environments of a worker are one object; False while still ``auto``."""
         return self.native_vector_env is True
 
 
@@ -243,10 +240,7 @@ class EnvSpaces:
 
     @property
     def observation_dtype(self) -> np.dtype[Any]:
-        """Dtype of the networks' input without a filter.
-
-        It is float32, or uint8 for an image of bytes.
-        """
+        """Dtype of the networks' input without a filter: float32, or uint8 for images of bytes."""
         return row_dtype(self.seen)
 
     @property
@@ -379,10 +373,7 @@ def _require_steppable(config: EnvironmentConfig, env: Any) -> None:
 
 
 def _several_agents(config: EnvironmentConfig, env: Any) -> Env | None:
-    """Return an environment of several agents as one; None if it has one agent.
-
-    Raises ConfigError for settings that need several.
-    """
+    """Return an environment of several agents as one, or None; ConfigError if it must be."""
     path, observe = config.observation_fn, None
     if path is not None:
         observe = load("observation_fn", path, "a function of what all agents observe")
@@ -394,10 +385,7 @@ def _several_agents(config: EnvironmentConfig, env: Any) -> Env | None:
 
 
 def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, Any]:
-    """Return a new native vector environment of `num_envs` environments.
-
-    Raises ConfigError if there is none or it cannot be made.
-    """
+    """Return a new native vector environment of `num_envs`; raises ConfigError."""
     if config.env_engine == ENVPOOL:
         return Pool(config.env, num_envs, config.env_config)
     spec, allowed = gymnasium.registry.get(config.env), "false for this environment"
@@ -460,20 +448,14 @@ def _made(
 
 
 def for_children(config: EnvironmentConfig) -> EnvironmentConfig:
-    """Return the settings with a path of the environment that child processes can import.
-
-    Raises ConfigError if there is none.
-    """
+    """Return settings whose environment children can import; raises ConfigError."""
     return config.model_copy(update={"env": registry.importable_path(config.env)})
 
 
 def checked_spaces(
     config: EnvironmentConfig, observation: spaces.Space[Any], action: spaces.Space[Any]
 ) -> EnvSpaces:
-    """Return the spaces of an environment of `make_env`.
-
-    Raises ConfigError if no policy can use them.
-    """
+    """Return the spaces of an environment; raises ConfigError if no policy can use them."""
     if isinstance(observation, agents.AgentsSpace):
         raise needs_policies(config, list(observation.of))
     connector = connect(config, observation, action)
@@ -553,10 +535,7 @@ def has_deepmind_wrappers(config: EnvironmentConfig) -> bool:
 def _creator(
     config: EnvironmentConfig, context: EnvContext, num_envs: int | None, learning: bool
 ) -> Callable[[], Any]:
-    """Return a function that makes the environment, with `num_envs` copies if given.
-
-    Raises ConfigError.
-    """
+    """Return a function that makes the environment, or `num_envs` copies; raises ConfigError."""
     env = config.env
     creator = registry.find(env)
     if creator is None and ":" not in env and env not in gymnasium.registry:
@@ -605,10 +584,7 @@ class Single(gymnasium.Env[Any, Any]):
         return self._only(self.vector.reset(seed=seed, options=options)[0]), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Make one step; arguments and results as in gymnasium.
-
-        Returns the true last observation if the vector has already reset itself.
-        """
+        """Make one step as in gymnasium; returns the true last observation after a reset."""
         sent: Any = create_empty_array(self.action_space)
         sent = concatenate(self.action_space, [action], sent)
         observations, rewards, terminated, truncated, infos = self.vector.step(sent)

@@ -62,10 +62,7 @@ class Pool(VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """Start all episodes; return observations (N, *O) and an empty info.
-
-        A seed makes a new pool.
-        """
+        """Start all episodes, with a seed in a new pool; return observations (N, *O), no info."""
         if options is not None:
             raise ValueError(f"reset(options={options!r}): EnvPool's environments take none")
         if seed is not None:
@@ -77,9 +74,7 @@ class Pool(VectorEnv[Any, Any, Any]):
         return observations, {}
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """Make one step of all environments, like gymnasium's vector environments.
-
-        Arrays are (N, …).
+        """Make one step of all environments, like gymnasium's vector environments: arrays (N, …).
 
         Infos, which EnvPool returns as bare arrays, are dropped.
         """

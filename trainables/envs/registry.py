@@ -70,10 +70,7 @@ class EnvContext(dict[str, Any]):
 
 
 def register_env(name: str, creator: Creator) -> None:
-    """Make `creator` available as ``env: name``, before gymnasium's own ids.
-
-    Raises ConfigError if it is not valid.
-    """
+    """Make `creator` available as ``env: name``, before gymnasium's own; raises ConfigError."""
     if not callable(creator):
         raise ConfigError("env", name, "a name with a class or callable", f"{creator!r} is neither")
     _creators[name] = creator
@@ -126,10 +123,7 @@ def _installed(name: str) -> str:
 
 
 def importable_path(name: str) -> str:
-    """Return the path by which a child process finds `name`.
-
-    Raises ConfigError if there is none.
-    """
+    """Return the path by which a child finds `name`; raises ConfigError if there is none."""
     creator = find(name)
     if creator is None:
         return name
@@ -147,10 +141,7 @@ def importable_path(name: str) -> str:
 def call(creator: Creator, context: EnvContext, **keywords: Any) -> Any:
     """Call a creator and return its environment.
 
-    Args:
-        creator: the creator.
-        context: passed whole or as keyword arguments, as the signature demands.
-        keywords: further keyword arguments.
+    The context is passed whole or as keyword arguments, as the signature demands, with `keywords`.
     """
     takes = _takes_context(creator, keywords)
     name = takes.name if takes else ""

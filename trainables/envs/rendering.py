@@ -35,10 +35,7 @@ def draw(env: Any) -> Any:
 
 
 def picture(returned: Any, key: str) -> NDArray[np.uint8] | None:
-    """Return the picture (H, W, 3) that ``render()`` returned; None if it draws into a window.
-
-    Raises ConfigError, with the setting `key`, for anything else.
-    """
+    """Return the picture of ``render()``, or None; ConfigError about `key` for others."""
     if returned is None or isinstance(returned, bool):
         return None
     array = isinstance(returned, np.ndarray)

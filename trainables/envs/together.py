@@ -36,12 +36,7 @@ def is_vector_class(creator: Any) -> bool:
 
 
 class SteppedTogether(VectorEnv[Any, Any, Any]):
-    """An object in RLlib's form as a vector environment.
-
-    Args:
-        env: the object; its spaces are those of one environment.
-        num_envs: N.
-    """
+    """An object in RLlib's form as a vector environment; its spaces are those of one of N."""
 
     def __init__(self, env: Any, num_envs: int) -> None:
         self.env = env
@@ -56,10 +51,7 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: Any = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start all episodes, each with its own seed, or only those of ``reset_mask``.
-
-        Returns observations (N, *O) and the info, as `gymnasium.vector.VectorEnv.reset`.
-        """
+        """Start all episodes, or those of ``reset_mask``; return observations (N, *O), and info."""
         if options is None:
             seeds = [None if seed is None else _seed(seed, i) for i in range(self.num_envs)]
             given = self._call("vector_reset", 2, seeds=seeds, options=None)
@@ -72,10 +64,7 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
         return self._batched(), {}
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
-        """Make one step of every environment, like gymnasium's vector environments.
-
-        Arrays are (N, …).
-        """
+        """Make one step of every environment, as gymnasium's vector environments: (N, …)."""
         given = self._call("vector_step", 5, list(actions))
         columns = [
             self._rows("vector_step", name, one) for name, one in zip(PARTS, given, strict=True)
@@ -119,10 +108,7 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
         return concatenate(space, self._latest, empty)
 
     def _rows(self, method: str, name: str, rows: Any) -> Any:
-        """Return `rows` if there is one per environment, of the right shape.
-
-        Else raise EnvError.
-        """
+        """Return `rows` if there is one per environment, of the right shape; or raise EnvError."""
         if not hasattr(rows, "__len__") or len(rows) != self.num_envs:
             raise EnvError(f"{method}(): {name} {shorten(rows)}; expected {self.num_envs} of them")
         for i, row in enumerate(rows) if name == "observations" else ():

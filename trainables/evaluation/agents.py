@@ -21,9 +21,7 @@ Mapper = Callable[[str, np.random.Generator], str]
 class AgentsPlayer(InferencePolicy):
     """Plays with the players of several policies.
 
-    Args:
-        players: policy → its player.
-        mapping: function that returns an agent's policy when it first appears in an episode.
+    `mapping` returns an agent's policy when it first appears in an episode.
     """
 
     def __init__(self, players: Mapping[str, InferencePolicy], mapping: Mapper) -> None:
@@ -54,11 +52,8 @@ class AgentsPlayer(InferencePolicy):
     ) -> tuple[Array, Array]:
         """Return each episode's actions, dicts by agent, and the memories (E, 1), changed in place.
 
-        Args:
-            observations: (E,) observations, one for each episode.
-            memory: (E, 1) memory of each episode.
-            streams: random stream of each episode; None for the best actions.
-            note: called with each agent's decision; None for no calls.
+        There is an observation and a stream for each of E episodes; without a stream it is the best
+        actions. `note` is called with each agent's decision, if given.
         """
         asked: dict[str, list[tuple[int, str]]] = {pid: [] for pid in self.players}
         for i, seen in enumerate(observations):
@@ -81,14 +76,10 @@ class AgentsPlayer(InferencePolicy):
         actions: Array,
         note: Note | None,
     ) -> None:
-        """Make one batched decision of a policy for agents of all episodes.
+        """Make one batched decision of a policy for (episode, agent) of all episodes.
 
-        Args:
-            player: player of the policy.
-            actors: (episode, agent) of each row.
-            inputs: observations, memory and streams of all episodes.
-            actions: actions by episode and agent, to which those of these agents are added.
-            note: called with each agent's decision; None for no calls.
+        `inputs` are observations, memory and streams; actions are added to `actions`, by episode
+        and agent. `note` is called with each agent's decision, if given.
         """
         observations, memory, streams = inputs
         rows = np.stack([observations[i]["observations"][agent] for i, agent in actors])

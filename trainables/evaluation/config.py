@@ -186,11 +186,8 @@ def check_evaluation(
 ) -> None:
     """Raise ConfigError if a policy for the spaces of `training` cannot play in the evaluation.
 
-    Args:
-        environments: environment of the evaluation, and of training.
-        envs: vector settings of the evaluation.
-        config: settings of evaluation.
-        training: spaces of the training environment.
+    `environments` are those of the evaluation and of training, `envs` the evaluation's vector
+    settings.
     """
     environment, trained_on = environments
     with _under_place():

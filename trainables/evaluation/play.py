@@ -186,13 +186,7 @@ def _close_slots(slots: Sequence[AnySlot]) -> None:
 class _RunningEpisode:
     """One episode in one environment.
 
-    Args:
-        slot: the environment.
-        index: index of the episode in the evaluation.
-        inference: policy that plays.
-        plan: environments and callbacks.
-        seed: seed of the evaluation.
-        anew: True if the environment is to be created again for the episode.
+    With `anew`, the environment is to be created again for it.
     """
 
     memory: NDArray[Any]
@@ -255,14 +249,9 @@ class _RunningEpisode:
         return f"evaluation episode {self.index}"
 
     def _begin(self, error: Exception | None, anew: bool = True) -> None:
-        """Reset the environment until it works.
+        """Reset the environment until it works; make it again first after an `error`, or if `anew`.
 
-        Args:
-            error: failure after which the environment must be created again, or None.
-            anew: True if it must be created again in any case.
-
-        Raises:
-            EnvError: the environment may not be restarted, or failed too often in a row.
+        Raises EnvError if it may not be restarted, or failed too often in a row.
         """
         while True:
             self.reward, self.length = 0.0, 0
@@ -312,11 +301,7 @@ class _RunningEpisode:
         return self._watch.episode if self._watch else None
 
     def _count_failure(self, method: str, error: Exception) -> Exception:
-        """Count and log a failure of the environment, and return the error.
-
-        Raises:
-            EnvError: the environment may not be restarted, or failed too often in a row.
-        """
+        """Count and log a failure of the environment, and return the error; raises as `_begin`."""
         name = self._name
         allowed = self._plan.envs.restart_failed_sub_environments
         advice = f"{self.length}; {SETTING} plays such an episode anew"

@@ -43,11 +43,7 @@ class EvaluationServer:
 class Evaluators:
     """The processes that evaluate; the first evaluation starts the children.
 
-    Args:
-        config: settings of evaluation.
-        seed: seed of the global streams in children.
-        resources: resources of children.
-        logs: settings of the log.
+    `seed` is that of the global streams in children.
     """
 
     def __init__(
@@ -63,8 +59,7 @@ class Evaluators:
     def play(self, inference: InferencePolicy, plan: Plan, seed: int) -> list[Played]:
         """Play all episodes of one evaluation, and return them by index.
 
-        Raises:
-            WorkerError: a child failed too often in a row.
+        Raises WorkerError if a child failed too often in a row.
         """
         count = self._config.evaluation_num_episodes
         children = min(self._config.evaluation_num_workers, count)

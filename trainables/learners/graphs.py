@@ -143,11 +143,7 @@ class Graph:
 
 
 class Graphs:
-    """The captured steps of one policy, by kind and by shapes of inputs.
-
-    Args:
-        policy: policy that the steps change.
-    """
+    """The captured steps of one policy, by kind and by shapes of inputs."""
 
     def __init__(self, policy: Learnt) -> None:
         self._policy = policy

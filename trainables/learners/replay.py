@@ -151,11 +151,7 @@ class ReplayBuffer:
         self._put({name: column[-self._capacity :] for name, column in rows.items()})
 
     def sample(self, count: int) -> dict[str, Array]:
-        """Return a copy of `count` random rows: name → column (count, …).
-
-        Raises:
-            ValueError: the replay is empty.
-        """
+        """Return a copy of `count` random rows; raises ValueError if the replay is empty."""
         self._require_rows()
         return self._take(self._stream.integers(0, self._size, size=count))
 
@@ -273,13 +269,8 @@ class ReplayBuffer:
 class PrioritizedReplay(ReplayBuffer):
     """A replay that samples rows in proportion to a power of their last error (Schaul et al. 2016).
 
-    New rows get the highest priority so far, so that each is soon sampled.
-
-    Args:
-        capacity: largest number of rows.
-        seed: seed of the trial; a stream of it draws the rows.
-        config: settings of the priorities.
-        device: device that holds the rows, as of `ReplayBuffer`.
+    New rows get the highest priority so far, so that each is soon sampled. The other arguments are
+    those of `ReplayBuffer`.
     """
 
     prioritized: ClassVar[bool] = True
@@ -302,11 +293,7 @@ class PrioritizedReplay(ReplayBuffer):
         self._beta = self._config.beta(timesteps)
 
     def add(self, rows: Rows) -> None:
-        """Store rows, given as columns (R, …), with the highest priority so far.
-
-        Raises:
-            ValueError: names, shapes or dtypes of the columns differ from those of earlier rows.
-        """
+        """Store rows, as `ReplayBuffer.add` does, with the highest priority so far."""
         kept = {name: column[-self._capacity :] for name, column in rows.items()}
         chosen = self._put(kept)
         self._shares.put(chosen, np.full(len(chosen), self._highest))
@@ -328,12 +315,7 @@ class PrioritizedReplay(ReplayBuffer):
         return {**self._take(chosen), "weights": weights, "indices": chosen}
 
     def prioritize(self, indices: Array, errors: Array) -> None:
-        """Set the priorities of rows by their current errors.
-
-        Args:
-            indices: column ``indices`` (B,) of `sample`.
-            errors: errors (B,) of these rows; their signs are ignored.
-        """
+        """Set the priorities of the rows `indices` (B,) of `sample` by the size of their errors."""
         config = self._config
         sizes = np.abs(errors).astype(np.float64) + config.prioritized_replay_eps
         shares = sizes**config.prioritized_replay_alpha
@@ -346,11 +328,7 @@ class PrioritizedReplay(ReplayBuffer):
         return {**super().get_state(), "shares": shares, "highest": self._highest}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `get_state`.
-
-        Raises:
-            ConfigError: the state has another capacity, or belongs to a replay without priorities.
-        """
+        """Restore a state of `get_state`, as `ReplayBuffer.set_state` does."""
         super().set_state(state)
         self._shares = SumTree(self._capacity)
         self._shares.put(np.arange(self._size), state["shares"])
@@ -387,10 +365,7 @@ class SumTree:
         return found
 
     def put(self, indices: Array, shares: Array) -> None:
-        """Set the shares (R,) at these indices.
-
-        Of an index that occurs twice the last one counts.
-        """
+        """Set the shares (R,) at these indices; of equal ones the last counts."""
         values = shares
         for level in self._levels:
             level.reshape(-1)[indices] = values
@@ -398,11 +373,7 @@ class SumTree:
             values = level[indices].sum(axis=1)
 
     def find(self, parts: Array) -> Array:
-        """Return the indices (B,) at which the running sum of shares exceeds parts of the total.
-
-        Args:
-            parts: parts of the total, (B,), from 0 to 1.
-        """
+        """Return the indices (B,) at which the running sum of shares exceeds parts of its total."""
         nodes = np.zeros(len(parts), dtype=np.int64)
         targets = parts * self.total
         for level in reversed(self._levels):
@@ -415,16 +386,12 @@ class SumTree:
 
 
 class NStep:
-    """Makes transitions over n steps from fragments of transitions over one step.
+    """Makes transitions over n `steps` from fragments of transitions over one step.
 
     A transition is held back until its last step is known, in a later fragment if need be. It is
     shorter if its episode was terminated or truncated, or the next step is not learnt from; unless
     terminated, it is bootstrapped from the value after its last step. Column ``discounts`` is the
     factor of that value.
-
-    Args:
-        steps: n.
-        gamma: discount factor.
     """
 
     def __init__(self, steps: int, gamma: float) -> None:

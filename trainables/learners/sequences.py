@@ -53,10 +53,6 @@ class SequenceBatch(TrainBatch):
         """Return all sequences in a random order, divided into minibatches of about `size` rows.
 
         Numbers of rows differ, since sequences stay whole.
-
-        Args:
-            size: number of rows of a minibatch.
-            stream: random numbers for the order.
         """
         parts = -(-len(self) // size)
         order = stream.permutation(np.count_nonzero(self.begins))
@@ -68,7 +64,7 @@ class SequenceBatch(TrainBatch):
 
 
 def in_sequences(fragment: Fragment, batch: TrainBatch, longest: int) -> SequenceBatch:
-    """Return the valid rows of a fragment, environment by environment, cut into sequences.
+    """Return the valid rows of a fragment (T, N), environment by environment, cut into sequences.
 
     Args:
         fragment: fragment (T, N).
@@ -94,11 +90,8 @@ class Judged(NamedTuple):
 def to_judge(fragment: Fragment, longest: int) -> Judged:
     """Return the valid rows of a fragment and the observations after them, to be evaluated.
 
-    For a policy with a memory the batch is a `SequenceBatch`.
-
-    Args:
-        fragment: fragment (T, N) with the column ``new_obs``.
-        longest: largest number of steps of a sequence.
+    For a policy with a memory the batch is a `SequenceBatch` of at most `longest` steps. The
+    fragment (T, N) has the column ``new_obs``.
     """
     order, begins = _cut(fragment, longest)
     ends = np.append(np.flatnonzero(begins), len(order))[1:]
@@ -118,10 +111,7 @@ def to_judge(fragment: Fragment, longest: int) -> Judged:
 
 
 def _cut(fragment: Fragment, longest: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return indices (B,) of valid rows, by environment, and flags (B,) of sequence starts.
-
-    A sequence has at most `longest` rows.
-    """
+    """Return indices (B,) of valid rows by environment, and flags (B,) of sequence starts."""
     steps, envs = fragment.valid.shape
     order = np.arange(steps * envs).reshape(steps, envs).T.reshape(-1)
     fresh = np.ones((steps, envs), dtype=np.bool_)

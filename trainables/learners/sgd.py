@@ -35,10 +35,7 @@ class Learner(Protocol):
     def minibatches(
         self, batch: TrainBatch, size: int, stream: np.random.Generator, count: int
     ) -> list[Any]:
-        """Return the minibatches of one epoch, as `step` takes them.
-
-        See `torch_learner.shuffled`.
-        """
+        """Return the minibatches of one epoch for `step`, as `torch_learner.shuffled`."""
 
     def standardize_few(self, minibatches: list[Any], moments: Moments) -> None:
         """Standardise the advantages of minibatches with fewer than `LEAST_ROWS` rows, in place.

@@ -42,9 +42,7 @@ class Moments(NamedTuple):
 
 
 def moments(column: NDArray[Any], reduce: Reduce | None = None) -> Moments:
-    """Return the moments of a column (R,) over the rows of all ranks.
-
-    `reduce` sums over ranks, None for one rank.
+    """Return the moments of a column (R,) over the rows of all ranks, which `reduce` sums over.
 
     A single row has no deviation: its moments are 0 and 1, and a warning is logged.
     """
@@ -64,9 +62,7 @@ def moments(column: NDArray[Any], reduce: Reduce | None = None) -> Moments:
 def means(columns: NDArray[np.float64], reduce: Reduce | None) -> tuple[NDArray[np.float64], float]:
     """Return the means (C,) of columns (C, R) over the rows of all ranks, and the number of rows.
 
-    `reduce` sums over ranks, None for one rank.
-
-    Without rows the means are 0.
+    `reduce` sums over ranks, None for one rank. Without rows the means are 0.
     """
     sums, count = columns.sum(axis=1), np.array([float(columns.shape[1])])
     if reduce is not None:

@@ -84,10 +84,7 @@ class TorchLearner:
         return {**sent_before, **self.policy.on_device(given)}
 
     def standardize_few(self, minibatches: list[Minibatch], moments: Moments) -> None:
-        """Standardise the advantages of small minibatches, in place.
-
-        See `Learner.standardize_few`.
-        """
+        """Standardise small minibatches' advantages, as `Learner.standardize_few`."""
         for one in minibatches:
             if len(one["advantages"]) < LEAST_ROWS:
                 one["advantages"] = moments.standardized(one["advantages"])

@@ -86,11 +86,8 @@ def batch_of_lanes(fragments: Sequence[Fragment]) -> Columns:
 def as_sent(fragment: Fragment, spread: Spread | None) -> Fragment:
     """Return the fragment with actions in the environment's numbers, which are not clipped.
 
-    Log-probabilities become densities of these numbers.
-
-    Args:
-        fragment: the fragment.
-        spread: how the policy's numbers are spread (`ActionAdapter.spread`); None if they are not.
+    Log-probabilities become densities of these numbers. `spread` is `ActionAdapter.spread`; None if
+    numbers are not spread.
     """
     if spread is None:
         return fragment
@@ -110,9 +107,7 @@ def batch_of_agents(
 ) -> Batch | None:
     """Return the transitions of one worker's agents by policy; None if no row is valid.
 
-    Args:
-        sample: sample of the worker.
-        spread_of: function of a policy that returns how its numbers are spread, see `as_sent`.
+    `spread_of` returns how a policy's numbers are spread, see `as_sent`.
     """
     by_policy = {
         pid: batch_of_lanes([as_sent(fragment, spread_of(pid)) for fragment in one.fragments])

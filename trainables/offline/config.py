@@ -206,10 +206,7 @@ class IOContext:
 
     @property
     def worker(self) -> Any:
-        """The `RolloutWorker` that currently samples in the trainer's own process.
-
-        None without one.
-        """
+        """The `RolloutWorker` that now samples in the trainer's own process, or None."""
         return self.find_worker()
 
     def default_sampler_input(self) -> "InputReader | None":
@@ -243,10 +240,7 @@ def _direction(config: OfflineConfig) -> str:
 def check_statistics(config: OfflineConfig, flat: Mapping[str, Any], keeps_rows: bool) -> None:
     """Raise ConfigError for filters whose statistics files lack, or that files cannot provide.
 
-    Args:
-        config: settings of reading and writing.
-        flat: all settings by key.
-        keeps_rows: True if the algorithm has unfiltered rows, as `Trainer.keeps_rows` says.
+    `flat` are all settings by key; `keeps_rows` is `Trainer.keeps_rows`.
     """
     only: dict[str, tuple[Any, str]] = {}
     if config.output and not keeps_rows:
@@ -294,12 +288,8 @@ def _check_arguments(config: OfflineConfig) -> None:
 def check_offline(config: OfflineConfig, flat: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
     """Raise ConfigError for settings with which experience cannot be written or read.
 
-    Settings without effect are refused, too.
-
-    Args:
-        config: settings of reading and writing.
-        flat: all settings by key.
-        usual: defaults of the algorithm by key.
+    Settings without effect are refused, too. `flat` are all settings by key, `usual` the
+    algorithm's defaults.
     """
     if config.output == "":
         allowed = "null, logdir, a folder or package.module:Name"

@@ -205,10 +205,7 @@ def fitted_values(
 
 
 def _features(observations: Array) -> Reals:
-    """Return features (R, F): 1, each number of the observation, and their products.
-
-    Numbers should lie between about -1 and 1.
-    """
+    """Return features (R, F) of numbers in about ±1: 1, each of them, and their products."""
     flat = observations.reshape(len(observations), -1).astype(np.float64)
     flat = np.clip(flat, -1e6, 1e6)
     i, j = np.triu_indices(flat.shape[1])
@@ -353,11 +350,7 @@ class Estimates:
     def of(self, policy: LogLikelihoods, iteration: int) -> dict[str, Any]:
         """Return each estimate by name, with ``<name>_low``, ``<name>_high`` and ``episodes``.
 
-        It is empty if nothing can be estimated.
-
-        Args:
-            policy: log-probabilities of the policy.
-            iteration: number of the iteration, which seeds the bootstrap.
+        It is empty if nothing can be estimated. The number of the iteration seeds the bootstrap.
         """
         if not self._names or self.episodes is None:
             return {}
@@ -407,13 +400,9 @@ class Estimates:
 
 
 def _probabilities(policy: LogLikelihoods, observations: Array, like: Array, choices: int) -> Reals:
-    """Return probabilities (R, A) of all choices for observations (R, *S).
+    """Return `policy`'s probabilities (R, A) of all choices for observations (R, *S).
 
-    Args:
-        policy: returns log-probabilities (R,) of actions for observations.
-        observations: the observations.
-        like: an array of actions, which gives shape and dtype.
-        choices: number of choices, A.
+    `like` is an array of actions, which gives shape and dtype.
     """
     logs = [policy(observations, np.full_like(like, choice)) for choice in range(choices)]
     return np.exp(np.stack(logs, axis=1).astype(np.float64))

@@ -24,12 +24,9 @@ CERTAIN = frozenset({"eps_id", "t", "agent_index"})
 def add_following(columns: dict[str, Array], of_agents: bool) -> None:
     """Add ``goes_on`` (R,), True where the next row follows, and ``new_obs`` if it is known.
 
-    Without ``new_obs``, rows that neither end their episode nor are followed by the next row are
-    removed, since the observation after them is not known.
-
-    Args:
-        columns: checked columns with ``obs``, ``terminateds`` and ``truncateds``, changed in place.
-        of_agents: True if an agent may not act in every step of its episode.
+    Checked `columns` are changed in place. Without ``new_obs``, rows that neither end their episode
+    nor are followed by the next row are removed, since the observation after them is not known.
+    `of_agents` is true if an agent may not act in every step of its episode.
     """
     columns["goes_on"] = np.concatenate([_follows(columns, of_agents), [False]])
     if "new_obs" in columns or (not _in_order(columns) and not columns["terminateds"].all()):

@@ -144,10 +144,7 @@ class MinariReader(FilesReader):
         return at_env.observe_all(_item_at(observations, i) for i in range(count))
 
     def _open_set(self, path: Path) -> "tuple[MinariStorage, int]":
-        """Return the opened set and its number of episodes.
-
-        Raises StoredDataError if it is damaged.
-        """
+        """Return the opened set and its number of episodes; StoredDataError if damaged."""
         if self._open is None or self._open[0] != path:
             said = described(path)
             from minari.dataset.minari_storage import MinariStorage

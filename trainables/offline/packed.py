@@ -124,10 +124,7 @@ class _Machine:
         self.memo: dict[int, Any] = {}
 
     def run(self, pickled: bytes) -> NDArray[Any]:
-        """Return the array that a pickle of one array describes, without running its code.
-
-        Raises NotAnArray for any other pickle.
-        """
+        """Return the array of a pickle, without running its code; NotAnArray for others."""
         for count, (opcode, given, _) in enumerate(pickletools.genops(pickled)):
             if count > MAX_OPCODES:
                 raise NotAnArray(f"a pickle of more than {MAX_OPCODES} opcodes")
@@ -178,10 +175,7 @@ class _Machine:
         self.stack.append(_Name(_NAMES[module, name]))
 
     def reduce(self) -> None:
-        """Replace a name and its arguments by the object that they make.
-
-        Raises NotAnArray for other names.
-        """
+        """Replace a name and its arguments by the object that they make, or raise NotAnArray."""
         what, given = self.pop(2)
         if not isinstance(what, _Name) or not isinstance(given, tuple) or what not in _MADE:
             raise NotAnArray("a pickle that calls something that is not part of an array")

@@ -125,10 +125,7 @@ class Rows:
         return columns
 
     def _column(self, name: str, value: Any) -> Array:
-        """Return a column as an array (R, …) of the required shape and type.
-
-        Raises NotABatch otherwise.
-        """
+        """Return a column as an array (R, …) of the required form; raises NotABatch otherwise."""
         try:
             column = unpack(value) if isinstance(value, str) else np.asarray(value)
         except NotAnArray as error:
@@ -150,10 +147,7 @@ class Rows:
         return _reshape(name, column, (), np.dtype(_NUMBERS[name]))
 
     def _actions(self, column: Array) -> Array:
-        """Return the actions (R, …) in the required shape and type.
-
-        Raises NotABatch for impossible ones.
-        """
+        """Return the actions (R, …) in the required form; raises NotABatch for impossible ones."""
         layout = self.spaces.layout
         shape = layout.shape
         rows = _reshape("actions", column, shape, layout.dtype, (1,) if shape == () else None)
@@ -347,12 +341,7 @@ def each_once(reader: InputReader) -> Iterator[Batch]:
 
 
 class FilesReader(InputReader):
-    """Reads batches of files, file after file in the given order, then from the first again.
-
-    Args:
-        files: files that contain batches.
-        rows: required form of their rows.
-    """
+    """Reads batches of files, file after file in the given order, then from the first again."""
 
     unit: ClassVar[str]
     """Unit of a position in a file, for errors."""
@@ -446,12 +435,7 @@ class JsonReader(FilesReader):
         self._torn: set[Path] = set()
 
     def take(self, path: Path) -> Batch | None:
-        """Return the batch of the next line that is not empty, checked.
-
-        None at the end of the file.
-
-        An incomplete last line is left out.
-        """
+        """Return the next checked batch of a whole line; None at the end of the file."""
         while line := self._read(path):
             try:
                 return self._rows.of(line)
@@ -468,10 +452,7 @@ class JsonReader(FilesReader):
         return path.stat().st_size
 
     def _read(self, path: Path) -> bytes:
-        """Return the next line, empty at the end.
-
-        Raises StoredDataError if it is unreadable or too long.
-        """
+        """Return the next line, empty at the end; StoredDataError if unreadable or too long."""
         try:
             with path.open("rb") as file:
                 file.seek(self._offset)
@@ -493,13 +474,7 @@ class JsonReader(FilesReader):
 
 
 class Shuffled(InputReader):
-    """A window of batches, one of which is drawn and replaced by the next one.
-
-    Args:
-        reader: reader of the batches.
-        size: number of batches in the window, which is filled first.
-        stream: random stream of the draws.
-    """
+    """A window of `size` batches, one of which is drawn and replaced by the next one."""
 
     def __init__(self, reader: InputReader, size: int, stream: np.random.Generator) -> None:
         self._reader = reader

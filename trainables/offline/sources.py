@@ -34,13 +34,7 @@ MOST_WITHOUT_ROWS = 1000
 
 
 class OwnReader(InputReader):
-    """A user-defined reader, whose batches are checked as those of files are.
-
-    Args:
-        reader: the user's reader.
-        rows: required form of rows.
-        path: name of the reader in errors.
-    """
+    """A user-defined reader, whose batches are checked as those of files are; errors name it."""
 
     def __init__(self, reader: InputReader, rows: Rows | RowsByPolicy, path: str) -> None:
         self._reader = reader
@@ -50,10 +44,9 @@ class OwnReader(InputReader):
         self.set_state = reader.set_state  # type: ignore[method-assign]
 
     def next(self) -> Batch:
-        """Return the next batch that has a row: column → rows (R, …).
+        """Return the next batch that has a row.
 
-        Raises:
-            StoredDataError: a batch does not fit the spaces, or too many are empty.
+        Raises StoredDataError if a batch does not fit the spaces, or too many are empty.
         """
         try:
             for _ in range(MOST_WITHOUT_ROWS):

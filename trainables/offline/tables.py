@@ -160,10 +160,7 @@ def write_json(path: Path, batches: Iterable[Columns]) -> int:
 
 @contextmanager
 def whole_or_absent(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file that gets its name once it is complete.
-
-    Raises StoredDataError if the disk refuses it.
-    """
+    """Yield a file that gets its name once it is complete; raises StoredDataError."""
     part = path.with_name(f"{path.name}.part")
     try:
         with part.open("wb") as file:

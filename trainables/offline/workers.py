@@ -79,11 +79,8 @@ AS_READ = Learnt()
 class SamplerInput(InputReader):
     """A reader that returns sampled transitions in the form of batches of files.
 
-    The trainer's checkpoint contains its state.
-
-    Args:
-        workers: workers that sample with the columns of written experience.
-        in_lanes: True if the rows of one agent are in lanes.
+    The trainer's checkpoint contains its state. With `in_lanes`, the rows of one agent are in
+    lanes.
     """
 
     def __init__(self, workers: WorkerSet, in_lanes: bool) -> None:
@@ -280,12 +277,7 @@ class ReadingWorkers(WorkerSet):
 
 
 class ReadingAgents(ReadingWorkers):
-    """`ReadingWorkers` for several agents.
-
-    Args:
-        agent_steps: True if agent steps are counted, False for environment steps.
-        arguments: arguments of `ReadingWorkers`.
-    """
+    """`ReadingWorkers` for several agents; `agent_steps` is False for environment steps."""
 
     def __init__(self, agent_steps: bool, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -319,10 +311,10 @@ class ReadingAgents(ReadingWorkers):
 def fragment_of(
     batches: Sequence[Columns], whole: bool, source: str, learnt: Learnt = AS_READ
 ) -> Fragment:
-    """Return the rows of all batches as one fragment (R, 1).
+    """Return the rows of all batches of one policy as one fragment (R, 1).
 
     Args:
-        batches: batches of one policy.
+        batches: the batches.
         whole: True if rows that follow each other are a piece of an episode; False if each row
             stands alone.
         source: name in errors.

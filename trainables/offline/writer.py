@@ -158,12 +158,9 @@ class JsonWriter(OutputWriter):
         return {"owner": self._owner, **at, "last": list(self._last)}
 
     def set_state(self, state: Mapping[str, Any], timesteps: int) -> None:
-        """Restore the state that `get_state` returned.
+        """Restore the state that `get_state` returned; the next line replaces what came since.
 
-        The next line replaces what was written since.
-
-        Raises:
-            StoredDataError: the folder cannot be read.
+        Raises StoredDataError if the folder cannot be read.
         """
         self._close()
         if state.get("owner") == self._owner and self._has_last_line(state):
@@ -337,13 +334,7 @@ class _Numbers:
 
 
 class Output:
-    """Passes the experience of all workers to a writer.
-
-    Args:
-        context: settings of the output.
-        trial: trial that writes.
-        whole: True if fragments are whole episodes.
-    """
+    """Passes the experience of all workers to a writer; `whole` if fragments are episodes."""
 
     def __init__(self, context: IOContext, trial: TrialContext, whole: bool) -> None:
         self._context, self._trial = context, trial

@@ -218,10 +218,7 @@ class OptimizerConfig(Settings):
 
     @model_validator(mode="after")
     def _check_optimizer_keys(self) -> Self:
-        """Return the settings.
-
-        Raises ValueError for a setting that this optimiser does not have.
-        """
+        """Return the settings; ValueError for one that this optimiser does not have."""
         for key, names in OF_SOME.items():
             default = type(self).model_fields[key].default
             if self.name not in names and getattr(self, key) != default:
@@ -230,12 +227,7 @@ class OptimizerConfig(Settings):
 
 
 def check_moments(moments: Mapping[str, Mapping[str, Any]], config: OptimizerConfig) -> None:
-    """Raise ValueError if moments belong to another optimiser.
-
-    Args:
-        moments: parameter → its moments by name; empty moments are allowed.
-        config: settings of the optimiser.
-    """
+    """Raise ValueError if moments, parameter → moments by name, are another optimiser's."""
     expected = MOMENTS[config.name]
     for weight, found in moments.items():
         if found and found.keys() != set(expected):
@@ -372,10 +364,7 @@ def architecture(
 
 
 def _choose_filters(config: ModelConfig, shape: tuple[int, ...]) -> tuple[Convolution, ...]:
-    """Return the convolutions for observations of this shape.
-
-    Raises ConfigError if they do not fit.
-    """
+    """Return the convolutions for this shape; raises ConfigError if they do not fit."""
     if len(shape) != 3:
         if config.conv_filters:
             allowed = "null or [] for observations that are not images"
@@ -410,10 +399,7 @@ def _default_filters(shape: tuple[int, ...]) -> tuple[Convolution, ...]:
 
 
 def _output_sides(filters: tuple[Convolution, ...], shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return height and width after the convolutions.
-
-    Zeros if a kernel is larger than its input.
-    """
+    """Return height and width after the convolutions; 0 if a kernel exceeds its input."""
     height, width = shape[0], shape[1]
     for _, kernel, stride in filters:
         if min(height, width) < kernel:

@@ -40,12 +40,7 @@ def choice_grid(layout: ActionLayout) -> tuple[NDArray[np.int64], NDArray[np.boo
 
 
 def forbid(logits: Array, rows: NDArray[Any]) -> None:
-    """Set the logits (N, A) of invalid choices to `NO_CHOICE`, in place.
-
-    Args:
-        logits: logits of all choices.
-        rows: observations whose last A numbers are an action mask.
-    """
+    """Set the logits (N, A) of choices to `NO_CHOICE` that the masks at the rows' ends forbid."""
     logits[rows[..., -logits.shape[-1] :] < 0.5] = NO_CHOICE
 
 
@@ -149,10 +144,7 @@ class PredrawnReals(np.random.Generator):
 def _choose_of_two_in_one_row(
     logits: Array, stream: np.random.Generator
 ) -> tuple[NDArray[np.int64], Array]:
-    """Return `choose` of one finite row (2,), to the bit: choice (1,) and log-probability (1,).
-
-    Slow arrays of one row are avoided.
-    """
+    """Return `choose` of one row (2,), to the bit and faster: choice and log-probability (1,)."""
     race = _next_race((1, 2), stream)
     best = int(logits[0] < logits[1])
     behind = logits[1 - best] - logits[best]
@@ -176,10 +168,7 @@ def _choose_of_two(
 def draw_reals(
     means: Array, log_std: Array, stream: np.random.Generator | None
 ) -> tuple[Array, Array]:
-    """Draw vectors of real numbers (N, G); return them with the log-probability (N,) of each.
-
-    Without a stream the means are returned.
-    """
+    """Draw vectors (N, G), or take the means without a stream; with log-probabilities (N,)."""
     if stream is None:
         highest = np.add.reduce(-log_std - np.float32(0.5 * LOG_2PI), axis=-1)
         return means, np.full(len(means), highest, dtype=np.float32)
@@ -191,9 +180,6 @@ def draw_reals(
 
 
 def _scale_noise(noise: Array, log_std: Array) -> tuple[Array, Array]:
-    """Scale standard normal noise (…, G).
-
-    Returns the deviations and their log-probabilities (…,).
-    """
+    """Scale standard normal noise (…, G); return deviations and log-probabilities (…,)."""
     each = -0.5 * np.square(noise) - log_std - np.float32(0.5 * LOG_2PI)
     return np.exp(log_std) * noise, np.add.reduce(each, axis=-1)

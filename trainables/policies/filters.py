@@ -90,12 +90,7 @@ class Filter(Protocol):
     """Protocol of a filter; its states and deltas are plain data."""
 
     def __call__(self, x: Array, update: bool = True) -> Array:
-        """Return rows (B, D) filtered, of the same dtype.
-
-        Args:
-            x: rows.
-            update: True to count the rows first.
-        """
+        """Return rows (B, D) filtered, of the same dtype; with `update`, count them first."""
 
     def get_delta(self, flush: bool = False) -> dict[str, Any]:
         """Return the statistics since the last flush; `flush` moves them into the base.
@@ -161,12 +156,7 @@ class MeanStdFilter:
         self._merged = RunningStat(shape)  # base and delta merged, with which rows are filtered
 
     def __call__(self, x: Array, update: bool = True) -> Array:
-        """Return rows (B, *shape) filtered; other types than floats become float32.
-
-        Args:
-            x: rows.
-            update: True to count the rows first.
-        """
+        """Return filtered rows (B, *shape); other types than floats become float32."""
         if update:
             self.count(x)
         return self.scale(x)
@@ -283,12 +273,7 @@ def _make_plain_filter(
 
 
 class BeforeMasks:
-    """A filter of the features of a row; the action mask at the row's end is not filtered.
-
-    Args:
-        features: filter of the features.
-        masks: length of the action mask.
-    """
+    """A filter of the features of a row; the action mask at the row's end is not filtered."""
 
     def __init__(self, features: Filter, masks: int) -> None:
         self.features = features
@@ -298,12 +283,7 @@ class BeforeMasks:
         self.set_state = features.set_state
 
     def __call__(self, x: Array, update: bool = True) -> Array:
-        """Return rows (B, D) with filtered features and an unchanged mask.
-
-        Args:
-            x: rows.
-            update: True to count the rows first.
-        """
+        """Return rows (B, D) with filtered features and an unchanged mask."""
         filtered = self.features(x[:, : -self._masks], update=update)
         return np.concatenate([filtered, x[:, -self._masks :]], axis=1)
 
@@ -333,12 +313,10 @@ class RewardScaler:
     def count(
         self, rewards: Array, has_ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None = None
     ) -> None:
-        """Update the discounted returns with rewards (N,), and count them.
+        """Update the discounted returns with rewards (N,) of the last step, and count them.
 
-        Args:
-            rewards: rewards of the last step.
-            has_ended: flags (N,) of episodes that ended; their discounted returns restart at 0.
-            skipped: flags (N,) of rewards that belong to no transition and are ignored, or None.
+        The returns of episodes that ended restart at 0. Rewards `skipped` (N,) belong to no
+        transition.
         """
         moved = self.returns * self.gamma + rewards
         self.returns = moved if skipped is None else np.where(skipped, self.returns, moved)
@@ -370,14 +348,9 @@ def set_state(filters: Mapping[str, Filter], state: Mapping[str, Any]) -> None:
 def synchronise(
     master: Mapping[str, Filter], deltas: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Merge deltas of workers into the master's filters, in worker order.
+    """Merge the deltas of workers into the master's filters, in worker order, each by name.
 
-    Args:
-        master: filters of the master by name.
-        deltas: deltas of each worker by filter.
-
-    Returns:
-        The master's state, with which the workers synchronise.
+    Returns the master's state, with which the workers synchronise.
     """
     for delta in deltas:
         for name, one in master.items():
@@ -425,10 +398,7 @@ class FilterConfig(Section):
     @field_validator("observation_filter", mode="before")
     @classmethod
     def _check_observation_filter(cls, value: object) -> object:
-        """Return `value` unchanged.
-
-        Raises ValueError if it is not callable, known name, path or entry point.
-        """
+        """Return `value`; ValueError if it is no callable, known name, path or entry point."""
         named = isinstance(value, str) and (value in KINDS or ":" in value)
         if named or callable(value) or value in (installed := entry_points(GROUP)):
             return value

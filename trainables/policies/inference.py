@@ -27,13 +27,7 @@ Note: TypeAlias = Callable[[int, str, Array, Array, Callable[[], Mapping[str, fl
 
 
 class InferencePolicy:
-    """A policy that acts with weights and filter statistics that belong to a trainer.
-
-    Args:
-        actor: forward pass and sampling.
-        spaces: spaces of the environment.
-        connectors: connectors between the environment and the policy.
-    """
+    """A policy that acts with weights and filter statistics that belong to a trainer."""
 
     def __init__(self, actor: Actor, spaces: EnvSpaces, connectors: Connectors) -> None:
         self.actor = actor
@@ -47,8 +41,7 @@ class InferencePolicy:
     def prepare(self, observations: Array, memory: Array) -> tuple[Array, Array, Array]:
         """Turn preprocessed observations (N, *O) and memories (N, M) into inputs of the actor.
 
-        Returns:
-            Observations for the networks, memory of the actor, and memory of the connectors.
+        These are observations for the networks, memory of the actor, and memory of the connectors.
         """
         own, carried = self.split(memory)
         seen, carried = self.connectors.observe(self.connectors.rows(observations), carried)
@@ -77,10 +70,7 @@ class InferencePolicy:
         return memory
 
     def begin(self, seed: int) -> Array:
-        """Return the memory (M,) for a new episode.
-
-        A policy that draws once per episode does so with `seed`; this one ignores it.
-        """
+        """Return the memory (M,) for a new episode, for which nothing is drawn from `seed`."""
         return self.initial_memory()
 
     def split_state(self, memory: Array) -> list[Array]:
@@ -117,13 +107,8 @@ class InferencePolicy:
     ) -> tuple[Array, Acted]:
         """Choose actions for preprocessed observations (N, *O) seen with memories (N, M).
 
-        Args:
-            observations: preprocessed observations.
-            memory: memories of the rows.
-            stream: random numbers to draw actions with; None for the most probable actions.
-
-        Returns:
-            Actions (N, *A) for the environment, and the actor's outputs with the next memories.
+        Without a stream they are the most probable ones. Returns actions (N, *A) for the
+        environment, and the actor's outputs with the next memories.
         """
         seen, own, carried = self.prepare(observations, memory)
         acted = self.actor.act(seen, own, stream)
@@ -133,9 +118,7 @@ class InferencePolicy:
     def answer(
         self, obs: Any, memory: Array, stream: np.random.Generator | None
     ) -> tuple[Any, Array, dict[str, float]]:
-        """Choose an action for one raw observation seen with the memory (M,).
-
-        Without a stream, it is the best action.
+        """Choose an action for one raw observation and the memory (M,), the best without a stream.
 
         Returns:
             The action for the environment, the next memory, and the outputs by name (see
@@ -147,9 +130,7 @@ class InferencePolicy:
     def answer_all(
         self, observations: Sequence[Any], memory: Array, stream: np.random.Generator | None
     ) -> tuple[list[Any], Array, dict[str, Array]]:
-        """Choose actions for N raw observations seen with the memories (N, M).
-
-        Without a stream, they are the best actions.
+        """Choose actions for N raw observations and memories (N, M), the best without a stream.
 
         Returns:
             The actions for the environment, the memories for the next observations, and the outputs
@@ -166,14 +147,7 @@ class InferencePolicy:
     def add_reward(
         self, observation: Any, memory: Array, reward: float, is_over: bool = False
     ) -> None:
-        """Add the reward of a step that led to `observation` to the memory (M,), in place.
-
-        Args:
-            observation: observation after the step.
-            memory: memory of the policy.
-            reward: reward of the step.
-            is_over: True if the step ended the episode.
-        """
+        """Add the reward of a step that led to `observation` to the memory (M,), in place."""
         _, carried = self.split(memory)
         carried[:] = self.connectors.after_rewards(carried[None], np.array([reward]))[0]
 
@@ -188,16 +162,10 @@ class InferencePolicy:
         streams: Sequence[np.random.Generator | None],
         note: Note | None = None,
     ) -> tuple[Array, Array]:
-        """Choose the action of each row as if it were alone: no bit depends on other rows.
+        """Choose the action of each row as if it were alone, as `Actor.act_each`, from (N, *O).
 
-        Args:
-            observations: preprocessed observations (N, *O).
-            memory: memories (N, M) of the rows.
-            streams: N streams to draw actions with; None for the most probable action of a row.
-            note: function to call with each decision, or None.
-
-        Returns:
-            Actions (N, *A) for the environment, and the next memories (N, M).
+        `note` is called with each decision, if given. Returns actions (N, *A) for the environment,
+        and the next memories (N, M).
         """
         seen, own, carried = self.prepare(observations, memory)
         actions, following = self.actor.act_each(seen, own, streams)
@@ -218,10 +186,7 @@ class InferencePolicy:
             note(i, AGENT, actions[i], after[i], outputs)
 
     def _outputs(self, observation: Array, memory: Array, actions: Array) -> dict[str, float]:
-        """Return the outputs named in `Actor.fetches` for one row.
-
-        Log-probabilities are left out if the exploration cannot compute them.
-        """
+        """Return the outputs in `Actor.fetches` for one row, as far as they can be computed."""
         columns: dict[str, Array] = {}
         if "logp" in self.actor.fetches.values():
             with suppress(ConfigError):

@@ -26,10 +26,8 @@ def perceptron(
 ) -> nn.ModuleList:
     """Return linear layers with the widths `sizes`, first the number of inputs.
 
-    Args:
-        sizes: numbers of inputs and of each layer's outputs.
-        gains: one gain per layer for orthogonal weights; None for uniform weights and biases.
-        stream: generator of the initial weights; None if weights will be loaded.
+    There is a gain per layer for orthogonal weights; None for uniform weights and biases. Without a
+    stream the weights will be loaded.
     """
     each: Sequence[float | None] = gains or [None] * (len(sizes) - 1)
     pairs = zip(sizes[:-1], sizes[1:], each, strict=True)
@@ -48,9 +46,7 @@ def activate(x: Tensor, activation: str) -> Tensor:
 class Trunk(nn.Module):
     """The layers that actor and critic share: convolutions with ReLU, if any, then hidden layers.
 
-    Args:
-        architecture: sizes and options of the networks.
-        stream: generator of the initial weights; None if weights will be loaded.
+    Without a stream the weights will be loaded.
     """
 
     def __init__(self, architecture: Architecture, stream: torch.Generator | None) -> None:
@@ -140,12 +136,10 @@ def unit_pixels(observations: Tensor, architecture: Architecture) -> Tensor:
 def _initialise(
     layer: nn.Linear | nn.Conv2d, gain: float | None, stream: torch.Generator | None
 ) -> nn.Linear | nn.Conv2d:
-    """Return a layer of the meta device with memory and initial weights.
+    """Return a layer of the meta device with memory and initial weights drawn from `stream`.
 
-    Args:
-        layer: layer on the meta device.
-        gain: gain of orthogonal weights with biases 0; None for uniform weights and biases.
-        stream: generator of the weights; None leaves them uninitialised, to be loaded.
+    A `gain` is that of orthogonal weights with biases 0; None means uniform weights and biases.
+    Without a stream they are left uninitialised, to be loaded.
     """
     layer = _allocate(layer)
     if layer.bias is not None:

@@ -53,11 +53,9 @@ def replay_of(columns: Mapping[str, Tensor]) -> Replay | None:
 
 
 def split(observations: Tensor, masks: int) -> tuple[Tensor, Tensor | None]:
-    """Return features, and flags (B, A) of valid choices, of observations.
+    """Return features, and flags (B, A) of valid choices, of rows (B, D + masks).
 
-    Args:
-        observations: rows (B, D + masks).
-        masks: number of last columns that are an action mask; 0 for none, the flags are then None.
+    The last `masks` columns are an action mask; without any, the flags are None.
     """
     if not masks:
         return observations, None
@@ -67,9 +65,7 @@ def split(observations: Tensor, masks: int) -> tuple[Tensor, Tensor | None]:
 def mask_logits(logits: Tensor, valid: Tensor | None) -> Tensor:
     """Return the outputs of a head with `NO_CHOICE` as the logits of invalid choices.
 
-    Args:
-        logits: logits (B, A), or a head whose first A columns are logits.
-        valid: flags (B, A); None for all valid.
+    The first A columns are logits; `valid` are flags (B, A), None if all are valid.
     """
     if valid is None:
         return logits
@@ -110,10 +106,6 @@ class Stochastic(Networks):
     """Base class of networks whose head parametrises a distribution of actions.
 
     The head has the logits of the choices and then the means of G real numbers.
-
-    Args:
-        layout: layout of the actions.
-        architecture: sizes and options of the networks.
     """
 
     log_std: nn.Parameter | None
@@ -165,10 +157,7 @@ class Stochastic(Networks):
     def _logp_entropy(self, head: Tensor, actions: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities (B,) of actions, and entropies (B,) or () of distributions.
 
-        Args:
-            head: outputs of the actor.
-            actions: choices (B,) or rows (B, K).
-            units: inputs of the actor's last layer, (B, U).
+        `head` are outputs of the actor; `units` (B, U) the inputs of its last layer.
         """
         if self._distribution is not None:
             own = self._distribution(head)
@@ -194,12 +183,10 @@ class Stochastic(Networks):
         return logp, entropies
 
     def _score_reals(self, means: Tensor, reals: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities (B,) of real numbers, and entropies (B,) or ().
+        """Return log-probabilities (B,) of real numbers (B, G), and entropies (B,) or ().
 
-        Args:
-            means: means (B, G), or means and log standard deviations (B, 2G) if `log_std` is None.
-            reals: real numbers (B, G) of the actions.
-            units: inputs of the actor's last layer, (B, U).
+        Means are (B, G), or (B, 2G) with log standard deviations if `log_std` is None; `units` (B,
+        U) are the inputs of the actor's last layer.
         """
         if self.log_std is None:
             means, log_std = means.chunk(2, dim=-1)
@@ -221,10 +208,7 @@ class Stochastic(Networks):
 class ActorCritic(Stochastic):
     """An actor network and a critic network, with log standard deviations of real action columns.
 
-    Args:
-        layout: layout of the actions.
-        architecture: sizes and options of the networks.
-        stream: generator of the initial weights; None if weights will be loaded.
+    Without a stream the weights will be loaded.
     """
 
     def __init__(
@@ -262,16 +246,7 @@ class ActorCritic(Stochastic):
     def evaluate(
         self, observations: Tensor, actions: Tensor, replay: Replay | None = None
     ) -> Evaluated:
-        """Return log-probabilities and entropies of actions, and values; a shared trunk runs once.
-
-        Args:
-            observations: filtered observations (B, *S).
-            actions: actions taken, choices (B,) or rows (B, K).
-            replay: assignment of the rows to sequences; required with an LSTM.
-
-        Raises:
-            ValueError: the networks have an LSTM and `replay` is None.
-        """
+        """Return the same as `Stochastic.evaluate`; a shared trunk runs once."""
         rows, valid = split(observations, self.architecture.masks)
         features = self._features(rows, replay)
         units = self._run_hidden(self.actor, features)

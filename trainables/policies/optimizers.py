@@ -30,13 +30,8 @@ def move(
 ) -> None:
     """Make one step of all weights against their gradients, in place; gradients do not change.
 
-    Args:
-        weights: tensors to update.
-        gradients: one gradient per weight.
-        moments: moments of each weight by name, updated in place.
-        rate: learning rate; with Adam also a tensor ().
-        config: settings of the optimiser.
-        failed: tensor () on the weights' device; if it is 1, nothing changes. None for 0.
+    Moments are updated in place. With Adam the rate may be a tensor (). If the tensor `failed` ()
+    is 1, nothing changes.
     """
     kept = {name: [one[name] for one in moments] for name in MOMENTS[config.name]}
     if config.name in ("adam", "adamw"):
@@ -61,12 +56,7 @@ def _move_without_adam(
 ) -> None:
     """Make one step of RMSprop, or of descent with momentum, in place.
 
-    Args:
-        weights: tensors to update.
-        gradients: one gradient per weight.
-        kept: name → moments, one per weight, updated in place.
-        rate: learning rate.
-        config: settings of the optimiser.
+    There is one gradient, and in each of the moments `kept` one tensor, per weight.
     """
     if config.weight_decay:
         gradients = list(torch._foreach_add(gradients, weights, alpha=config.weight_decay))
@@ -92,15 +82,9 @@ def _adam(
     config: OptimizerConfig,
     failed: Tensor | None,
 ) -> None:
-    """Make one step of Adam or AdamW, in place.
+    """Make one step of Adam or AdamW, in place; nothing changes if `failed` () is 1.
 
-    Args:
-        weights: tensors to update.
-        gradients: one gradient per weight.
-        moments: name → moments, one per weight, updated in place.
-        rate: learning rate.
-        config: settings of the optimiser.
-        failed: tensor (); if it is 1, nothing changes.
+    There is one gradient, and in each of the moments one tensor, per weight.
     """
     if failed is None:
         torch._foreach_add_(moments["step"], 1)

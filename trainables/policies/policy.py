@@ -70,12 +70,7 @@ class TorchPolicyProtocol(Protocol):
 
 
 class Policy(ABC):
-    """Base class of policies that learn.
-
-    Args:
-        make_actor: function that makes an actor for the policy's weights. It is pickled and sent to
-            workers.
-    """
+    """Base class of policies that learn; `make_actor` is pickled and sent to workers."""
 
     def __init__(self, make_actor: Callable[[], Actor]) -> None:
         self.make_actor = make_actor
@@ -114,10 +109,7 @@ class Policy(ABC):
 
     @abstractmethod
     def gradients(self) -> dict[str, Array]:
-        """Return parameter → gradient of the latest step, as applied.
-
-        The result is empty before the first step.
-        """
+        """Return parameter → gradient of the latest step, as applied; empty before the first."""
 
     @abstractmethod
     def kept_moments(self) -> dict[str, dict[str, Array]]:
@@ -129,10 +121,7 @@ class Policy(ABC):
 
     @abstractmethod
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `get_state`.
-
-        Raises ValueError for a state of another kind of policy.
-        """
+        """Restore a state of `get_state`; raises ValueError for another kind of policy."""
 
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
         """Return the policy as one ONNX file; `policies.onnx.export` describes inputs and outputs.
@@ -149,15 +138,10 @@ def check_fits(
     parameters: Collection[str],
     groups: Iterable[tuple[OptimizerConfig, Collection[str]]],
 ) -> None:
-    """Raise ValueError if a state belongs to another kind of policy.
+    """Raise ValueError if a state of `get_state` belongs to another kind of policy.
 
-    Names, shapes and dtypes must all be equal; nothing is added, dropped or converted.
-
-    Args:
-        state: state of `Policy.get_state`.
-        shapes: name → shape and dtype of every weight.
-        parameters: names of the weights that are trained.
-        groups: each optimiser with the names of the parameters that it updates.
+    Names, shapes and dtypes must all be equal; nothing is added, dropped or converted. `groups` has
+    each optimiser with the names of the parameters that it updates.
     """
     weights, moments = state["weights"], state["optimizer"]
     for part, found, known in (("weights", weights, shapes), ("optimizer", moments, parameters)):

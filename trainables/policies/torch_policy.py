@@ -202,10 +202,7 @@ class TorchPolicy(Policy):
                 parameter.grad.copy_(gradient)
 
     def _backward(self, loss: Tensor) -> None:
-        """Compute the gradients of all parameters.
-
-        Raises NotFiniteError if the loss is not finite, as in `minimise`.
-        """
+        """Compute the gradients of all parameters; raises NotFiniteError as in `minimise`."""
         self._check_loss(loss)
         for parameter in self._parameters.values():
             parameter.grad = None
@@ -280,10 +277,7 @@ class TorchPolicy(Policy):
         return self._configs[part]
 
     def gradients(self) -> dict[str, NDArray[Any]]:
-        """Return parameter → gradient of the latest step, as applied.
-
-        The result is empty before the first step.
-        """
+        """Return parameter → gradient of the latest step, as applied; empty before the first."""
         found = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
         return {name: gradient.cpu().numpy() for name, gradient in found.items()}
 
@@ -324,10 +318,7 @@ class TorchPolicy(Policy):
         return known[2].copy()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `get_state`: weights and the optimiser's moments.
-
-        Raises ValueError for a state of another kind of policy.
-        """
+        """Restore a state of `get_state`; raises ValueError for another kind of policy."""
         self._check_fits(state)
         self.generation += 1
         self.model.load_weights(state["weights"])
@@ -430,14 +421,7 @@ def build_policy(
     seed: int,
     device: str | torch.device = "cpu",
 ) -> ActorCriticPolicy:
-    """Return a policy with the initial weights that belong to a seed.
-
-    Args:
-        networks: layout of the actions, and architecture.
-        config: settings of the optimiser.
-        seed: seed of the trial.
-        device: device of the networks.
-    """
+    """Return a policy of these networks with the initial weights that belong to a seed."""
     model: ActorCritic | OwnActorCritic
     if networks[1].own is not None:
         model = OwnActorCritic(*networks, seed)

@@ -69,7 +69,7 @@ class AgentRecord:
         self.outputs = outputs
 
     def reward(self, reward: float, player: InferencePolicy | None) -> None:
-        """Store a reward, and pass it to the connectors' part of the memory.
+        """Store a reward of the environment, and pass it to the connectors' part of the memory.
 
         Args:
             reward: reward as the environment returned it.

@@ -88,10 +88,7 @@ class Fragment:
     """``last_<name>`` → (1, N, …): the actor's values for the observation after the last step."""
 
     def __getattr__(self, name: str) -> Array:
-        """Return a declared column (T, N, …) or an entry of `last`.
-
-        Raises AttributeError for other names.
-        """
+        """Return a declared column (T, N, …) or an entry of `last`; raises AttributeError."""
         for named in ("declared", "last"):
             if name in (found := vars(self).get(named, {})):
                 column: Array = found[name]
@@ -160,10 +157,7 @@ class Fragment:
 
     @classmethod
     def concat(cls, parts: "Sequence[Fragment]") -> "Fragment":
-        """Return all parts joined along time; `last` is that of the last part.
-
-        All parts need the same number of environments.
-        """
+        """Return all parts of the same environments joined along time, with the last `last`."""
         joined = {n: np.concatenate([one[n] for one in parts]) for n in parts[0].columns}
         return cls.of({**joined, **parts[-1].last})
 
@@ -188,14 +182,9 @@ class Fragment:
         action: Column,
         declared: Mapping[str, Column],
     ) -> "Fragment":
-        """Return a fragment of zeros in which all rows are valid.
+        """Return a fragment of T steps of N environments, of zeros, in which all rows are valid.
 
-        Args:
-            steps: T.
-            num_envs: N.
-            observation: shape and type of one observation.
-            action: shape and type of one action.
-            declared: name → shape and type of one row of the other columns.
+        Columns are given by shape and type of one row.
         """
         flag, real = ((), np.dtype(np.bool_)), ((), np.dtype(np.float32))
         columns: dict[str, Column] = {
@@ -359,10 +348,7 @@ class Sample:
 
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:
-        """Return a sample with the fragments and episodes of all parts.
-
-        Its other fields are those of the last part.
-        """
+        """Return the last part with the fragments and episodes of all parts."""
         fragments = [fragment for one in parts for fragment in one.fragments]
         episodes = [episode for one in parts for episode in one.episodes]
         return replace(parts[-1], fragments=fragments, episodes=episodes)
@@ -370,14 +356,10 @@ class Sample:
     def compress(
         self, bulk: bool = False, columns: Sequence[str] = ("observations", "new_obs")
     ) -> "PackedSample":
-        """Return the sample with these columns compressed with LZ4.
+        """Return the sample with these columns compressed with LZ4; unknown ones are skipped.
 
-        Args:
-            bulk: compress a whole column at once; by default each row by itself.
-            columns: names of the columns; those that a fragment lacks are skipped.
-
-        Raises:
-            WorkerError: a column does not hold numbers.
+        With `bulk`, a whole column is compressed at once, else each row by itself. Raises
+        WorkerError if a column does not hold numbers.
         """
         packed = [
             {name: Packed.of(name, one[name], bulk) for name in columns if name in one.columns}
@@ -403,11 +385,7 @@ class Packed(NamedTuple):
 
     @classmethod
     def of(cls, name: str, array: Array, bulk: bool) -> Self:
-        """Return the column `name` compressed as a whole (`bulk`) or row by row.
-
-        Raises:
-            WorkerError: the column does not hold numbers.
-        """
+        """Return a column compressed as a whole (`bulk`) or by rows; WorkerError if no numbers."""
         if array.dtype == object:
             raise WorkerError(f"columns: {name} does not hold numbers, so it cannot be compressed")
         import lz4.frame  # not at the top: few compress
@@ -445,10 +423,7 @@ class PackedSample:
 
 
 def as_data(sample: Sample | None) -> dict[str, Any] | None:
-    """Return the sample of a fake sampler as plain data, or None if there is no sample.
-
-    The data has the keys ``fragments`` and ``recent``.
-    """
+    """Return a fake sampler's sample as data: ``fragments`` and ``recent``, or None."""
     if sample is None:
         return None
     columns = [

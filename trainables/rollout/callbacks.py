@@ -186,9 +186,7 @@ class Calls:
         """Raise ConfigError if a phase needs each episode from its beginning.
 
         It is called for environments that restart by themselves, whose episodes begin unseen.
-
-        Args:
-            is_one_object: True if the environment's class can only step all environments together.
+        `is_one_object` is true if the environment's class can only step all environments together.
         """
         why = "begins its next episodes before a callback can be called"
         phase = self.follow_episodes

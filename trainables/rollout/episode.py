@@ -127,15 +127,10 @@ class Trajectory(NamedTuple):
 
 
 class EpisodeTracker:
-    """Keeps an `Episode` for each of `count` environments and calls the callbacks.
+    """Keeps an `Episode` for each of N environments and calls the callbacks, with this worker.
 
-    Args:
-        calls: the callbacks.
-        worker: worker that callbacks are given.
-        index: its index.
-        count: number of environments, N.
-        cast: function of an environment's index and the number of its earlier episodes that returns
-            the policies that play the episode.
+    `cast` is a function of an environment's index and the number of its earlier episodes that
+    returns the policies that play the episode.
     """
 
     def __init__(
@@ -196,9 +191,7 @@ class EpisodeTracker:
     def after_step(self, step: Step, row: int | NDArray[np.int64]) -> dict[int, Episode]:
         """Finish a step after resets, and return environment → episode that ended.
 
-        Args:
-            step: the step.
-            row: row of the fragment that is being filled, or (N,) rows, one for each environment.
+        `row` is that of the fragment that is being filled, or (N,), one for each environment.
         """
         if not self._counted:
             self._count(step)
@@ -246,11 +239,9 @@ class EpisodeTracker:
         return {"own": own, "episodes": [_written_state(one) for one in self._running_episodes]}
 
     def set_state(self, state: Mapping[str, Any] | None, episodes: EpisodesInFlight) -> None:
-        """Restore the state that `get_state` returned.
+        """Restore the state of `get_state`; None if the checkpoint was written without callbacks.
 
-        Args:
-            state: the state; None if the checkpoint was written without callbacks.
-            episodes: lengths and rewards of the running episodes, already restored.
+        Lengths and rewards of the running episodes are already restored.
         """
         if state is not None:
             self._calls.set_state(state["own"])
@@ -300,10 +291,7 @@ class EpisodeTracker:
         self._calls(phase, **facts(self._worker(), episode), **more)
 
     def _make_episode(self, env_index: int, before: int | None = None) -> Episode:
-        """Return a new episode of an environment.
-
-        `before` is the number of its earlier episodes.
-        """
+        """Return a new episode of an environment, which had `before` episodes earlier."""
         number = self._begun_counts[env_index] if before is None else before
         name = f"{self._index}-{env_index}-{number}"
         return Episode(name, self._index, env_index, cast=self._cast(env_index, number))
@@ -311,11 +299,7 @@ class EpisodeTracker:
 
 @dataclass(frozen=True)
 class BaseEnv:
-    """The environments of a worker under the names that RLlib's callbacks use.
-
-    Args:
-        envs: environments of the worker.
-    """
+    """The environments of a worker under the names that RLlib's callbacks use."""
 
     envs: Any
     """Environments of the worker."""
@@ -373,10 +357,7 @@ class EvaluationWorker:
     """Variables that the trainer sends to all workers, such as ``timestep``."""
 
     def foreach_env(self, function: Callable[[Any], T]) -> list[T]:
-        """Return ``[function(env)]`` of the unwrapped environment.
-
-        The list is empty if the environment is in another process.
-        """
+        """Return ``[function(env)]`` of the environment; empty if it is in another process."""
         return [function(getattr(env, "unwrapped", env)) for env in self.envs.sub_envs]
 
     def get_policy(self, policy_id: str = "") -> Actor | None:
@@ -396,13 +377,7 @@ class EvaluationWorker:
 
 
 class EpisodeWatch:
-    """Calls the callbacks of one episode, of an evaluation or of an environment that calls.
-
-    Args:
-        calls: the callbacks.
-        worker: function that returns the worker that callbacks are given.
-        episode: the new episode.
-    """
+    """Calls the callbacks of one episode, of an evaluation or of an environment that calls."""
 
     def __init__(self, calls: Calls, worker: Callable[[], Any], episode: Episode) -> None:
         self._calls = calls

@@ -67,13 +67,7 @@ logger = logging.getLogger(__name__)
 
 
 class CalledEnvs:
-    """The calling environment with the interface of a vector environment.
-
-    Args:
-        env: the environment as `make_env` returns it.
-        config: its settings.
-        place: context of the worker.
-    """
+    """The calling environment, of `make_env`, with the interface of a vector environment."""
 
     restarts_unasked = False
     count = sub_env_count = 1
@@ -198,10 +192,7 @@ class ExternalSampler(AgentsSampler):
     def set_policies(
         self, plans: Mapping[str, PolicyPlan], mapper: Mapper, anew: Container[str]
     ) -> list[int]:
-        """Use these policies from now on, as `AgentsSampler.set_policies`.
-
-        Episodes to be dropped are lost.
-        """
+        """Use these policies, as `AgentsSampler.set_policies`; episodes to be dropped are lost."""
         lost = super().set_policies(plans, mapper, anew)
         if callable(take := getattr(self._base, "take_mapper", None)):
             take(lambda agent, episode: self._policy_of(episode, episode, agent))
@@ -245,10 +236,7 @@ class ExternalSampler(AgentsSampler):
         return np.array([one.length for one in self._running.values()], dtype=np.int64)
 
     def _layers(self, pid: str) -> dict[str, Any] | None:
-        """Return the policy's layers and filter for players that decide themselves.
-
-        Returns None if they could not compute its decisions from them.
-        """
+        """Return the policy's layers and filter for players that can decide themselves, or None."""
         layers, seen_by = self._actors[pid].as_layers(), self._filters[pid]
         of, kind = self._plans[pid].spaces, type(seen_by)
         runs = isinstance(of.raw, spaces.Box) and isinstance(
@@ -270,9 +258,8 @@ class ExternalSampler(AgentsSampler):
     def _tick(self, episodes: list[RolloutMetrics], whole: bool) -> tuple[int, int]:
         """Make one decision for all waiting agents, send it, and process the next poll.
 
-        Returns:
-            Number of agent steps and of environment steps whose consequence has become known; with
-            `whole` those of the episodes that ended.
+        Returns the numbers of agent steps and environment steps whose consequence has become known;
+        with `whole` those of the episodes that ended.
         """
         clock = time.perf_counter
         began = clock()
@@ -305,10 +292,9 @@ class ExternalSampler(AgentsSampler):
     def _process_poll(
         self, env_id: Any, polled: Polled, episodes: list[RolloutMetrics], whole: bool
     ) -> tuple[int, int]:
-        """Process one episode's part of a poll.
+        """Process one episode's part of a poll; return numbers of steps as `_tick`.
 
-        Returns:
-            Numbers of steps as `_tick`; negative if the episode failed after some were counted.
+        They are negative if the episode failed after some were counted.
         """
         if (fault := self._fault(env_id, polled)) is not None:
             counted = self._replace_failed(env_id, fault, episodes)
@@ -406,11 +392,7 @@ class ExternalSampler(AgentsSampler):
     def _record_outcome(
         self, env_id: Any, polled: Polled, finished: list[RolloutMetrics]
     ) -> tuple[bool, _Episode]:
-        """Store the consequences of an episode's latest decisions; begins an unknown episode.
-
-        Returns:
-            True if the episode is over; and the episode.
-        """
+        """Store the latest decisions' consequences; return True if over, and the episode."""
         given, terminated, truncated = self._parse_step(env_id, polled)
         over, episode, is_cut = terminated or truncated, self._running.get(env_id), False
         if episode is None:
@@ -471,14 +453,10 @@ class ExternalSampler(AgentsSampler):
         return step["observations"][AGENT]
 
     def _begin_again(self, env_id: Any, finished: list[RolloutMetrics]) -> None:
-        """Reset a polled environment for its next episode.
+        """Reset a polled environment for its next episode; append faulty ones to `finished`.
 
         The reset returns the first observation at once, or a later poll has it; there is none if
         the environment cannot be reset. A reset that fails counts as a fault and is repeated.
-
-        Args:
-            env_id: name of the episode.
-            finished: list to which faulty episodes are appended.
 
         Raises:
             EnvError: it failed too often, or a horizon is set and the environment cannot be reset.
@@ -534,15 +512,9 @@ class ExternalSampler(AgentsSampler):
     def _replace_failed(
         self, env_id: Any, fault: Exception, finished: list[RolloutMetrics]
     ) -> tuple[int, int]:
-        """Drop an episode whose environment failed, and begin the next one.
+        """Drop an episode whose environment failed, add it to `finished`, and begin the next one.
 
-        Args:
-            env_id: name of the episode.
-            fault: exception of the environment.
-            finished: list to which the faulty episode is appended.
-
-        Returns:
-            The episode's agent steps and environment steps that this sample has counted.
+        Returns the agent steps and environment steps of it that this sample has counted.
 
         Raises:
             EnvError: `restart_failed_sub_environments` is not set, or too many failures in a row.
@@ -618,14 +590,9 @@ class ExternalSampler(AgentsSampler):
                 self._begin_from_observations(env_id, given)
 
     def _finish_lost(self, episode: _Episode, reason: str) -> RolloutMetrics:
-        """Finish a lost episode; it is truncated at the latest step whose consequence is known.
+        """Finish a lost episode for a `reason`, and return its metrics, marked as faulty.
 
-        Args:
-            episode: the episode.
-            reason: reason for the loss, for callbacks.
-
-        Returns:
-            Its metrics, marked as faulty.
+        It is truncated at the latest step whose consequence is known.
         """
         for agent in episode.lanes:
             which = self._order[agent]

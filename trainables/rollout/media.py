@@ -67,10 +67,7 @@ def _check_item(name: str, item: Any) -> Any:
 
 
 def _table(place: str, table: Mapping[Any, Any]) -> dict[str, list[Any]]:
-    """Return column → cells as plain data.
-
-    Raises CallbackError unless all columns have one length.
-    """
+    """Return column → cells as plain data; CallbackError unless all have one length."""
     columns = {str(name): list(cells) for name, cells in table.items()}
     if len({len(cells) for cells in columns.values()}) != 1:
         raise CallbackError(f"{place}: a table needs columns, all of one length")
@@ -117,10 +114,7 @@ def write(media: Mapping[str, Any], folder: Path, iteration: int, part: str = ""
 
 
 def _write(path: Path, item: dict[str, list[Any]] | NDArray[np.uint8]) -> str:
-    """Write one item to `path` with a suffix for its kind, and return the file's name.
-
-    Raises CallbackError if that is impossible.
-    """
+    """Write one item to `path` with its suffix; return the file's name; raises CallbackError."""
     draft = path.with_name(f"{path.name}.part")
     if isinstance(item, Mapping):
         path = path.with_name(f"{path.name}.json")
@@ -145,22 +139,16 @@ def _write(path: Path, item: dict[str, list[Any]] | NDArray[np.uint8]) -> str:
 
 
 def latest(episodes: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
-    """Return name → item of the last of these episodes that has one of that name.
-
-    None is skipped.
-    """
+    """Return name → item of the last of these episodes, but None, that has this name."""
     return {name: one for media in episodes for name, one in (media or {}).items()}
 
 
 def with_files(
     result: dict[str, Any], folder: Callable[[], Path], iteration: int
 ) -> dict[str, Any]:
-    """Return the result with file names in place of media, which are written.
+    """Return the result of an iteration with file names in place of media, which are written.
 
-    Args:
-        result: result of an iteration.
-        folder: function that returns the folder; called only if there are media.
-        iteration: number of the iteration.
+    `folder` is called only if there are media.
     """
     for key in ("evaluation_at_start", "evaluation", ""):
         held = result.get(key, {}) if key else result

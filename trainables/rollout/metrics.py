@@ -52,11 +52,7 @@ STATE = ("rewards", "lengths", "counts")
 
 
 class EpisodesInFlight:
-    """Rewards and lengths so far of each environment's running episode.
-
-    Args:
-        num_envs: number of environments, N.
-    """
+    """Rewards and lengths so far of each of N environments' running episode."""
 
     def __init__(self, num_envs: int) -> None:
         self.rewards = np.zeros(num_envs)
@@ -82,9 +78,7 @@ class EpisodesInFlight:
     def count_alone(self, total: float, steps: int) -> None:
         """Count `steps` steps of the only environment, none of which ended its episode.
 
-        Args:
-            total: sum of the episode's rewards after these steps.
-            steps: number of steps.
+        `total` is the sum of the episode's rewards after them.
         """
         self.rewards[0] = total
         self._uncounted_steps += steps

@@ -168,14 +168,7 @@ class Progress:
         episodes: Iterable[RolloutMetrics],
         perf: Mapping[str, float],
     ) -> None:
-        """Count the metrics of one sample.
-
-        Args:
-            worker: index of the worker.
-            timesteps: environment steps.
-            episodes: episodes that ended.
-            perf: mean times, name → milliseconds.
-        """
+        """Count the metrics of one sample of a worker; `perf` has mean times, milliseconds."""
         counted = [one._replace(worker_index=worker) for one in episodes]
         whole = [one for one in counted if not one.faulty]
         self.timesteps += timesteps
@@ -197,9 +190,7 @@ class Progress:
     def collect(self, workers: Container[int] | None = None) -> dict[str, Any]:
         """Return the result keys of this iteration; keys without a value are absent.
 
-        Args:
-            workers: indices of the workers to include; None for all. Totals always include all
-                workers.
+        Only these workers are included; None for all. Totals always include all workers.
         """
 
         def chosen(index: int) -> bool:

@@ -132,10 +132,7 @@ class RecordingPlan:
     """Frames per second of the videos."""
 
     def make_recorder(self) -> "VideoRecorder | None":
-        """Return the recorder of a worker, or None if nothing is recorded or shown.
-
-        A missing window is logged as a warning.
-        """
+        """Return the recorder of a worker, or None; a missing window is logged as a warning."""
         viewer = find_viewer(self.config.render_env)
         if self.config.render_env and viewer is None:
             logger.warning(
@@ -167,12 +164,7 @@ def check_rendering(environment: EnvironmentConfig, config: RenderingConfig) -> 
 
 
 class VideoRecorder:
-    """Takes the pictures of one environment, for videos and for a viewer.
-
-    Args:
-        filming: settings, folder and frames per second.
-        viewer: called with each picture; None for none.
-    """
+    """Takes the pictures of one environment, for videos and for a viewer, if any."""
 
     def __init__(self, filming: RecordingPlan, viewer: Viewer | None) -> None:
         self._render: Callable[[], Any] = lambda: None
@@ -212,10 +204,7 @@ class VideoRecorder:
         self._take_picture()
 
     def _before_restart(self, step: Step) -> None:
-        """Take the last picture of an ended episode, and close its video.
-
-        The video of a faulty episode is discarded.
-        """
+        """Take the last picture of an ended episode; close its video, or discard a faulty one."""
         if 0 in step.faults:
             self.discard()
         elif step.terminated[0] or step.truncated[0]:
@@ -276,9 +265,7 @@ class VideoRecorder:
     def _take_picture(self) -> None:
         """Take a picture for the video and the viewer, if there is one.
 
-        Raises:
-            ConfigError: the environment returns no picture.
-            EnvError: drawing or showing failed.
+        Raises ConfigError if the environment returns none, EnvError if drawing or showing failed.
         """
         if not (self._video or self._viewer):
             return

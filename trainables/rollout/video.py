@@ -25,12 +25,7 @@ def is_installed() -> bool:
 
 
 class VideoFile:
-    """Writes one video; until `close` the file has another name beside `path`.
-
-    Args:
-        path: the finished file.
-        fps: frames per second.
-    """
+    """Writes one video; until `close` the file has another name beside `path`."""
 
     def __init__(self, path: Path, fps: float) -> None:
         self._path = path
@@ -41,10 +36,7 @@ class VideoFile:
         self._stream: Any = None
 
     def add(self, frame: NDArray[np.uint8]) -> None:
-        """Write one picture (H, W, 3) of uint8.
-
-        Raises ValueError if its size is not the first one's.
-        """
+        """Write one picture (H, W, 3) of uint8; raises ValueError if sizes differ."""
         import av
 
         if self._container is None:
@@ -69,10 +61,7 @@ class VideoFile:
         self._part.replace(self._path)
 
     def discard(self) -> None:
-        """Delete what was written; pictures added later begin a new video.
-
-        After `close` it does nothing.
-        """
+        """Delete what was written, unless closed; pictures added later begin a new video."""
         if self._container is not None:
             self._container.close()
             self._container = None
@@ -92,10 +81,7 @@ class VideoFile:
 
 
 def _even(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the frame (H, W, 3) with even sides, which the codec requires.
-
-    An odd side repeats its last line.
-    """
+    """Return the frame (H, W, 3) with even sides, as the codec requires: last lines repeat."""
     height, width, _ = frame.shape
     if height % 2 or width % 2:
         frame = np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")

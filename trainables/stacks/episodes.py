@@ -51,13 +51,9 @@ def make_env(name: str, limit: int) -> Environment:
 def step(
     env: Environment, running: Episodes, actions: Array, starts: Array
 ) -> tuple[Episodes, Stepped]:
-    """Step all environments once.
+    """Step all environments once with actions (N, …) as they take them.
 
-    Args:
-        env: the environment.
-        running: state of the running episodes.
-        actions: actions (N, …) as the environment takes them.
-        starts: first states (N, S) of the episodes that may begin.
+    `starts` (N, S) are first states of the episodes that may begin.
     """
     moved = jax.vmap(env.step)(running.states, actions)
     lengths, returns = running.lengths + 1, running.returns + moved.reward

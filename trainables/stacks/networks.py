@@ -68,11 +68,7 @@ def _part(own: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
 def run_hidden(weights: Weights, layers: Sequence[str], is_relu: Array, x: Array) -> Array:
     """Return the output (…, H) of several hidden layers for features (…, D).
 
-    Args:
-        weights: weights of these layers, and maybe of others.
-        layers: names of the layers, from input to output.
-        is_relu: () True if units have the activation ``relu``, False for ``tanh``.
-        x: the features.
+    Layers are named from input to output; `is_relu` () is False for ``tanh``.
     """
     for name in layers:
         x = run_last(weights, name, x)

@@ -55,7 +55,7 @@ def unpacked(rows: Array) -> Transition:
 
 
 def add(replay: Replay, capacity: Array, rows: Array, is_added: Array) -> Replay:
-    """Return the replay after appending some of the rows, in their order.
+    """Return the replay after appending the rows (R, …) that are flagged, in their order.
 
     Args:
         replay: the replay.

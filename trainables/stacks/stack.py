@@ -73,11 +73,7 @@ class Stack:
     def step(self, rates: Mapping[int, Tree]) -> dict[int, Tree]:
         """Compute one iteration of some lanes; the other lanes are not changed.
 
-        Args:
-            rates: place → scheduled settings of the iteration's rounds.
-
-        Returns:
-            Place → report of its lane.
+        `rates` are place → scheduled settings of the iteration's rounds. Returns place → report.
         """
         by_group: dict[int, dict[int, Tree]] = {}
         for place, own in rates.items():

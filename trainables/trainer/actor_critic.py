@@ -144,10 +144,7 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for settings that do not work together, as `Trainer.validate_config`.
-
-        It also checks noise that depends on the state, and compiling.
-        """
+        """Raise ConfigError also for wrong state-dependent noise, and compiling."""
         super().validate_config(settings)
         if isinstance(settings, ActorCriticConfig) and settings.learner_compile:
             _check_compiling(settings)
@@ -237,9 +234,7 @@ class ActorCriticTrainer(Trainer):
     def check_rows(cls, settings: TrainerConfig, per_step: int) -> None:
         """Raise ConfigError if a batch has too few rows for its normalisation.
 
-        Args:
-            settings: the settings.
-            per_step: maximum rows of an environment step, one for each agent of this policy.
+        `per_step` is the maximum of rows of an environment step, one for each agent of this policy.
         """
         if not isinstance(settings, ActorCriticConfig) or not settings.normalize_advantages:
             return
@@ -354,10 +349,7 @@ class ActorCriticTrainer(Trainer):
             )
 
     def _refuse_kernel(self, needed: str) -> None:
-        """Raise ConfigError unless the trial may continue with another kernel.
-
-        `needed` is the trial's kernel in words.
-        """
+        """Raise ConfigError unless the trial may continue with another kernel than `needed`."""
         if not self.context.other_kernel:
             why = (
                 f"this trial has {needed}; make kernels builds one, or sweep resume NAME "
@@ -444,10 +436,7 @@ class ActorCriticTrainer(Trainer):
         return loss, dict(zip(self.stats, parts.unbind(), strict=True))
 
     def gradient_step(self) -> tuple[float, float | None]:
-        """Return the current learning rate, and the bound on the gradient's norm.
-
-        None for no bound.
-        """
+        """Return the current learning rate, and the bound on the gradient's norm, or None."""
         return self.learning_rate, self.settings.grad_clip
 
     @property

@@ -287,10 +287,7 @@ class TrainerConfig(Settings):
     @model_validator(mode="wrap")
     @classmethod
     def _with_sight(cls, raw: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """Return the settings with the image settings of `model` in the environment's section.
-
-        With an LSTM the environment shows single frames of Atari games.
-        """
+        """Return the settings with `model`'s image settings; with an LSTM single Atari frames."""
         config = validate(raw)
         environment, sight = config.environment, config.model.sight
         if config.model.use_lstm:

@@ -128,13 +128,7 @@ OF_SOME = frozenset(
 
 
 def check_model(model: ModelConfig, read: frozenset[str], name: str) -> None:
-    """Raise ConfigError for a set key of ``model`` that an algorithm does not read.
-
-    Args:
-        model: the settings.
-        read: keys of `OF_SOME` that the algorithm reads.
-        name: name of the algorithm.
-    """
+    """Raise ConfigError for a set key of ``model`` that the algorithm `name` does not read."""
     for key in sorted(OF_SOME - read):
         if (value := getattr(model, key)) is not None:
             raise ConfigError(f"model.{key}", value, f"null with {name}, which does not read it")
@@ -168,12 +162,8 @@ def check_by_trying(
 ) -> None:
     """Raise ConfigError for settings that cannot work with this environment and machine.
 
-    One environment is made and closed for all equal settings of this process.
-
-    Args:
-        settings: the settings.
-        networks: function of settings and spaces that returns the architecture, or raises
-            ConfigError.
+    One environment is made and closed for all equal settings of this process. `networks` returns
+    the architecture, or raises ConfigError.
     """
     check_gpus(settings.resources)
     inspection = measuring.inspect(settings.environment)
@@ -203,10 +193,7 @@ def _restarts_unasked(settings: TrainerConfig) -> bool:
 
 
 def why_separate(settings: TrainerConfig) -> str:
-    """Return the reason to step environments separately, not as a native vector.
-
-    The text is empty if there is none.
-    """
+    """Return the reason to step environments separately, not as a native vector, or ""."""
     count = settings.sampling.num_envs_per_worker
     if only_together(settings.environment):
         return ""
@@ -281,13 +268,7 @@ def why_acts_on_cpu(settings: TrainerConfig) -> str:
 
 
 def why_replay_on_cpu(settings: TrainerConfig, config: ReplayConfig, spaces: EnvSpaces) -> str:
-    """Return the reason why a replay cannot be on the GPU; empty if it can.
-
-    Args:
-        settings: settings of the trainer.
-        config: settings of its replay.
-        spaces: spaces of the environment.
-    """
+    """Return the reason why a replay cannot be on the GPU; empty if it can."""
     share, filters = settings.resources.num_gpus, settings.filters
     if not share:
         return "num_gpus is 0"

@@ -93,12 +93,10 @@ class PeriodicEvaluation:
         """Play `evaluation_num_episodes` new episodes; their seeds depend on the `iteration`.
 
         Returns:
-            ``episode_reward_{mean,min,max}``, ``episode_len_mean``, ``episodes`` and
-            ``hist_stats``;
+            ``episode_reward_{mean,min,max}``, ``episode_len_mean``, ``episodes``, ``hist_stats``;
             ``custom_metrics`` and ``media`` if callbacks wrote some; with several agents
             ``policy_reward_{mean,min,max}``; ``num_faulty_episodes`` if environments failed and
-            were
-            restarted, which are not in ``episodes``.
+            were restarted, which are not in ``episodes``.
         """
         seed = rng.integer(self._seed, "evaluation", iteration)
         played = self.workers.play(self.inference, self._plan(timesteps), seed)
@@ -138,16 +136,9 @@ class PeriodicEvaluation:
     ) -> list[Played]:
         """Play new episodes, with videos in `folder`, in a window, both or neither.
 
-        Args:
-            episodes: number of episodes.
-            seed: seed of the episodes.
-            folder: folder of videos; None for no videos.
-            window: True to show the episodes in a window.
-            most_steps: maximum number of environment steps, if no pictures are taken.
-
         Raises:
             ConfigError: there is no screen for a window, or PyAV is missing.
-            TooManySteps: the episodes take more than `most_steps`.
+            TooManySteps: without pictures, they take more than `most_steps` environment steps.
         """
         if folder is None and not window:
             counting = _step_limit(most_steps, f"{episodes} episodes take more than")
@@ -206,10 +197,7 @@ class PeriodicEvaluation:
         return played
 
     def _plan(self, timesteps: int) -> Plan:
-        """Return `evaluation_plan` with the callbacks of this evaluation.
-
-        `timesteps` is the number of training steps that callbacks see.
-        """
+        """Return `evaluation_plan` with this evaluation's callbacks, which see `timesteps`."""
         plan = replace(evaluation_plan(self._settings), renews=not self._is_exact())
         own = self._own == self._settings.callbacks
         calls = episode_callbacks(self._calls if own else make_calls(self._own))

@@ -328,10 +328,7 @@ class MultiAgentTrainer(Trainer):
     def _make_reading(
         self, context: IOContext, index: int, sampling: WorkerSet | None, spec: WorkerSpec
     ) -> ReadingWorkers:
-        """Return the workers that read experience, by policy.
-
-        `sampling` collects beside them, None for reading alone.
-        """
+        """Return the workers that read experience, by policy, beside `sampling`, if any."""
         me, settings = weakref.proxy(self), self.settings
         rows = RowsByPolicy(
             lambda: {pid: one.row_form(of_agents=True) for pid, one in me.members.items()}
@@ -458,10 +455,7 @@ class MultiAgentTrainer(Trainer):
         return {**data, "members": members} if given else data
 
     def adapt_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the state as `Trainer.adapt_state` does.
-
-        Members adapt their own when they load.
-        """
+        """Return the state as `Trainer.adapt_state`; members adapt their own when they load."""
         return Trainer.adapt_state(self, state)
 
     def _learnt_state(self, checkpoint_dir: str) -> dict[str, Any]:

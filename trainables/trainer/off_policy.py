@@ -156,10 +156,7 @@ class OffPolicyTrainer(Trainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for settings that do not work together, as `Trainer.validate_config`.
-
-        It also checks replay, batch, warm-up and model.
-        """
+        """Raise ConfigError also for wrong replay, batch, warm-up and model."""
         super().validate_config(settings)
         if not isinstance(settings, OffPolicyConfig):
             return

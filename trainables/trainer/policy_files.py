@@ -28,11 +28,8 @@ FILTERED = "deviation"
 class ExportedPolicy(InferencePolicy):
     """The policy in an exported file: its greedy actions in environments with these spaces.
 
-    Args:
-        path: the file.
-        spaces: spaces of the environment.
-        memory_size: numbers of memory of the networks.
-        connectors: connectors as in training, whose memory is kept here.
+    Connectors are those of training, whose memory is kept here, and networks have `memory_size`
+    numbers.
     """
 
     def __init__(
@@ -92,14 +89,9 @@ def save_weights(weights: Weights, path: Path) -> str:
 
 
 def read_weights(path: str | Path, expected: Weights) -> Weights:
-    """Return the weights in a safetensors file.
+    """Return the weights in a safetensors file, which must have those names and shapes.
 
-    Args:
-        path: the file.
-        expected: weights of the names and shapes that the file must have.
-
-    Raises:
-        CheckpointError: the file cannot be read, or has other names or shapes.
+    Raises CheckpointError if the file cannot be read, or has other names or shapes.
     """
     from safetensors.numpy import load_file
 
@@ -164,7 +156,7 @@ def read_source(key: str, path: str, name: str) -> tuple[Weights, Mapping[str, A
 def load_trained(
     policy: Policy, observation_filter: Filter, key: str, path: str, name: str
 ) -> None:
-    """Load a trained policy into `policy` and its observation filter `observation_filter`.
+    """Load a trained policy into `policy` and its observation filter, as `read_policy` finds it.
 
     Args:
         policy: the policy.

@@ -108,14 +108,7 @@ AGENT = "agent0"
 
 
 class Reporter:
-    """Calls the trainer's callbacks, and writes its log, its episodes and its experience.
-
-    Args:
-        callbacks: settings of callbacks.
-        logs: settings of the log.
-        record: record of finished episodes.
-        output: writer of experience.
-    """
+    """Calls the trainer's callbacks, and writes its log, its episodes and its experience."""
 
     def __init__(
         self, callbacks: CallbacksConfig, logs: LogConfig, record: EpisodeRecord, output: Output
@@ -147,10 +140,8 @@ class Reporter:
     ) -> None:
         """Call `on_postprocess_traj` for all rows before they are learnt from.
 
-        Args:
-            policy: the policy.
-            fragments: all fragments of this round.
-            batches: for each fragment column → T·N rows; changes of the callback are learnt from.
+        `batches` has column → T·N rows of each fragment of this round; changes of the callback are
+        learnt from.
         """
         if self.calls is None or not self.calls.has_functions("on_postprocess_traj"):
             return
@@ -196,13 +187,9 @@ class Reporter:
 def check_callbacks(
     config: CallbacksConfig, num_workers: int, fake_sampler: bool, reads: bool
 ) -> None:
-    """Raise ConfigError for callbacks that cannot work, here or in children.
+    """Raise ConfigError for callbacks that cannot work, here or in `num_workers` children.
 
-    Args:
-        config: settings of callbacks.
-        num_workers: number of children that collect.
-        fake_sampler: value of the setting.
-        reads: True if experience is read from files.
+    `reads` is true if experience is read from files.
     """
     calls = make_calls(config)
     without = {

@@ -42,12 +42,8 @@ def on_policy_step(trainer: Trainer, learn: Learn) -> dict[str, float]:
 def step_in_ranks(trainer: Trainer, ranks: RankGroup, *request: object) -> dict[str, float]:
     """Make a round in which each worker learns from its own sample; returns the statistics.
 
-    The trainer's policy then takes the ranks' weights and optimiser.
-
-    Args:
-        trainer: trainer whose round it is.
-        ranks: its workers.
-        request: arguments of `Rank.sample_and_learn`, the same for all ranks.
+    The trainer's policy then takes the ranks' weights and optimiser. Requests are
+    `Rank.sample_and_learn`'s arguments.
     """
     with timed(trainer.timers, "sample_and_learn_time_ms"):
         learnt = ranks.sample_and_learn(*request)
@@ -123,8 +119,7 @@ def learn_on_rows(
 ) -> dict[str, dict[str, float]]:
     """Make an update from rows (B, …) as the networks see them, and synchronise the workers.
 
-    Returns:
-        Policy → the update's statistics and ``batch_count``.
+    Returns policy → the update's statistics and ``batch_count``.
     """
     # The gradients' norms show values that are not finite, so numpy need not warn of them.
     with np.errstate(all="ignore"):

@@ -53,11 +53,8 @@ class Outlook:
 def outlook(values: Floats, training: float) -> Outlook | None:
     """Return the expected improvement from `training` times the training so far.
 
+    Expected scores `values` are in the order in which settings were tried, greater is better.
     Returns None with too few settings.
-
-    Args:
-        values: expected scores, greater is better, in the order in which settings were tried.
-        training: amount of further training relative to the past, above 0.
     """
     count = len(values)
     if count < LEAST:

@@ -43,12 +43,7 @@ class Scores(NamedTuple):
 
 
 def at_last_level(of_levels: Floats, last_levels: Whole) -> Floats:
-    """Return the entry of each row at the last level of its trial.
-
-    Args:
-        of_levels: one value for each trial and level, (trials, levels).
-        last_levels: column of each trial's last score, (trials,).
-    """
+    """Return the entry of each row (trials, levels) at the last level of its trial (trials,)."""
     found: Floats = of_levels[np.arange(len(last_levels)), last_levels]
     return found
 

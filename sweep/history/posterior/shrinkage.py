@@ -101,12 +101,7 @@ class Estimates:
 
 
 def estimate(scores: Scores, unseen: float) -> Estimates:
-    """Return estimates from scores.
-
-    Args:
-        scores: scores of all trials.
-        unseen: fraction of a full training that no trial has reached, 0 to 1.
-    """
+    """Return estimates from scores; no trial has reached the share `unseen` of a full training."""
     plain, (scores, doubt) = scores, smooth(scores)
     last, moments = scores.last, _moments(scores)
     seeds, last_scores = at_last_level(scores.seeds, last), at_last_level(scores.at, last)
@@ -327,10 +322,8 @@ def _regress(
 ) -> tuple[float, float]:
     """Regress a level on the previous one, and store the result in `levels`.
 
-    `share` of the variance is between seeds.
-
-    Returns:
-        The slope, and the variance that the level adds to the mean.
+    `share` of the variance is between seeds. Returns the slope, and the variance that the level
+    adds to the mean.
     """
     less = _variance_factor(share, pairs.part)
     middle, above = (pairs.lower, pairs.upper) if pairs.trials else (mean, mean)

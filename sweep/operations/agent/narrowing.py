@@ -93,10 +93,7 @@ def _fits(space: Space, settings: Mapping[str, Any]) -> bool:
 
 
 def _override(space: Space, name: str, wish: Narrowing) -> Override:
-    """Return the setting that leaves a parameter only the values of `wish`.
-
-    Raises BadConfig if it has none.
-    """
+    """Return the setting that leaves a parameter only the values of `wish`; BadConfig for none."""
     if name not in space.searched:
         raise UnknownName("searched parameter", name, space.searched)
     parameter, domain, key = space.parameters[name], space.role(name), f"narrow.{name}"
@@ -127,10 +124,7 @@ def _raw(space: Space, path: KeyPath) -> Mapping[str, Any]:
 
 
 def _range(domain: Domain, bounds: tuple[Number, Number], place: str) -> dict[str, Any]:
-    """Return the description of the part of a numeric domain within `bounds`.
-
-    Raises BadConfig if it has none.
-    """
+    """Describe the part of a numeric domain within `bounds`; raises BadConfig if there is none."""
     if not isinstance(domain, Float | Int | Normal):
         raise BadConfig(place, list(bounds), "among, since the parameter has a list of values")
     low, high = (_own(domain, bound, place) for bound in bounds)
@@ -145,10 +139,7 @@ def _range(domain: Domain, bounds: tuple[Number, Number], place: str) -> dict[st
 
 
 def _list(domain: Domain, values: Sequence[Any], place: str, crossed: bool) -> dict[str, Any]:
-    """Return the description of some values of a domain, in the domain's order.
-
-    Raises BadConfig for others.
-    """
+    """Describe some values of a domain, in the domain's order; raises BadConfig for others."""
     if not values:
         raise BadConfig(place, [], "one value at least")
     wanted = {choice_key(own): own for own in (_own(domain, value, place) for value in values)}

@@ -47,16 +47,10 @@ class Services:
 
 
 def examine(root: Path, name: str | None, named: Services, patience_s: float) -> list[Finding]:
-    """Check this machine, the named services, and the services of the sweep `name`.
+    """Check this machine, the named services, and the services of the sweep `name`, if any.
 
-    Args:
-        root: folder of all sweeps.
-        name: name of a sweep, or None.
-        named: services given by the user; they replace those of the sweep.
-        patience_s: time limit of each check, in seconds.
-
-    Raises:
-        UnknownName: the sweep does not exist.
+    Named services replace those of the sweep. Each check takes at most `patience_s` seconds. Raises
+    UnknownName if the sweep does not exist.
     """
     findings: list[Finding] = []
     if name is not None:
@@ -108,10 +102,7 @@ def _storage(folder: Folder) -> str:
 
 
 def _tracking_uri(folder: Folder) -> str:
-    """Return the URI of the sweep's MLflow server, or an empty string.
-
-    Raises UsageError if it is another user's.
-    """
+    """Return the URI of the sweep's MLflow server, or ""; UsageError if it is another user's."""
     tracked = sync.read_tracking(folder)
     if tracked is not None and not tracked.own:
         raise UsageError(

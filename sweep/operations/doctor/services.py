@@ -77,12 +77,10 @@ def cluster(chosen: str, root: Path, patience_s: float) -> Check:
 
 
 def _workers(part: str, place: str, clocks: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield findings about the usable workers: one for their number and one for each clock.
+    """Yield findings about the usable workers of the pool `part` at the cluster's address `place`.
 
-    Args:
-        part: name of the pool.
-        place: address of the cluster, for messages.
-        clocks: name of each worker → seconds by which its clock is ahead of ours.
+    One is about their number, and one about each of `clocks`: worker → seconds by which it is
+    ahead.
     """
     if clocks:
         seen = f"{place}: {plural(len(clocks), 'worker')} with our versions and folder"

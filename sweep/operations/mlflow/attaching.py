@@ -35,14 +35,8 @@ background_processes: "list[subprocess.Popen[bytes]]" = []
 def attach(result: RunResult, folder: Folder, when: str | None = None) -> bool:
     """Start sending a sweep's attachments after its driver has ended.
 
-    Args:
-        result: the result of the driver.
-        folder: folder of the sweep.
-        when: ``wait`` for the process; ``later``, not now; ``beside``, in the background. None for
-            the value of `VARIABLE`, or ``beside``.
-
-    Returns:
-        True if Ctrl-C interrupted the wait.
+    `when` is ``wait`` for the process, ``later``, not now, or ``beside``, in the background; None
+    for the value of `VARIABLE`, or ``beside``. Returns True if Ctrl-C interrupted the wait.
     """
     when = when or os.environ.get(VARIABLE)
     may_be_due = result.how == "finished" and folder.attachments.is_file()
@@ -95,10 +89,7 @@ def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[
 
 
 def send_for_page(root: Path, name: str | None, say: Callable[[str], None]) -> None:
-    """Send what MLflow's page of `root` still lacks, of all sweeps or of `name`.
-
-    Report failures.
-    """
+    """Send what MLflow's page of `root` lacks, of all sweeps or of `name`; report failures."""
     due = []
     for folder in [Folder(root, one) for one in folders.list_sweeps(root) if name in (None, one)]:
         try:

@@ -47,10 +47,8 @@ POLL_S = 0.1
 def attach(folder: Folder, say: Say, patience_s: float) -> None:
     """Send all attachments of a sweep that are due, and report a failure in one line.
 
-    Args:
-        folder: folder of the sweep.
-        say: called with each message, which also goes to the sweep's ``attachments.log``.
-        patience_s: seconds during which failures are retried and another process is waited for.
+    Messages for `say` also go to the sweep's ``attachments.log``. For `patience_s` seconds failures
+    are retried and another process is waited for.
     """
     deadline, failures = time.monotonic() + patience_s, 0
     try:
@@ -103,10 +101,7 @@ def _locked_log(folder: Folder, deadline: float) -> Iterator[TextIO]:
 
 
 def _send_once(context: TrackerContext, k: int, say: Say) -> None:
-    """Send all attachments as of event `k`, and record that.
-
-    Raises StorageError if MLflow lacks results.
-    """
+    """Send all attachments as of event `k`, and record that; StorageError if results lack."""
     folder = context.folder
     if sync.count_missing_events(context)["mlflow"][1]:
         raise StorageError("MLflow also lacks results of this sweep")
@@ -137,11 +132,7 @@ def _send_report_and_models(
     draft: Path,
     say: Say,
 ) -> str:
-    """Create report, curves and models in `draft`, and add them to their runs.
-
-    Returns:
-        The names of what was sent, in words.
-    """
+    """Create report, curves and models in `draft`, add them to their runs; return their names."""
     parent = runs.get("")
     if parent is not None:
         report = draft / "report.html"
@@ -232,11 +223,7 @@ def _send_model(
     folder: Path,
     say: Say,
 ) -> bool:
-    """Add a trial's best model to its run, and its card to the `parent`, unless they are there.
-
-    Returns:
-        False if the model could not be created.
-    """
+    """Add a trial's best model to its run, and its card to the `parent`; False if impossible."""
     choices = networks.candidates_digest(trial)
     lacking = [r for r in (run, parent) if r and r.tags.get(register.MODEL) != choices]
     if not lacking:

@@ -30,14 +30,7 @@ SERVER_ENVIRONMENT = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARN
 
 
 class Page:
-    """The page of all sweeps in `root`, or of `name`; UsageError if nothing is recorded there.
-
-    Args:
-        root: folder of all sweeps.
-        name: name of one sweep; None for all.
-        port: port to listen at.
-        host: address to listen at.
-    """
+    """The page of all sweeps in `root`, or of `name`; UsageError if nothing is recorded there."""
 
     def __init__(self, root: Path, name: str | None, port: int, host: str = HOST) -> None:
         self._folder = Folder(root, name or "")
@@ -82,11 +75,7 @@ class Page:
         return 0
 
     def serve(self, show: bool = False) -> int:
-        """Run the server until it ends or Ctrl-C. Returns the exit code.
-
-        Args:
-            show: True to open the page in the browser when the server is ready.
-        """
+        """Run the server until it ends or Ctrl-C; return the exit code. `show` opens the page."""
         where = [str(os.getpid()), store_url(self._folder), self._host, str(self._port)]
         command = [sys.executable, "-m", "sweep.operations.mlflow.page_server", *where]
         environment = {**ENVIRONMENT, **SERVER_ENVIRONMENT, **os.environ}

@@ -28,11 +28,7 @@ if (!localStorage.getItem("sweep.assistantClosed")) {
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve until a signal arrives or the parent ends.
-
-    Args:
-        arguments: id of the parent process, URL of the store, host and port.
-    """
+    """Serve until a signal arrives or the parent ends: pid of the parent, URL, host and port."""
     parent, store, host, port = arguments
     threading.Thread(target=_exit_with_parent, args=(int(parent),), daemon=True).start()
     os.environ.update(dict.fromkeys(STORES, store) | ARTIFACTS)

@@ -307,10 +307,8 @@ class _Comparison:
     def _play(self, trainable: Trainable, stream: str, share: float) -> Record | str:
         """Play episodes until there are enough or the share of the steps is exhausted.
 
-        Returns:
-            The record, or the reason why there is none: the trainable does not play, an episode
-                fails, or
-            a reward is not finite.
+        Returns the record, or the reason why there is none: the trainable does not play, an episode
+        fails, or a reward is not finite.
         """
         values: list[float] = []
         steps, episode_value = 0.0, self.episode_value or "episode_reward"

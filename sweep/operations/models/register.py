@@ -31,8 +31,7 @@ ONNX_NAME = "model.onnx"
 def register(context: TrackerContext, card: Mapping[str, Any], out: Path, name: str) -> str:
     """Add the model in the folder `out` to its trial's run, as the next version of `name`.
 
-    Returns:
-        The URI of the version.
+    Returns the URI of the version.
 
     Raises:
         UsageError: MLflow has no run of the trial, or the model is not an ONNX file.
@@ -139,14 +138,9 @@ def save(
     run: str | None = None,
     model: str | None = None,
 ) -> None:
-    """Write a model in MLflow's format into a new folder.
+    """Write a model in MLflow's format into a new folder, with the ids of its run and its own.
 
-    Args:
-        folder: folder to create.
-        file: the ONNX file.
-        described: inputs and outputs, see `Trainable.describe_model`.
-        run: id of the model's run, if any.
-        model: id of the model in MLflow, if it has one.
+    Inputs and outputs are `described` as by `Trainable.describe_model`.
     """
     with large_import(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # MLflow warns about its own code

@@ -142,11 +142,7 @@ def restore(folder: Folder, spec: SweepSpec, trial: Trial, checkpoint: str) -> T
 
 
 def load(folder: Folder, replica: Replica, saved: Saved) -> Loaded:
-    """Read a checkpoint.
-
-    Raises:
-        TrainableError: the checkpoint is unusable.
-    """
+    """Read a checkpoint; raises TrainableError if it is unusable."""
     return store.of(folder).replica(replica.trial, replica.index).read(saved)
 
 
@@ -172,10 +168,7 @@ def make_trainable(
 
 
 def _find_trial(history: History, folder: Folder, choice: str) -> Trial:
-    """Return the trial that `choice` names, a number or ``best``.
-
-    Raises BadConfig if there are several objectives.
-    """
+    """Return the trial that `choice` names; raises BadConfig if there are several objectives."""
     trial, front = overview.asked_trial(history, folder, choice), overview.front(history)
     if choice == "best" and front is not None:
         numbers = ", ".join(map(str, front)) or "none yet"
@@ -187,13 +180,7 @@ def _find_trial(history: History, folder: Folder, choice: str) -> Trial:
 def find_checkpoint(replica: Replica, choice: str, asked_by: str = "--checkpoint") -> Saved:
     """Return the checkpoint that is ``best``, ``last`` or of an iteration; see `Choice`.
 
-    Args:
-        replica: owner of the checkpoint.
-        choice: the value given by the user.
-        asked_by: name of the option or argument, for messages.
-
-    Raises:
-        UsageError: the replica has no such checkpoint.
+    Raises UsageError naming the option `asked_by` if the replica has no such checkpoint.
     """
     kept = {saved.iteration: saved for saved in replica.checkpoints.values()}
     newest, best = replica.newest, replica.best_checkpoint

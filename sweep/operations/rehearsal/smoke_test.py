@@ -189,10 +189,7 @@ class _Supervisor:
         theirs.close()
 
     def supervise(self, show: Callable[[str], None], every_s: float) -> SmokeTest:
-        """Return the results, at the end of the test or at the time limit.
-
-        Raises UsageError if the trainable raised.
-        """
+        """Return the results at the end or the time limit; UsageError if the trainable raised."""
         said_at = self.began
         try:
             while self.message.doing:

@@ -128,10 +128,7 @@ def points(sweep: Sweep, names: Sequence[str]) -> Data | None:
 
 
 def _rung(trial: Trial, levels: Sequence[float]) -> int:
-    """Return the number of levels that a trial reached.
-
-    A completed trial has reached all of them, or 1 if there are none.
-    """
+    """Return the number of levels that a trial reached; a completed trial all, or 1."""
     if not levels or trial.status is Status.COMPLETED:
         return max(1, len(levels)) if trial.status is Status.COMPLETED else 0
     return sum(trial.reached(level) for level in levels)

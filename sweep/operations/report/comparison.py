@@ -32,14 +32,9 @@ Data = dict[str, Any]
 
 
 def build(sweeps: Sequence[Sweep], now: float) -> str:
-    """Return the page of several sweeps, which were read with their curves.
+    """Return the page of several sweeps, which were read with their curves, at the time `now`.
 
-    Args:
-        sweeps: states of the sweeps, in the order in which they are shown.
-        now: current time in seconds since 1970.
-
-    Raises:
-        UsageError: a sweep is named twice, or has another metric or mode than the first.
+    Raises UsageError if a sweep is named twice, or has another metric or mode than the first.
     """
     compared = comparison.compare(sweeps)
     data: Data = {

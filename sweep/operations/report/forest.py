@@ -44,9 +44,8 @@ class Tree:
     def marginal(self, columns: Sequence[int]) -> tuple[list[Array], Array]:
         """Return the tree averaged over all columns except `columns`.
 
-        Returns:
-            Edges of the cells along each of `columns`, and the means between them, an array with
-            one axis for each of `columns`.
+        Returns edges of the cells along each of `columns`, and the means between them, with an axis
+        for each of `columns`.
         """
         edges = [np.unique([*self.low[:, c], *self.high[:, c]]) for c in columns]
         sums = np.zeros([len(edge) for edge in edges])
@@ -124,11 +123,8 @@ _PAIRED = 6
 def grow(x: Array, y: Array, stream: np.random.Generator, trees: int = TREES) -> Forest:
     """Return a forest of regression trees (Breiman, Random Forests, 2001).
 
-    Args:
-        x: rows (n, d), each from 0 to 1.
-        y: targets (n,).
-        stream: random numbers for the rows of each tree and the columns of each split.
-        trees: number of trees.
+    Rows (n, d) are from 0 to 1; the stream draws the rows of each tree and the columns of each
+    split.
     """
     count = len(y)
     sums, counts = np.zeros(count), np.zeros(count)

@@ -159,10 +159,7 @@ class Model:
     def fit(
         cls, space: Space, compared: list[Compared], seed: int, gained: bool = False
     ) -> "Model | None":
-        """Return a model with a forest for each level that has enough trials.
-
-        None without such a level.
-        """
+        """Return a model with a forest for each level with enough trials; None without a level."""
         used = [one for one in compared if len(one.trials) >= LEAST and np.ptp(one.scores) > 0]
         columns = [name for name in space.searched if _differs(name, used)]
         if not used or not columns:
@@ -349,9 +346,7 @@ def compared_at(history: History, rungs: Sequence[float]) -> list[float]:
 
 
 def standardised(level: float, scored: Sequence[tuple[Trial, float]], sign: float) -> Compared:
-    """Return trials with the normal scores of their ranks.
-
-    `sign` is +1 if greater scores are better.
+    """Return trials with the normal scores of their ranks, greater ones better if `sign` is +1.
 
     Equal scores share a rank, NaN is worst.
     """

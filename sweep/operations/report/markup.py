@@ -43,12 +43,9 @@ def preformatted(text: str) -> Markup:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Child]], kinds: str) -> Markup:
-    """Return a table that scrolls sideways if necessary.
+    """Return a table that scrolls sideways if necessary, with titles `head`.
 
-    Args:
-        head: titles of the columns.
-        rows: rows with one cell for each column.
-        kinds: a letter for each column: ``n`` number, ``w`` never wrapped, ``t`` text.
+    `kinds` has a letter for each column: ``n`` number, ``w`` never wrapped, ``t`` text.
     """
 
     def row(name: str, cells: Sequence[Child]) -> Markup:

@@ -310,10 +310,7 @@ def _bar(parts: Mapping[str, float]) -> tuple[Markup, Markup]:
 
 
 def failures(sweep: Sweep) -> Section | None:
-    """Return the section with failed trials, their tracebacks and bad ends of slices.
-
-    None without any.
-    """
+    """Return the section of failed trials, tracebacks and bad ends of slices, or None."""
     failed = sweep.history.of(Status.FAILED)
     ends: dict[tuple[End, str], list[str]] = defaultdict(list)
     for record in sweep.records:
@@ -346,10 +343,7 @@ def _shown(count: int, limit: int) -> str:
 
 
 def decisions(sweep: Sweep) -> Section | None:
-    """Return the section that explains the states of the best and the failed trials.
-
-    None without trials.
-    """
+    """Return the section that explains the states of the best and the failed trials, or None."""
     history = sweep.history
     if not history.trials:
         return None

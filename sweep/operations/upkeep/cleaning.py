@@ -61,12 +61,7 @@ class Freed:
 
 
 def check_removable(folder: Folder) -> None:
-    """Raise an error if `remove` cannot delete the sweep now.
-
-    Raises:
-        SweepLocked: a driver holds the sweep.
-        UsageError: its folder is a symbolic link.
-    """
+    """Raise SweepLocked if a driver holds the sweep, UsageError if its folder is a link."""
     if folder.path.is_symlink():
         raise UsageError(f"{folder.path}: is a link to another folder; remove the link by hand")
     held = lease.read_file(folder.ledger)
@@ -113,10 +108,7 @@ def remove(folder: Folder, mlflow: bool = False) -> Freed:
 
 
 def _delete_runs(folder: Folder) -> int:
-    """Mark the sweep's runs as deleted, as MLflow's page does; return their number.
-
-    Raises StorageError if another user named the server.
-    """
+    """Mark the sweep's runs as deleted, return their number; StorageError if not the user's."""
     where = sync.tracker_context(folder)
     if not where.uri_is_own:
         raise StorageError(

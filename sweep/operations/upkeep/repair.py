@@ -41,9 +41,8 @@ class Mended:
 def repair(folder: Folder, say: Callable[[str], None]) -> Mended:
     """Repair what the remaining files allow, then verify the sweep again.
 
-    Raises:
-        SweepLocked: a driver holds the sweep; nothing was changed.
-        StorageError: the disk or the database reported an error.
+    Raises SweepLocked if a driver holds the sweep, before any change; StorageError if the disk
+    refuses.
     """
     with folder.lock():
         inspected = inspect_sweep(folder, driven=False)

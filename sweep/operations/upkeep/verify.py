@@ -160,7 +160,7 @@ def _check_copies(context: TrackerContext) -> tuple[list[Damage], tuple[str, ...
 
 
 def _compare_copy(tracker: Tracker, count: int, missing: int) -> list[str]:
-    """Return the differences between a tracker's copy and the history, one line each.
+    """Return the differences between a tracker's copy of `count` events and the history, as lines.
 
     Args:
         tracker: the tracker.

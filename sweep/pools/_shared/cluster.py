@@ -211,10 +211,7 @@ class ClusterPool(pools.Pool):
         return {worker.name: worker.ahead_s for worker in self._workers.values()}
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
-        """Run a slice on a worker as soon as one is free; return the future of its outcome.
-
-        The signing key is not sent.
-        """
+        """Run a slice, without the signing key, on the next free worker; return its future."""
         outcome: Future[SliceOutcome] = Future()
         outcome.set_running_or_notify_cancel()
         key = f"sweep-{spec.trial:05d}_{spec.replica}-{spec.number}-{uuid.uuid4().hex}"

@@ -51,10 +51,7 @@ def _no_rungs(spec: SweepSpec) -> BadConfig:
 
 
 def options(spec: SweepSpec, paths: Sequence[str] = ()) -> BaseModel:
-    """Return the validated options of the scheduler that `spec` names.
-
-    Raises BadConfig if they are not valid.
-    """
+    """Return the options of the scheduler that `spec` names; BadConfig if not valid."""
     cls = schedulers.find(spec.scheduler.name, paths)
     key, name, given = "finish_best", spec.scheduler.name, spec.scheduler.options
     if key in given and schedulers.KIND.is_shipped(name) and key not in cls.Options.model_fields:
@@ -81,12 +78,9 @@ def remarks(spec: SweepSpec, scheduler: schedulers.Scheduler) -> list[str]:
 def settle_spec(
     spec: SweepSpec, scheduler: schedulers.Scheduler, depends_on_seed: bool
 ) -> SweepSpec:
-    """Return `spec` as stored in the ledger of a new sweep, with the defaults of `scheduler`.
+    """Return `spec` as stored in the ledger of a new sweep, with the defaults of its scheduler.
 
-    Args:
-        spec: spec of the sweep.
-        scheduler: its scheduler.
-        depends_on_seed: True if the trainable's results do (`Trainable.depends_on_seed`).
+    `depends_on_seed` is `Trainable.depends_on_seed`.
     """
     plugin, seeds = spec.scheduler, spec.seeds
     if seeds is None:

@@ -35,12 +35,9 @@ def values_at_level(level: float) -> CompareKey:
 
 
 class FrontRung(Described):
-    """The trials compared at a level, front by front.
+    """The trials compared at a level, `arranged` front by front.
 
-    Args:
-        arranged: the trials in order.
-        trial_of: number → the trial as it is compared.
-        level: level of the comparison.
+    `trial_of` is number → the trial as it is compared.
     """
 
     def __init__(

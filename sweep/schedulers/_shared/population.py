@@ -274,10 +274,7 @@ class Population(schedulers.Scheduler):
         return Generation(reached, ranking, self._count(len(ranking)), levels)
 
     def _start_members(self, history: History, free: int, goal: float) -> Plan:
-        """Return a plan that starts missing members of the population.
-
-        At most `free`, up to `goal`.
-        """
+        """Return a plan that starts at most `free` missing members, which run to `goal`."""
         count = max(0, min(free, history.to_create))
         begins = [*(trial.time for trial in history.waiting_clones), *[0.0] * count][:count]
         goals = [goal if time < goal else self._next_level(time) for time in begins]
@@ -349,10 +346,7 @@ def _resume(trial: Trial, generation: Generation, goal: Goal) -> Resume:
 
 
 def _lineage_score(history: History, trial: Trial, level: float) -> float | None:
-    """Return the score at a level.
-
-    For an offspring that started later, its ancestor's score there.
-    """
+    """Return the score at a level: an ancestor's for an offspring that started later."""
     while trial.parent is not None and born_at(trial) >= level:
         trial = history.trials[trial.parent]
     return trial.score_at(level)
@@ -374,19 +368,13 @@ def _with_goal(trial: Trial) -> Entry | None:
 
 
 def _living(trial: Trial) -> Entry | None:
-    """Return an entry that sorts unfinished trials by goal, those without a goal first.
-
-    None for others.
-    """
+    """Return an entry that sorts unfinished trials by goal, those without one first, or None."""
     at = -math.inf if trial.goal.at is None else trial.goal.at
     return None if trial.status in FINISHED else (at, trial.number)
 
 
 def _members(trial: Trial) -> Entry | None:
-    """Return an entry that sorts unfinished trials without clones, which may be ahead.
-
-    None for others.
-    """
+    """Return an entry that sorts unfinished trials but clones, which may be ahead, or None."""
     return _living(trial) if trial.clone_of is None else None
 
 

@@ -284,15 +284,10 @@ def make(name: str, arguments: Mapping[str, Any]) -> BasePruner:
 
 
 def make_asked(entry: Mapping[str, Any], key: str, top: float | None) -> BasePruner:
-    """Return the pruner that a spec requests at `key`.
+    """Return the pruner that a spec requests at `key`; trials end at the `time_attr` `top`.
 
-    Args:
-        entry: ``pruner``, the name of its class, and its arguments.
-        key: key in the spec, for messages.
-        top: `time_attr` at which trials end, or None if unknown.
-
-    Raises:
-        BadConfig: Optuna has no such pruner, or it refuses the arguments.
+    An entry is ``pruner``, the name of its class, and its arguments. Raises BadConfig if Optuna has
+    no such pruner, or it refuses them.
     """
     name = entry["pruner"]
     known = [n for n in optuna.pruners.__all__ if n not in ("BasePruner", "PatientPruner")]

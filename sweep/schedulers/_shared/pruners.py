@@ -90,10 +90,7 @@ class Pruned(PerTrialStopping):
         return [self._verdict(study, name, trial) for trial in trials]
 
     def _verdict(self, study: "Study", name: str, trial: Trial) -> Verdict:
-        """Return the verdict on a trial.
-
-        It continues if there is no new value since the last look.
-        """
+        """Return the verdict on a trial; it continues without a new value since the last look."""
         due = int(trial.known_until // self.interval) * self.interval
         metric = trial.objective.metric
         level = study.newest_look(trial.number)

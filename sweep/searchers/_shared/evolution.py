@@ -41,10 +41,7 @@ def seen_by(trials: Sequence[Trial], number: int) -> float:
 
 
 def rest_of(trial: Trial, k: float) -> Milestone | None:
-    """Return the trial's newest milestone at event `k`.
-
-    None without a score there, or if it failed.
-    """
+    """Return the newest milestone at event `k`; None without a score there, or if it failed."""
     last = next((rest for rest in reversed(trial.milestones) if rest.k <= k), None)
     if last is None or last.status is Status.FAILED or not _is_scored(last):
         return None

@@ -37,10 +37,7 @@ class Density:
 
     @classmethod
     def fit_to(cls, points: Points, counts: tuple[int, ...]) -> "Density":
-        """Return the density with widths by the normal reference rule, as in Falkner et al.
-
-        2018.
-        """
+        """Return the density with widths by the normal reference rule (Falkner et al. 2018)."""
         columns = zip(points.T, counts, strict=True)
         widths = [_width(column[~np.isnan(column)], len(counts), k) for column, k in columns]
         return cls(points, counts, np.array(widths))

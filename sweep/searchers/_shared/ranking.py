@@ -22,10 +22,7 @@ class Ranking:
         self._sorted: list[_Rank] = []
 
     def update(self, frozen: Sequence[FrozenTrial], changed: Iterable[int], sign: float) -> None:
-        """Rank the trials at the indices `changed` again.
-
-        `sign` is 1 if the metric is maximised.
-        """
+        """Rank the trials at the indices `changed` again; `sign` is 1 for a maximised metric."""
         while len(self._ranks) > len(frozen):
             self._remove(self._ranks.pop())
         for place in changed:
@@ -65,8 +62,5 @@ def _rank(trial: FrozenTrial, place: int, sign: float) -> _Rank | None:
 
 
 def by_fronts(ranked: Sequence[Trial], level: float) -> list[int]:
-    """Return the numbers of trials in the order of fronts at a rung.
-
-    Each front is spread from its first trial.
-    """
+    """Return the numbers of trials front by front at a rung, each spread from its first."""
     return [one.number for one in fronts.arrange([fronts.compare(t, level) for t in ranked])]

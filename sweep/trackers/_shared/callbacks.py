@@ -84,13 +84,7 @@ def find(name: str, paths: Iterable[str]) -> type[Any]:
 
 
 class Caller(trackers.Tracker):
-    """Calls one class in a process of its own.
-
-    Args:
-        context: the sweep.
-        name: path of the class.
-        say: function that shows a message to the user.
-    """
+    """Calls one class in a process of its own; `say` shows a message to the user."""
 
     def __init__(self, context: TrackerContext, name: str, say: Callable[[str], None]) -> None:
         self._context = context

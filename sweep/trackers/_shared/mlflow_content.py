@@ -150,10 +150,7 @@ class Times:
         return self._times[place] if known else None
 
     def add(self, number: int, milliseconds: int) -> int:
-        """Return the row's time.
-
-        If unknown, set it to `milliseconds` or 1 ms after the newest time.
-        """
+        """Return the row's time; an unknown one becomes `milliseconds` or the newest plus 1."""
         known = self.of(number)
         if known is not None:
             return known
@@ -252,10 +249,7 @@ class Content:
             yield from values(row, self._results[run].add(row.iteration, made), self._compared)
 
     def status_of(self, status: Status) -> str:
-        """Return the run's status for a trial or replica.
-
-        A paused one without a driver is scheduled.
-        """
+        """Return the status of a trial's or replica's run: scheduled if paused without a driver."""
         return RESTS if status is Status.PAUSED and self.history.ended else STATUS[status]
 
     def _of_event(
@@ -380,10 +374,7 @@ class Content:
         }
 
     def trial_tags(self, trial: Trial) -> dict[str, str]:
-        """Return the tags of a trial's run except the parent run.
-
-        ``sweep.parent`` only for offspring.
-        """
+        """Return the tags of a trial's run but its parent run; ``sweep.parent`` for offspring."""
         bred = {} if trial.parent is None else {"sweep.parent": str(trial.parent)}
         expected = self.history.expected(trial)
         order = ranking.order_text(trial, expected, trial is self.history.best)

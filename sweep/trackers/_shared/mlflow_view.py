@@ -39,15 +39,10 @@ def address(page: str, experiment: int, sweep_id: str | None) -> str:
 
 
 def view(context: TrackerContext, parent: str, trials: int) -> str:
-    """Return the value of the tag.
+    """Return the value of the tag for a sweep, whose own run is `parent`.
 
     If the tag would be too long, only the first searched settings are shown. If the page does not
     show all trials at first, the heading of the charts says so.
-
-    Args:
-        context: names the sweep.
-        parent: ID of the sweep's own run.
-        trials: number of trials of the sweep.
     """
     searched = [name for name in context.spec.space.searched if not name.startswith("_")]
     names = searched or list(context.spec.space.searched)

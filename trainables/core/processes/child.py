@@ -140,13 +140,9 @@ class ChildProcess:
         self._send_message(method, args)
 
     def receive(self, patience: Patience) -> Any:
-        """Return the result of the latest request.
+        """Return the result of the latest request, which may take `patience` since then.
 
-        Args:
-            patience: longest wait, counted from the request.
-
-        Raises:
-            TrainableError: the server raised, or the child can answer no more.
+        Raises TrainableError if the server raised, or the child can answer no more.
         """
         kind, answer = self.receive_answer(patience)
         if kind == "error":
@@ -189,10 +185,7 @@ class ChildProcess:
                 return kind, content
 
     def deadline(self, seconds: float | None) -> float:
-        """Return the `time.monotonic` at which `seconds` after the latest request are over.
-
-        Returns infinity without a limit.
-        """
+        """Return the `time.monotonic` of `seconds` after the latest request, or infinity."""
         if seconds is None:
             return math.inf
         return self._asked_at + seconds + (0.0 if self._begun else START_TIMEOUT_S)
@@ -269,12 +262,7 @@ class ChildProcess:
         return self._error
 
     def _time_out(self, failure: str, patience: Patience) -> WorkerError:
-        """Kill a child that has taken too long, and return the error with its stacks.
-
-        Args:
-            failure: description of the missing message.
-            patience: the limit that has passed.
-        """
+        """Kill a child that has passed a limit, and return the error for its missing message."""
         stack = self._read_stack()
         self._kill_process()
         self.failure = f"hangs: {failure} within {patience.seconds} s ({patience.setting})"
@@ -312,10 +300,7 @@ class ChildProcess:
 
 
 def _make_error(name: str, kind: str, message: str, trace: str) -> TrainableError:
-    """Return the child's error in the parent: of class `kind` if it is known, else WorkerError.
-
-    `trace` is its traceback.
-    """
+    """Return the child's error: of class `kind` if known, else WorkerError with its `trace`."""
     if kind in NAMED_ERRORS:
         named = NAMED_ERRORS[kind](message)
         named.__cause__ = WorkerError(f"in {name}\n\n{trace}")
@@ -345,8 +330,7 @@ def _serve(
     """Answer requests until `END` arrives or the parent is gone; the child's main function.
 
     Args:
-        pipe: carries (number, method, arguments) from the parent and (number, kind, content)
-            back.
+        pipe: carries (number, method, arguments) from the parent and (number, kind, content) back.
         stack: receives the stacks of all threads on SIGUSR1.
         parent: pid of the parent.
         make: makes the server.

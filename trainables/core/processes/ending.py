@@ -83,10 +83,7 @@ def delete_semaphores(pid: int) -> None:
 
 
 def exit_process() -> NoReturn:
-    """End this process after running exit handlers and flushing output.
-
-    Skips the destruction of modules, which takes torch seconds.
-    """
+    """End this process after exit handlers and flushing, without destroying modules."""
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -100,13 +97,10 @@ def _wait_for_end(pidfd: int) -> None:
 
 
 def limit_standstill(pipe: "connection.Connection[Any, Any]", seconds: float) -> None:
-    """Make reads and writes on a two-way pipe raise BlockingIOError when they are stuck.
+    """Make reads and writes on a two-way pipe raise BlockingIOError after standing still.
 
     A suspended process reads nothing, so writing more than fits into the pipe would block for ever.
-
-    Args:
-        pipe: one end; the other one is not affected.
-        seconds: longest time without progress.
+    The other end is not affected. `seconds` is the longest time without progress.
     """
     whole = int(seconds)
     # Zero would be no limit at all.

@@ -93,13 +93,10 @@ def is_tracker(pid: int) -> bool:
 
 
 def end_below(top: int, spared: set[int]) -> None:
-    """Kill all descendants of this process and wait for their end.
+    """Kill all descendants of this process, a subreaper, and wait for their end.
 
-    Resource trackers may clean up first: they end when nobody needs them.
-
-    Args:
-        top: pid of this process, which must be a subreaper.
-        spared: pids of children that stay, with all their descendants.
+    Resource trackers may clean up first: they end when nobody needs them. Children with `spared`
+    pids stay, with all their descendants.
     """
     begun = time.monotonic()
     empty = 0
@@ -132,9 +129,7 @@ def _reap(pid: int) -> bool:
 class _Reaper:
     """The process that starts workers and kills what they leave behind.
 
-    Args:
-        parent: pidfd of the parent.
-        requests: socket from which commands are read.
+    `parent` is the parent's pidfd; commands are read from the socket `requests`.
     """
 
     def __init__(self, parent: int, requests: "_socket.socket") -> None:
@@ -217,15 +212,10 @@ def _run_command(
     files: dict[int, int],
     limits: tuple[int, int],
 ) -> "NoReturn":
-    """Run a command in place of this forked process.
+    """Run a command in place of this forked process, in the folder of descriptor `cwd`.
 
-    Args:
-        reaper: pid of the reaper, to notice its death.
-        command: the command; the first word is a path.
-        env: all its environment variables.
-        cwd: file descriptor of the working folder.
-        files: number in the command → file descriptor here.
-        limits: soft and hard limit of open files.
+    `reaper` is a pid, to notice its death; `files` maps numbers in the command to descriptors here;
+    `limits` are the soft and the hard limit of open files.
     """
     try:
         prctl(SET_DEATH_SIGNAL, _SIGKILL)

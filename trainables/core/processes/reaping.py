@@ -65,11 +65,7 @@ class Command:
             raise OSError(-self.pid, os.strerror(-self.pid))
 
     def exitcode(self, waits: bool) -> int | None:
-        """Return the exit code, or minus the signal that killed it; None while it runs.
-
-        Args:
-            waits: True to wait for the end.
-        """
+        """Return the exit code, or minus its signal; None while it runs, unless it `waits`."""
         with self._lock:
             patience = None if waits else 0
             if self._exitcode is None and connection.wait([self.end_handle], patience):

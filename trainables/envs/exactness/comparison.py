@@ -53,9 +53,7 @@ SHORTER = 3
 def state_failure(config: EnvironmentConfig, restarts: bool) -> tuple[str, list[str]]:
     """Return why a restored copy is not exact, and the attributes that cannot be read.
 
-    Args:
-        config: settings of the environment.
-        restarts: True if failed environments are replaced.
+    `restarts` is true if failed environments are replaced.
     """
     envs = VectorConfig(restart_failed_sub_environments=restarts)
     beat()
@@ -99,15 +97,10 @@ def _env_seeds(envs: VectorEnv, name: str) -> list[int]:
 
 
 def _run(envs: VectorEnv, name: str, steps: int, current: Any) -> tuple[list[str], Any]:
-    """Take random actions; return fingerprints of everything, and the last observations.
+    """Take random actions from the stream `name` after the observations `current` (N, *O).
 
-    The environments are reset once, at step `FORCED_RESET`.
-
-    Args:
-        envs: the environments.
-        name: name of the stream of actions.
-        steps: number of steps.
-        current: their current observations, (N, *O).
+    The environments are reset once, at step `FORCED_RESET`. Returns fingerprints of everything, and
+    the last observations.
     """
     drawing = [for_one_of(envs, _seed(name, "actions", i)) for i in range(envs.count)]
     fingerprints: list[str] = []
@@ -210,10 +203,7 @@ class Episodes:
         return made
 
     def _play(self, sub_env: Replayed, seed: int) -> tuple[list[str], Any]:
-        """Play an episode of this seed.
-
-        Return fingerprints of everything, and the last observation.
-        """
+        """Play an episode of this seed; return fingerprints and the last observation."""
         rng.seed_global(seed, "measure")
         sub_env.seed_spaces(seed)
         beat()
@@ -223,10 +213,7 @@ class Episodes:
         return [first, *seen], last
 
     def _steps_of(self, sub_env: Replayed, name: str, current: Any) -> tuple[list[str], Any]:
-        """Take steps in an environment.
-
-        Return fingerprints of everything, and the last observation.
-        """
+        """Take steps in an environment; return fingerprints and the last observation."""
         return _random_steps(
             sub_env, self._random_steps, name, current, observe=sub_env.connector.observe
         )
@@ -253,10 +240,7 @@ def drawing_failure(config: EnvironmentConfig) -> str:
 
 
 def _play_watched(config: EnvironmentConfig, watch: Callable[[Env], object]) -> list[str]:
-    """Play with random actions and call `watch` before each step.
-
-    Return fingerprints of everything.
-    """
+    """Play with random actions, calling `watch` before each step; return fingerprints."""
     rng.seed_global(SEED, "looked at")
     with _made_env(config) as env:
         seed_spaces(env, SEED)
@@ -275,17 +259,10 @@ def _random_steps(
     watch: Callable[[Env], object] = lambda _: None,
     observe: Callable[[Any], Any] = lambda observation: observation,
 ) -> tuple[list[str], Any]:
-    """Take random actions beyond ends of episodes.
+    """Take random actions from the stream `name` beyond ends of episodes.
 
-    Return fingerprints of everything, and the last observation.
-
-    Args:
-        env: the environment.
-        count: number of steps.
-        name: name of the stream of actions.
-        current: current observation.
-        watch: called before each step.
-        observe: applied to observations before they are fingerprinted.
+    `watch` is called before each step; `observe` is applied to observations before they are
+    fingerprinted. Returns fingerprints of everything, and the last observation.
     """
     actions = RandomActions(env.observation_space, env.action_space, _seed("actions", name))
     fingerprints: list[str] = []

@@ -107,16 +107,10 @@ def inspect(config: EnvironmentConfig) -> Inspection:
 
 
 def measure_once(config: EnvironmentConfig, subject: str, find: Callable[[], T]) -> T:
-    """Return the result of `find`, which makes an environment.
+    """Return the result of `find`, which makes an environment; `subject` is the name of the result.
 
-    Called once per process and settings.
-
-    If the environment hangs, the process ends with a message.
-
-    Args:
-        config: settings of the environment.
-        subject: name of the result.
-        find: makes the result.
+    It is called once per process and settings. If the environment hangs, the process ends with a
+    message.
     """
     key, held = _local_key(config)
     if (key, subject) not in _measurements:
@@ -420,9 +414,8 @@ class _SharedFile:
     def read(self, config: EnvironmentConfig) -> Measured | None:
         """Return the measurement in the file; None if there is none.
 
-        Raises:
-            Hangs: a call hung while this process waited. Later processes try again, since it
-                may be repaired.
+        Raises Hangs if a call hung while this process waited; later processes try again, since it
+        may be repaired.
         """
         if self._descriptor < 0:
             return None
@@ -471,10 +464,7 @@ def _pack(config: EnvironmentConfig, restarts: bool) -> bytes | None:
 
 
 def _unpack(packed: bytes) -> tuple[EnvironmentConfig, bool]:
-    """Return the settings in a child, and register the creator of the environment.
-
-    Imports its module, which may take longer than any call.
-    """
+    """Return the settings in a child, and register the creator, whose module is imported."""
     config, restarts, creator, spec = cloudpickle.loads(packed)
     if creator is not None:
         registry.register_env(config.env, creator)
@@ -490,9 +480,7 @@ def _unpack(packed: bytes) -> tuple[EnvironmentConfig, bool]:
 class _Child:
     """The parent's end of a child that looks at an environment, and then measures it.
 
-    Args:
-        config: settings of the environment.
-        packed: the same with further settings, pickled for the child.
+    `packed` are its settings with further ones, pickled for the child.
     """
 
     def __init__(self, config: EnvironmentConfig, packed: bytes) -> None:
@@ -548,9 +536,7 @@ class _Child:
 class _Server:
     """The child's side: reports the environment's declaration, then measures it.
 
-    Args:
-        packed: pickled settings of the environment.
-        beat_s: least time between two signs of life, seconds.
+    There are at least `beat_s` seconds between two signs of life.
     """
 
     def __init__(self, packed: bytes, beat_s: float) -> None:

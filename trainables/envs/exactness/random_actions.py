@@ -51,11 +51,9 @@ class RandomActions:
         return bool(self._masks) or any(one.are_masked for one in self._agents.values())
 
     def draw(self, observation: Any) -> Any:
-        """Return the next action.
+        """Return the next action for an observation, as the environment gave it or as a row.
 
-        Args:
-            observation: latest observation, as the environment returned it or as a row; None if
-                there is none yet, in which case any action may be drawn.
+        With None, which is no observation yet, any action may be drawn.
         """
         if self._agents:
             shown = observation["observations"] if isinstance(observation, Mapping) else {}

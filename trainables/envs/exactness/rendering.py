@@ -11,12 +11,9 @@ from trainables.errors import ConfigError
 
 
 def check_pictures(config: EnvironmentConfig, key: str, value: bool | str) -> float:
-    """Check an environment whose pictures the setting `key: value` needs.
+    """Check an environment for a setting that needs its pictures; return its frame rate, 1/s.
 
-    Return its frame rate, 1/s.
-
-    Raises:
-        ConfigError: it cannot draw, or behaves differently while it is drawn.
+    Raises ConfigError if it cannot draw, or behaves differently while it is drawn.
     """
     with watched(config):
         _check_mode(config, key, value)

@@ -92,10 +92,7 @@ def _all_layers(sub_env: Any) -> Iterator[Any]:
 
 
 def _carried(kind: type[Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the globals of a class's functions that were sent from another process.
-
-    Those of an imported module are skipped.
-    """
+    """Yield the globals of a class's functions that were sent, not of imported modules."""
     seen = list[Any]()
     for value in list(vars(kind).values()):
         names = getattr(value, "__globals__", None)

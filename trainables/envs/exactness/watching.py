@@ -78,13 +78,7 @@ def watched(config: EnvironmentConfig) -> Iterator[None]:
 
 
 def hang_error(config: EnvironmentConfig, stack: Sequence[StackFrame], doing: str) -> Hangs:
-    """Return the error for an environment that hangs.
-
-    Args:
-        config: settings of the environment.
-        stack: the hanging stack, outermost first; empty if unknown.
-        doing: description of what was done with the environment.
-    """
+    """Return the error for an environment that hangs; the stack is outermost first."""
     call, where = hung_call(stack)
     return hang_from_message(
         config,

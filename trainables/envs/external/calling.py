@@ -216,18 +216,14 @@ class ExternalEnv:
     # ---- what a person writes, and calls -----------------------------------------------------
 
     def run(self) -> None:
-        """Play for ever; override this.
-
-        After `close`, its next call raises SystemExit.
-        """
+        """Play for ever; override this. After `close`, its next call raises SystemExit."""
         raise NotImplementedError(f"{type(self).__name__} must define run()")
 
     def start_episode(self, episode_id: str | None = None, training_enabled: bool = True) -> str:
         """Begin an episode; return its id, a new one if none is given.
 
-        Raises EpisodeError if it runs already.
-
         With ``training_enabled=False`` it counts in the metrics, but nothing is learnt from it.
+        Raises EpisodeError if it runs already.
         """
         episode_id = uuid.uuid4().hex if episode_id is None else episode_id
         with self._lock:
@@ -564,10 +560,7 @@ class ExternalEnv:
     def _by_agent(
         self, episode_id: str, subject: str, values: Any
     ) -> Iterator[tuple[str, str, Any]]:
-        """Yield each agent that a call names, its name in errors, and its value.
-
-        Raises EpisodeError for an unknown agent.
-        """
+        """Yield each agent of a call, its name in errors, its value; EpisodeError if unknown."""
         if not self.has_agents:
             yield AGENT, _describe_place(episode_id), values
             return
@@ -607,10 +600,7 @@ class ExternalEnv:
         return rewards, infos, [agent for agent, _, _ in left]
 
     def _event(self, episode_id: str, observation: Any, action: Any, logp: Any, end: str) -> _Event:
-        """Return the event that a call describes.
-
-        Raises EpisodeError for values outside their spaces.
-        """
+        """Return the event that a call describes; EpisodeError for values outside their spaces."""
         observations = {
             agent: checked(self._observations[agent], one, f"{where}: observation")
             for agent, where, one in self._by_agent(episode_id, "observation", observation)
@@ -669,11 +659,7 @@ def _describe_place(episode_id: str, *agents: str) -> str:
 
 
 def _checked_action(space: spaces.Space[Any], action: Any, subject: str) -> Any:
-    """Return an action, converted to its space's type; `subject` names it in messages.
-
-    Raises:
-        EpisodeError: the action is not in its space.
-    """
+    """Return an action in its space's type; EpisodeError about `subject` if it is outside."""
     if isinstance(space, spaces.Box):
         action = checked(space, action, subject)
     if not space.contains(action):
@@ -682,10 +668,7 @@ def _checked_action(space: spaces.Space[Any], action: Any, subject: str) -> Any:
 
 
 def _checked_logp(space: spaces.Space[Any], logp: Any, place: str) -> Any:
-    """Return a log-probability, or None for an unknown one.
-
-    Raises EpisodeError if it is impossible.
-    """
+    """Return a log-probability, or None if unknown; raises EpisodeError if impossible."""
     layout = layout_of(space)
     most = MOST_LOGP * len(layout.sizes)
     highest = most if layout.real_columns else 0.0
@@ -731,8 +714,7 @@ def checked(space: spaces.Space[Any], value: Any, subject: str) -> Any:
 class Called(gymnasium.Env[Any, Any]):
     """A stand-in for an environment that calls the trainer, used to inspect its spaces.
 
-    Args:
-        base: object with `poll`, `send_actions` and spaces, which are dicts for several agents.
+    `base` has `poll`, `send_actions` and spaces, which are dicts for several agents.
     """
 
     def __init__(self, base: Any) -> None:

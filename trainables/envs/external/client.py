@@ -65,12 +65,7 @@ class _Episode:
 
 
 class LocalPolicy:
-    """A policy that this client runs itself.
-
-    Args:
-        description: the server's description of it.
-        space: action space, a Discrete or a Box.
-    """
+    """A policy that this client runs itself, as the server describes it."""
 
     def __init__(self, description: Mapping[str, Any], space: spaces.Space[Any]) -> None:
         self.version = int(description["version"])
@@ -306,10 +301,7 @@ class PolicyClient:
         self._call(episode_id, "log_action", observation=both[0], action=both[1], logp=logp, **more)
 
     def _local(self, policy_id: str = "", space: spaces.Space[Any] | None = None) -> "LocalPolicy":
-        """Return the server's latest policy of this name, fetching it if it has changed.
-
-        Raises PolicyServerError if it cannot run here.
-        """
+        """Return the server's latest policy of this name; PolicyServerError if it cannot run."""
         if self._said["version"] != self._version:
             self._said, self._policies = self._request("GET", "/v1/policy", b""), {}
             self._version = self._said["version"]

@@ -33,11 +33,7 @@ class PolledEnv:
         """True if actions were sent after the latest poll."""
 
     def poll(self) -> Polled:
-        """Return the first poll with an event.
-
-        Raises:
-            EnvError: no event comes in time, or the environment fails.
-        """
+        """Return the first poll with an event; EnvError if none comes in time, or it fails."""
         until = time.monotonic() + self._timeout_s
         while True:
             given = self._call("poll")
@@ -72,10 +68,8 @@ class PolledEnv:
     def reset(self, env_id: Any) -> Any:
         """Return the first observations of the next episode, agent → observation.
 
-        Raises EnvError for anything else.
-
         Returns `ASYNC_RESET` if they come in a later poll, None if the environment cannot be reset,
-        and an exception if the reset fails.
+        and an exception if the reset fails. Raises EnvError for anything else.
         """
         if not callable(getattr(self._base, "try_reset", None)):
             return None

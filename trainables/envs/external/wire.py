@@ -61,10 +61,7 @@ def unpack(data: Any) -> np.ndarray[Any, Any]:
 
 
 def decode(space: Spaces, data: Any, subject: str) -> Any:
-    """Return the element of a space from JSON.
-
-    Raises EpisodeError, naming `subject`, if it does not fit.
-    """
+    """Return the element of a space from JSON; EpisodeError about `subject` if it does not fit."""
     if not isinstance(space, spaces.Space):
         return _decode_each(space, data, subject)
     if isinstance(space, spaces.Tuple):

@@ -97,10 +97,7 @@ _QUICK: dict[type, type] = {
 
 
 def speed_up_checks(env: Any) -> None:
-    """Speed up the check of actions in gymnasium's own environments, which runs in every step.
-
-    The space contains and samples the same as before.
-    """
+    """Speed up gymnasium's check of actions in every step; the space stays the same."""
     space = getattr(env, "action_space", None)
     whole = getattr(space, "dtype", None) == np.int64
     if type(env).__module__.startswith("gymnasium.") and whole and type(space) in _QUICK:
@@ -110,11 +107,8 @@ def speed_up_checks(env: Any) -> None:
 class ActionAdapter:
     """Converts a policy's action rows to the environments' actions.
 
-    Args:
-        space: action space of the environment.
-        clip: True to clip real numbers to their bounds.
-        normalize: True to first spread numbers from -1 to 1 over their bounds, if they have
-            both.
+    With `clip`, real numbers are clipped to their bounds; with `normalize`, numbers from -1 to 1
+    are first spread over their bounds, if they have both.
     """
 
     def __init__(self, space: spaces.Space[Any], clip: bool, normalize: bool = False) -> None:

@@ -152,10 +152,7 @@ class Connector:
         self.action_space = action_space
 
     def observe(self, rows: Array, memory: Array) -> tuple[Array, Array]:
-        """Return rows (N, *S) of `observation_space` for the next step, and the new memory.
-
-        `memory` (N, memory_size) must not be changed.
-        """
+        """Return rows (N, *S) for the next step, and new memory; `memory` must not change."""
         return rows, memory
 
     def act(self, actions: Array) -> Array:
@@ -234,10 +231,7 @@ class PreviousAction(Connector):
         self._choices, self._reals = list(layout.choice_columns), list(layout.real_columns)
 
     def observe(self, rows: Array, memory: Array) -> tuple[Array, Array]:
-        """Return rows (N, A + D), the previous action before the rows (N, D).
-
-        And the memory (N, K).
-        """
+        """Return rows (N, A + D), the last action before the rows (N, D), and memory (N, K)."""
         seen = np.zeros((len(rows), self._width), dtype=rows.dtype)
         chosen = self._first[self._choices] + memory[:, self._choices].astype(np.int64)
         seen[np.arange(len(rows))[:, None], chosen] = 1.0
@@ -266,18 +260,12 @@ class PreviousReward(Connector):
         return np.zeros_like(memory)
 
     def after_rewards(self, memory: Array, rewards: Array) -> Array:
-        """Return the memory (N, 1) with rewards (N,) added.
-
-        An agent may act once in several steps.
-        """
+        """Return the memory (N, 1) with rewards (N,) added: several may come per action."""
         return memory + np.asarray(rewards, dtype=np.float32)[:, None]
 
 
 def _extended_space(part: str, box: spaces.Box, numbers: int) -> spaces.Box:
-    """Return the space of `numbers` numbers of the last action or reward, and then the observation.
-
-    Raises ConfigError for an image.
-    """
+    """Return the space of `numbers` numbers before the observation; ConfigError for an image."""
     if is_image(box):
         allowed = "false for observations that are images"
         why = f"pixels leave no room for numbers, and observations are {box.shape}"
@@ -468,10 +456,8 @@ class Connectors:
     ) -> tuple[Array, Array]:
         """Return rows (N, *S) as the networks see them, and the new carried numbers (N, L).
 
-        Args:
-            rows: output of `self.rows`.
-            carried: carried numbers before this observation, (N, L).
-            counted: whether the filter counts the rows; one bool or (N,).
+        `rows` are output of `self.rows`, seen with `carried`; the filter counts those that are
+        `counted` (one bool or (N,)).
         """
         following = carried.copy() if self.parts else carried
         rows = self._run_steps(self.before, rows, carried, following)
@@ -506,10 +492,7 @@ class Connectors:
         return np.concatenate([added.astype(np.float32), self._filter(rows, False)], axis=1)
 
     def _filter(self, rows: Array, counted: bool | NDArray[np.bool_]) -> Array:
-        """Return filtered rows (N, *S) in float32.
-
-        Counts rows for which `counted`, one or (N,), is true.
-        """
+        """Return filtered rows (N, *S) in float32; counts those that are `counted`."""
         if counted is True or counted is False:
             rows = self.filter(rows, update=counted)
         else:

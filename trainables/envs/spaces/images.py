@@ -135,12 +135,7 @@ def is_bytes(space: spaces.Space[Any]) -> bool:
 
 
 class ImagePreprocessor:
-    """Transposes an image to (H, W, C), with stacked frames as further channels.
-
-    Args:
-        box: space of the environment.
-        view: how a policy sees it.
-    """
+    """Transposes an image to (H, W, C), with stacked frames as further channels."""
 
     def __init__(self, box: spaces.Box, view: View) -> None:
         self._box, self._order, self._shape = box, view.order, view.shape(box.shape)
@@ -148,10 +143,7 @@ class ImagePreprocessor:
         self.observation_space: spaces.Box = spaces.Box(low, high, dtype=box.dtype.type)
 
     def __call__(self, observation: Any) -> Array:
-        """Return a new array (H, W, C) of an observation.
-
-        Raises EnvError if it has another shape or type.
-        """
+        """Return a new array (H, W, C) of an observation; EnvError for another shape or type."""
         given = np.asarray(observation)
         if given.shape != self._box.shape:
             what = f"an observation of shape {given.shape}"

@@ -14,11 +14,7 @@ from trainables.errors import ConfigError
 
 
 def named_leaves(space: spaces.Space[Any], name: str) -> dict[str, spaces.Space[Any]]:
-    """Return name → leaf of a space.
-
-    Raises:
-        ConfigError: two leaves have the same name.
-    """
+    """Return name → leaf of a space; raises ConfigError if two leaves have the same name."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return {name: space}
     leaves: dict[str, spaces.Space[Any]] = {}

@@ -28,12 +28,7 @@ MASK = "action_mask"
 
 
 class MaskedObservation(spaces.Dict):
-    """An environment's observation, with the mask of its `choices` as the last part.
-
-    Args:
-        parts: key → space of the observation.
-        choices: number of entries of the mask.
-    """
+    """An environment's observation of these parts, with the mask of its `choices` at its end."""
 
     def __init__(self, parts: Mapping[str, spaces.Space[Any]], choices: int) -> None:
         others = [(key, part) for key, part in parts.items() if key != MASK]
@@ -124,10 +119,7 @@ def column_starts(layout: ActionLayout) -> Array:
 
 
 def all_columns_choose(masks: Array, starts: Array) -> bool:
-    """Return whether each column of each mask (…, A) has a valid choice.
-
-    `starts` are the columns' first indices.
-    """
+    """Return whether each column (from `starts`) of each mask (…, A) has a valid choice."""
     return bool(np.logical_or.reduceat(masks > 0, starts, axis=-1).all())
 
 
@@ -142,10 +134,7 @@ def require_valid(rows: Array, layout: ActionLayout) -> None:
 
 
 def _flatten_mask(mask: Any) -> Array | None:
-    """Concatenate a mask, one array or one per column, into one array (A,).
-
-    Returns None if the value is not a mask.
-    """
+    """Concatenate a mask, one array or one per column, into one array (A,); None for others."""
     try:
         many = isinstance(mask, list | tuple)
         flat: Array = np.hstack(mask) if many else np.ravel(np.asarray(mask))

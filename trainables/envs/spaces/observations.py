@@ -173,10 +173,8 @@ def is_wide(space: spaces.Space[Any]) -> bool:
 class Rows:
     """Converts observations (N, *O) to new rows (N, D) of float32, or to images.
 
-    Args:
-        space: space of an observation.
-        name: source of the observations, for errors.
-        exact: True for rows of float64 if float32 cannot hold the space's numbers.
+    Errors name their source. With `exact`, rows are float64 if float32 cannot hold the space's
+    numbers.
     """
 
     def __init__(self, space: spaces.Box, name: str, exact: bool = False) -> None:
@@ -220,10 +218,7 @@ class Rows:
 def require_finite(values: Array, rows: str, subject: str) -> None:
     """Raise NotFiniteError for the first row of `values` (N, …) that is not finite.
 
-    Args:
-        values: the numbers.
-        rows: name of a row in the error.
-        subject: name of the values in the error.
+    It names the row by `rows` and the values by `subject`.
     """
     finite = np.isfinite(values)
     if np.count_nonzero(finite) != finite.size:  # the cheapest way to ask, in every tick

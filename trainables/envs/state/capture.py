@@ -35,10 +35,7 @@ class KeepsState(abc.ABC):
 
     @abc.abstractmethod
     def get_state(self) -> dict[str, Any]:
-        """Return the state as plain data.
-
-        Entry ``lost`` is why the running episode cannot be restored.
-        """
+        """Return plain data; entry ``lost`` is why the running episode cannot be restored."""
 
     @abc.abstractmethod
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -74,10 +71,7 @@ def restore(sub_env: Any, state: Mapping[str, Any]) -> None:
 
 
 def lost_episode(state: Mapping[str, Any]) -> str:
-    """Return why a state of `capture` does not contain the running episode; empty if it does.
-
-    Also accepts the state of an environment's process.
-    """
+    """Return why a state of `capture`, here or of a process, lacks the running episode, or ""."""
     if "gone" in state:  # with its process; the next step begins another one
         return ""
     whys = [layer.get("lost") for layer in state.get("environment", state)["layers"]]
@@ -85,10 +79,7 @@ def lost_episode(state: Mapping[str, Any]) -> str:
 
 
 def left_out(sub_env: Any) -> list[str]:
-    """Return the names of attributes that `capture` cannot store.
-
-    If there are any, nothing is exact.
-    """
+    """Return the attributes that `capture` cannot store; with any, nothing is exact."""
     return [
         name
         for layer in layers(sub_env)
@@ -114,10 +105,7 @@ def seed_spaces(sub_env: Any, seed: int, first: int = 0) -> None:
 
 
 def layers(sub_env: Any) -> Iterator[Any]:
-    """Yield the wrappers, outermost first, and the unwrapped environment.
-
-    A `KeepsState` is the last.
-    """
+    """Yield the wrappers, outermost first, and the environment, or a `KeepsState` last."""
     while isinstance(sub_env, gymnasium.Wrapper | AgentsEnv | SteppedTogether):
         yield sub_env
         if isinstance(sub_env, KeepsState):
@@ -127,10 +115,7 @@ def layers(sub_env: Any) -> Iterator[Any]:
 
 
 def _capture_layer(layer: Any) -> dict[str, Any]:
-    """Return the state of one layer: name → [kind, data].
-
-    Attributes that are not plain are left out.
-    """
+    """Return the state of one layer: name → [kind, data], of plain attributes."""
     if isinstance(layer, KeepsState):
         return layer.get_state()
     captured: dict[str, Encoded] = {}

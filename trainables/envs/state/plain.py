@@ -39,10 +39,7 @@ def is_plain(value: Any) -> bool:
 
 
 def encode(value: Any, depth: int = 0) -> Encoded:
-    """Return [kind, data] with plain data, `depth` containers deep.
-
-    Raises NotPlainError if that is impossible.
-    """
+    """Return [kind, data] of plain data, `depth` containers deep; raises NotPlainError."""
     if depth > MAX_DEPTH:
         raise NotPlainError
     if type(value) in _PLAIN:

@@ -96,8 +96,7 @@ class VectorEnv(Protocol):
     def reset(self, seeds: Sequence[int] | None) -> Array:
         """Start all episodes; return observations (N, *O).
 
-        Args:
-            seeds: one seed per sub-environment; None to continue their random streams.
+        There is a seed per sub-environment; None continues their random streams.
         """
 
     def restart(self, sub_env: int, seed: int) -> Array:

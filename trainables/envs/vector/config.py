@@ -67,10 +67,7 @@ class VectorConfig(Section):
 
     @property
     def hard_horizon(self) -> int | None:
-        """Number of steps after which an episode is truncated and reset.
-
-        None without such a limit.
-        """
+        """Number of steps after which an episode is truncated and reset, or None."""
         return None if self.soft_horizon else self.horizon
 
 
@@ -79,10 +76,7 @@ def check_vector_env(
 ) -> None:
     """Raise ConfigError for settings that contradict each other or this environment.
 
-    Args:
-        environment: settings of the environment.
-        config: settings of its stepping.
-        limit: the environment's own limit of steps per episode, or None.
+    `limit` is the environment's own limit of steps per episode, or None.
     """
     check_processes(config)
     if environment.is_native:
@@ -177,10 +171,7 @@ def check_horizon(environment: EnvironmentConfig, config: VectorConfig, limit: i
 
 
 def _note_limit(environment: EnvironmentConfig, limit: int | None) -> None:
-    """Log which limit ends the episodes if no horizon is set.
-
-    `limit` is the environment's, or None.
-    """
+    """Log which limit, if any, ends the episodes if no horizon is set."""
     if limit is None:
         logger.debug(
             "no horizon is set and %s has no limit of its own: an episode may continue forever",

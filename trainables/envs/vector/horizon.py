@@ -15,12 +15,7 @@ from trainables.envs.vector.config import VectorConfig
 
 
 class TimeLimit:
-    """Counts the steps of each environment's episode, and applies the horizon.
-
-    Args:
-        config: the horizon and its meaning.
-        count: N.
-    """
+    """Counts the steps of each of N environments' episodes, and applies the horizon."""
 
     def __init__(self, config: VectorConfig, count: int) -> None:
         self._lengths = np.zeros(count, dtype=np.int64)
@@ -48,10 +43,7 @@ class TimeLimit:
             self.lengths[envs] += 1
 
     def reached_horizon(self) -> NDArray[np.bool_] | None:
-        """Return flags (N,) of episodes that have reached the hard horizon.
-
-        None without such a limit.
-        """
+        """Return flags (N,) of episodes that have reached the hard horizon, if there is one."""
         return None if self._hard is None else self.lengths >= self._hard
 
     def settle(self, step: Step) -> Step:

@@ -64,11 +64,7 @@ def make_native(
 class NativeVectorEnv:
     """The common part of all native vector environments.
 
-    Args:
-        vector: the environment.
-        connector: connector of each of its N environments.
-        config: the horizon.
-        place: place of the worker.
+    There is one connector for each of the N environments.
     """
 
     restarts_unasked: bool = False
@@ -163,10 +159,7 @@ class NativeVectorEnv:
     def _call(
         self, method: str, parts: int, expected: str, *args: Any, **kwargs: Any
     ) -> tuple[Any, ...]:
-        """Call a method of the vector environment; return its result, a tuple of `parts` items.
-
-        Raises EnvError if it raises or returns something else.
-        """
+        """Call the vector environment; return a tuple of `parts` items, or raise EnvError."""
         try:
             given: Any = getattr(self._vector, method)(*args, **kwargs)
         except Exception as error:

@@ -27,14 +27,7 @@ from trainables.envs.vector.separate import SeparateVectorEnv, environment_conte
 
 
 class RemoteVectorEnv(SeparateVectorEnv):
-    """N environments with one process each.
-
-    Args:
-        environment: settings of the environment.
-        num_envs: N.
-        config: horizon, restarts and the time limit of a step.
-        place: place of the worker.
-    """
+    """N environments with one process each."""
 
     def __init__(
         self,

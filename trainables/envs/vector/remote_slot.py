@@ -29,9 +29,7 @@ class Shared:
     """Memory of a step that two processes share; can be sent to a child.
 
     It is anonymous memory, which is freed with the last process that holds it, however that ends.
-
-    Args:
-        descriptor: file descriptor of the memory; None for new memory.
+    Without a descriptor it is new.
     """
 
     numbers: Any
@@ -48,10 +46,7 @@ class Shared:
         return _receive_shared, (reduction.DupFd(self._descriptor),)
 
     def map(self, connector: EnvConnector) -> None:
-        """Map memory for one observation and one action of the connector's spaces.
-
-        It never shrinks.
-        """
+        """Map memory for one observation and one action of these spaces; it never shrinks."""
         # To travel it became one that programs inherit, no matter who starts them.
         os.set_inheritable(self._descriptor, False)
         env_spaces = connector.observation_space, connector.action_space
@@ -94,11 +89,7 @@ def _bytes(space: spaces.Space[Any]) -> int:
 class EnvServer(EnvSlot):
     """The environment in its process, with a slot's methods; `remake` must be called first.
 
-    Args:
-        make: makes the environment.
-        config: settings of the environment.
-        shared: memory for the results of a step.
-        name: name of the environment in the log.
+    `shared` is memory for the results of a step; the log calls the environment `name`.
     """
 
     def __init__(
@@ -118,10 +109,7 @@ class EnvServer(EnvSlot):
         return self.connector.own_spaces
 
     def step(self, action: Any) -> Any:
-        """Make one step; return observation (None if shared) and info.
-
-        An action of None is shared, too.
-        """
+        """Make one step, of the shared action for None; return observation (or None) and info."""
         if action is None:
             action = self._shared.action.copy()[()]
         observation, *numbers, info = super().step(action)
@@ -238,10 +226,7 @@ class RemoteEnvSlot:
         return self._observation(observation), reward, bool(terminated), bool(truncated), info
 
     def reset(self, seed: int | None) -> Any:
-        """Return the first observation (*O) of the next episode.
-
-        `seed` None continues its streams.
-        """
+        """Return the first observation (*O); a `seed` of None continues the streams."""
         return self._observation(self._ask("reset", seed))
 
     def remake(self, seed: int) -> None:
@@ -276,10 +261,7 @@ class RemoteEnvSlot:
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state that `get_state` returned.
-
-        The time limit grows with the replayed steps.
-        """
+        """Restore a state of `get_state`; the time limit grows with the replayed steps."""
         if "gone" in state:
             self._end_at_once(state["gone"])
             return

@@ -29,13 +29,7 @@ Array = NDArray[Any]
 
 
 class SeparateVectorEnv:
-    """N environments with one object each.
-
-    Args:
-        slots: the environments' slots, N of them; their spaces must be equal.
-        config: horizon and restarts.
-        place: place of the worker.
-    """
+    """N environments with one object each, in slots with equal spaces."""
 
     restarts_unasked: bool = False
 
@@ -66,10 +60,7 @@ class SeparateVectorEnv:
         self._restarts = Restarts(config.restart_failed_sub_environments, place, self.count)
 
     def reset(self, seeds: Sequence[int] | None) -> Array:
-        """Start all episodes; return observations (N, *O).
-
-        `seeds` has one entry per environment.
-        """
+        """Start all episodes, each with its seed if given; return observations (N, *O)."""
         for env_index in range(self.count):
             self._rows.put(
                 env_index, self._begin(env_index, None if seeds is None else seeds[env_index])
@@ -94,11 +85,7 @@ class SeparateVectorEnv:
     ) -> Step:
         """Return the `Step` of these environments' outcomes, after restarts.
 
-        Args:
-            envs: indices of the environments that made a step; it is counted, and their rows
-                are written.
-            outcomes: their results or exceptions.
-            waiting: flags (N,) of the others, or None if all made a step.
+        The step is counted, and their rows are written; `waiting` (N,) flags the others.
         """
         rewards = np.zeros(self.count)
         terminated = np.zeros(self.count, dtype=np.bool_)
@@ -215,12 +202,7 @@ def environment_contexts(
 
 
 class _Rows:
-    """The current observation of each environment, side by side.
-
-    Args:
-        space: space of one observation.
-        count: N.
-    """
+    """The current observation of each of N environments, side by side."""
 
     def __init__(self, space: spaces.Space[Any], count: int) -> None:
         self._space = space
@@ -254,14 +236,7 @@ class _Rows:
 
 
 class InProcessVectorEnv(SeparateVectorEnv):
-    """N environments in this process with one object each.
-
-    Args:
-        environment: settings of the environment.
-        num_envs: N.
-        config: horizon and restarts.
-        place: place of the worker.
-    """
+    """N environments in this process with one object each."""
 
     def __init__(
         self,
@@ -319,17 +294,13 @@ class InProcessVectorEnv(SeparateVectorEnv):
     def only_row(self) -> Array | None:
         """View (D,) of the only environment's current observation.
 
-        None if `step_alone` is impossible: with several environments, nested actions, or a horizon
-        that may end an episode.
+        None with several environments, nested actions, or a horizon that may end an episode.
         """
         alone = self.count == 1 and not (self._acts or self._ends.is_set)
         return self._rows.only() if alone else None
 
     def step_alone(self, action: Any) -> float | Step:
-        """Make one step of the only environment.
-
-        Returns just the reward if the episode continues, else the whole `Step`.
-        """
+        """Make one step of the only environment; return the reward alone if it continues."""
         self._ends.count()
         slot = self._local[0]
         outcome: Outcome | Exception

@@ -15,12 +15,7 @@ from trainables.envs.state.capture import capture, left_out, restore, seed_space
 
 
 class EnvSlot:
-    """An environment in this process.
-
-    Args:
-        make: makes a new environment.
-        config: settings of the environment.
-    """
+    """An environment in this process, which `make` makes."""
 
     def __init__(self, make: Callable[[], Env], config: EnvironmentConfig) -> None:
         self._make = make
@@ -52,10 +47,7 @@ class EnvSlot:
         return self.step(self._action)
 
     def reset(self, seed: int | None) -> Any:
-        """Return the first observation (*O) of the next episode.
-
-        `seed` None continues its streams.
-        """
+        """Return the first observation (*O); a `seed` of None continues the streams."""
         try:
             given: Any = self.env.reset(seed=seed)
         except TypeError as error:
@@ -66,10 +58,7 @@ class EnvSlot:
         return self.contract.reset(given)
 
     def remake(self, seed: int) -> Any:
-        """Replace the environment by a new one.
-
-        `seed` is ignored, as this process's streams are shared.
-        """
+        """Replace the environment; `seed` is ignored, as the process's streams are shared."""
         self.env = self._make()
 
     def render(self) -> Any:

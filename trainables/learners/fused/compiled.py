@@ -125,10 +125,7 @@ def built() -> Kernel | None:
 
 
 def not_covered(layout: ActionLayout, architecture: Architecture) -> str:
-    """Return why the kernel does not support a policy that `fused.ppo` supports.
-
-    The result is empty if it does.
-    """
+    """Return why the kernel does not support a policy that `fused.ppo` does, or ""."""
     if len(architecture.hidden) > MOST_LAYERS:
         return f"model.hidden has more than {MOST_LAYERS} layers"
     if len(layout.choice_columns) > MOST_COLUMNS:
@@ -137,15 +134,7 @@ def not_covered(layout: ActionLayout, architecture: Architecture) -> str:
 
 
 class CompiledLearner(FusedLearner):
-    """A `FusedLearner` whose gradients and Adam steps a kernel computes.
-
-    Args:
-        policy: policy that learns.
-        loss: options of the loss.
-        stats: names of the parts of the loss, as in `FusedLearner`.
-        threads: number of threads of numpy's matrix products.
-        kernel: the kernel.
-    """
+    """A `FusedLearner` whose gradients and Adam steps a kernel computes."""
 
     def __init__(
         self,
@@ -181,14 +170,7 @@ class CompiledLearner(FusedLearner):
         self.adam.kernel = self
 
     def gradient(self, columns: Array) -> Array:
-        """Compute the gradient of one minibatch's loss; return the parts of the loss (S,).
-
-        Args:
-            columns: minibatch, as `FusedLearner.gradient` takes it.
-
-        Raises:
-            NotFiniteError: the loss is NaN or infinite.
-        """
+        """Compute the gradient of one minibatch's loss, as `FusedLearner.gradient`."""
         rows, item = columns.shape[1], columns.itemsize
         if self.loss is not self._current_loss:
             self._set_loss(self.loss)

@@ -65,12 +65,9 @@ class Choices:
         return logp, np.add.reduce(self._entropies, axis=(0, 1))
 
     def gradient(self, by_logp: Array, by_entropy: float, out: Array) -> None:
-        """Write the gradient of the loss with respect to the logits of `evaluate` to `out`.
+        """Write the gradient of the loss with respect to the logits of `evaluate` to `out` (A, B).
 
-        Args:
-            by_logp: gradient (B,) with respect to each log-probability.
-            by_entropy: gradient with respect to each row's entropy.
-            out: array (A, B).
+        It follows from those with respect to each log-probability (B,), and to each row's entropy.
         """
         error = (self._taken - self._probabilities) * by_logp
         if by_entropy:
@@ -85,10 +82,7 @@ class Choices:
 class Reals:
     """Distribution of independent Gaussian columns with the same deviations in all rows.
 
-    Args:
-        layout: layout of the actions.
-        log_std: log standard deviations (G,), which are weights.
-        gradient: array (G,) for their gradient.
+    The log standard deviations (G,) are weights, with a `gradient` (G,).
     """
 
     def __init__(self, layout: ActionLayout, log_std: Array, gradient: Array) -> None:
@@ -115,12 +109,9 @@ class Reals:
         return np.add.reduce(terms, axis=0), float((self._log_std + (0.5 + HALF_LOG_2PI)).sum())
 
     def gradient(self, by_logp: Array, by_entropy: float, out: Array) -> None:
-        """Write the gradients of the loss with respect to means and log standard deviations.
+        """Write the gradients of the loss with respect to means (G, B), to `out`, and deviations.
 
-        Args:
-            by_logp: gradient (B,) with respect to each log-probability.
-            by_entropy: gradient with respect to each row's entropy.
-            out: array (G, B) for the gradient with respect to the means.
+        They follow from those with respect to each log-probability (B,), and to each row's entropy.
         """
         np.multiply(self._scaled * self._inverse, by_logp, out=out)
         np.matmul(self._squares - 1.0, by_logp, out=self._gradient)

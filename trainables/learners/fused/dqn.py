@@ -116,12 +116,7 @@ class FusedQLearner:
     def update(self, rows: Mapping[str, Array], rate: float) -> Learnt:
         """Make one gradient step on rows (B, …) of a replay; return loss, values, norm and errors.
 
-        Args:
-            rows: columns of the replay.
-            rate: learning rate.
-
-        Raises:
-            NotFiniteError: loss or gradient is NaN or infinite; the weights are unchanged.
+        Raises NotFiniteError if loss or gradient is NaN or infinite; the weights are unchanged.
         """
         with self.learning():
             loss, values, errors = self.gradient(rows)
@@ -130,11 +125,8 @@ class FusedQLearner:
     def gradient(self, rows: Mapping[str, Array]) -> tuple[float, float, Array]:
         """Compute the gradient of the loss of rows.
 
-        Returns:
-            Loss, mean value of the choices taken, and absolute temporal differences (B,).
-
-        Raises:
-            NotFiniteError: the loss is NaN or infinite.
+        Returns loss, mean value of the choices taken, and absolute temporal differences (B,).
+        Raises NotFiniteError if the loss is NaN or infinite.
         """
         count = len(rows["rewards"])
         each, actions = np.arange(count), rows["actions"]
@@ -204,12 +196,9 @@ class FusedQLearner:
         return units
 
     def _backward(self, x: Array, units: list[Array], error: Array) -> None:
-        """Compute the gradient of the weights.
+        """Compute the gradient of the weights for features `x` (D, B) and their `_forward` results.
 
-        Args:
-            x: features (D, B).
-            units: results of `_forward` for them.
-            error: gradient (A, B) of the loss with respect to the values.
+        `error` is the gradient (A, B) of the loss with respect to the values.
         """
         for i in range(len(units) - 1, -1, -1):
             weight, bias = self._gradients[i]

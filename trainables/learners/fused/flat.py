@@ -52,10 +52,7 @@ _VECTOR_OF_MOMENT = {"exp_avg": "_first", "exp_avg_sq": "_second", "square_avg":
 class FlatOptimizer:
     """Adam (Kingma & Ba 2015) or RMSprop on one vector, in place, by the rules of `torch.optim`.
 
-    Args:
-        shapes: name → shape of each parameter, in the order of their numbers in the vectors.
-        kind: dtype of the numbers.
-        config: settings of the optimiser.
+    `shapes` are in the order of the parameters' numbers in the vectors.
     """
 
     def __init__(
@@ -99,14 +96,9 @@ class FlatOptimizer:
         }
 
     def step(self, learning_rate: float, grad_clip: float | None) -> float:
-        """Make one step against the gradient; return the norm of the gradient before clipping.
+        """Make one step against the gradient; return its norm before clipping to `grad_clip`.
 
-        Args:
-            learning_rate: step size.
-            grad_clip: largest norm of the gradient, or None for no limit.
-
-        Raises:
-            NotFiniteError: the gradient is NaN or infinite; the weights are unchanged.
+        Raises NotFiniteError if the gradient is NaN or infinite; the weights are unchanged.
         """
         gradient, scratch, config, kernel = self.gradient, self._scratch, self.config, self.kernel
         if self._steps[0] % FADING_STEPS == 0:
@@ -145,10 +137,7 @@ class FlatOptimizer:
             np.multiply(moment, np.abs(moment, out=self._scratch) >= least, out=moment)
 
     def _rmsprop(self, decayed_gradient: Array, learning_rate: float) -> None:
-        """Make one step of RMSprop.
-
-        `decayed_gradient` includes weight decay, and may be overwritten.
-        """
+        """Make one step of RMSprop with a gradient that may be overwritten."""
         alpha = self.config.alpha
         direction = decayed_gradient.copy() if self.config.weight_decay else decayed_gradient
         scratch = np.multiply(decayed_gradient, decayed_gradient, out=self._scratch)
@@ -162,10 +151,7 @@ class FlatOptimizer:
         self.weights -= scratch
 
     def _adam(self, decayed_gradient: Array, learning_rate: float) -> None:
-        """Make one step of Adam.
-
-        `decayed_gradient` includes weight decay, and may be overwritten.
-        """
+        """Make one step of Adam with a gradient that may be overwritten."""
         scratch = self._scratch
         (beta1, beta2), eps = self.config.betas, self.config.eps
         self._first *= beta1

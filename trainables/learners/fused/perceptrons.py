@@ -27,11 +27,7 @@ def parameter_order(architecture: Architecture, reals: bool) -> list[str]:
 class Buffers:
     """Arrays that a forward and a backward pass over B rows overwrite.
 
-    Args:
-        hidden: units of the hidden layers.
-        head: outputs of the actor's head, A.
-        rows: number of rows, B.
-        kind: dtype.
+    `hidden` are units of the hidden layers; the actor's head has A outputs.
     """
 
     def __init__(self, hidden: tuple[int, ...], head: int, rows: int, kind: np.dtype[Any]) -> None:
@@ -46,13 +42,7 @@ class Buffers:
 
 
 class Perceptrons:
-    """Actor and critic without a shared trunk; weights and gradients are views of flat vectors.
-
-    Args:
-        adam: the vectors.
-        architecture: sizes and options of the networks.
-        head: outputs of the actor's head, A.
-    """
+    """Actor and critic without a shared trunk; weights and gradients are views of flat vectors."""
 
     def __init__(self, adam: FlatOptimizer, architecture: Architecture, head: int) -> None:
         self._activation: Activation = architecture.activation
@@ -75,10 +65,7 @@ class Perceptrons:
         )
 
     def forward(self, x: Array, buffers: Buffers) -> None:
-        """Run the networks on features (D, B).
-
-        Write hidden units, heads and values to `buffers`.
-        """
+        """Run the networks on features (D, B): hidden units, heads and values in `buffers`."""
         inputs = x
         for (weight, bias), units in zip(self._layers, buffers.units, strict=True):
             if inputs is x:
@@ -95,13 +82,9 @@ class Perceptrons:
             np.add(out, bias[:, None], out=out)
 
     def backward(self, x: Array, head_error: Array, value_error: Array, buffers: Buffers) -> None:
-        """Compute the gradient of the weights, after `forward` of the same features.
+        """Compute the gradient of the weights, after `forward` of features (D, B) into `buffers`.
 
-        Args:
-            x: features (D, B).
-            head_error: gradient (A, B) of the loss with respect to the heads.
-            value_error: gradient (1, B) of the loss with respect to the values.
-            buffers: buffers that `forward` filled.
+        Errors are gradients of the loss with respect to the heads (A, B) and the values (1, B).
         """
         top = buffers.units[-1] if buffers.units else x
         errors = (head_error, value_error)
@@ -137,10 +120,7 @@ def _stack_layer(
 
 
 def _halves(units: Array, x: Array) -> tuple[Array, Array]:
-    """Return the inputs (…, H) of the actor's and of the critic's head.
-
-    `x` for both without layers.
-    """
+    """Return the inputs (…, H) of both heads, which are `x` without layers."""
     return (x, x) if units is x else (units[0], units[1])
 
 
@@ -150,10 +130,7 @@ def _merge_nets(stacked: Array) -> Array:
 
 
 def slope(units: Array, activation: Activation, out: Array) -> Array:
-    """Write the activation's derivative, computed from its values `units`, to `out`.
-
-    Return `out`.
-    """
+    """Write the activation's derivative, for its values `units`, to `out`; return `out`."""
     if activation == "tanh":
         np.multiply(units, units, out=out)
         return np.subtract(1.0, out, out=out)

@@ -38,13 +38,7 @@ if TYPE_CHECKING:
 
 
 class FlatPolicy(Policy):
-    """Actor and critic that are perceptrons, with the initial weights of a seed.
-
-    Args:
-        networks: layout of the actions, and architecture.
-        config: settings of the optimiser.
-        seed: seed of the trial.
-    """
+    """Actor and critic that are perceptrons, with the initial weights of a seed."""
 
     def __init__(
         self, networks: tuple[ActionLayout, Architecture], config: OptimizerConfig, seed: int
@@ -157,10 +151,7 @@ class FlatPolicy(Policy):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `get_state`.
-
-        Raises ValueError for a state of another kind of policy.
-        """
+        """Restore a state of `get_state`; raises ValueError for another kind of policy."""
         kind = self.flat.weights.dtype.name
         kept = {name: (self.flat.shapes[name], kind) for name in self._names}
         check_fits(state, kept, self._names, [(self.flat.config, self._names)])

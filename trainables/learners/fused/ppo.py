@@ -124,10 +124,7 @@ class FusedLearner:
 
     @contextmanager
     def learning(self) -> Iterator[None]:
-        """Take over the policy's current state before the block.
-
-        Publish the latest gradients after it.
-        """
+        """Take over the policy's state before the block; publish gradients after it."""
         self._shared.adopt()
         # Loss and norm are checked for numbers that are not finite, so numpy need not warn.
         with blas_threads(self._threads), np.errstate(all="ignore"):
@@ -154,10 +151,7 @@ class FusedLearner:
         return [drawn[:, first:last] for first, last in itertools.pairwise(ends)]
 
     def standardize_few(self, minibatches: list[Array], moments: Moments) -> None:
-        """Standardise the advantages of small minibatches, in place.
-
-        See `sgd.Learner.standardize_few`.
-        """
+        """Standardise small minibatches' advantages, as `sgd.Learner.standardize_few`."""
         row = self._features + SCALARS.index("advantages")
         for one in minibatches:
             if one.shape[1] < LEAST_ROWS:
@@ -214,13 +208,10 @@ class FusedLearner:
         return means[: len(self.stats)]
 
     def _value_errors(self, values: Array, old_values: Array, returns: Array, out: Array) -> Array:
-        """Return the gradient (B,) of half the value loss, and write the squared errors to `out`.
+        """Return the gradient (B,) of half the value loss; write the squared errors to `out` (B,).
 
-        Args:
-            values: values (B,) by the current weights.
-            old_values: values (B,) when the batch was sampled.
-            returns: targets (B,).
-            out: array (B,).
+        Values (B,) are those of the current weights, `old_values` those of sampling, `returns` the
+        targets.
         """
         errors: Array = values - returns
         np.square(errors, out=out)
@@ -252,10 +243,7 @@ class FusedLearner:
         return columns[: self._features], columns[self._features : scalars], columns[scalars:]
 
     def _judge(self, x: Array, actions: Array, buffers: Buffers) -> tuple[Array, Any]:
-        """Run the networks into `buffers`.
-
-        Returns log-probabilities and entropies as `_evaluate` does.
-        """
+        """Run the networks into `buffers`; return log-probabilities and entropies."""
         self._networks.forward(x, buffers)
         return self._evaluate(buffers.head, actions)
 
@@ -277,10 +265,7 @@ class FusedLearner:
         return logp + logp_reals, entropies + entropy
 
     def _evaluate_reals(self, means: Array, actions: Array) -> tuple[Array, float]:
-        """Return log-probabilities (B,) of real numbers, and their entropy.
-
-        Raises ValueError without real numbers.
-        """
+        """Return log-probabilities (B,) of real numbers, and entropy; raises ValueError without."""
         if self._reals is None:
             raise ValueError("actions of this layout have no real numbers")
         return self._reals.evaluate(means, actions)

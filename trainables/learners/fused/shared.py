@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 
 
 class SharedVectors:
-    """Flat vectors, and a torch policy with the same parameters.
-
-    Args:
-        flat: vectors and optimiser.
-        policy: the torch policy.
-    """
+    """Flat vectors, and a torch policy with the same parameters."""
 
     def __init__(self, flat: FlatOptimizer, policy: "TorchPolicy") -> None:
         self.flat, self.policy = flat, policy

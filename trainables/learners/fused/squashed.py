@@ -30,10 +30,7 @@ class SquashedGaussians:
     ) -> tuple[Array, Array]:
         """Return squashed numbers (B, K) and their log-probabilities (B,).
 
-        Args:
-            layers: outputs of the actor's layers; the last one is the head.
-            width: number of numbers, K.
-            stream: random numbers.
+        The last of the outputs of the actor's layers is the head; `width` is K.
         """
         means, log_std = layers[-1][:, :width], layers[-1][:, width:]
         noise = stream.standard_normal(means.shape, np.float32).astype(means.dtype, copy=False)
@@ -48,10 +45,8 @@ class SquashedGaussians:
     def gradient(self, rows: int, by_drawn: Array, by_logp: float) -> tuple[Array]:
         """Return the gradient (rows, 2K) of a loss with respect to the heads of the first rows.
 
-        Args:
-            rows: number of rows of the loss.
-            by_drawn: gradient (rows, K) of the loss with respect to the drawn numbers.
-            by_logp: gradient of the loss with respect to each log-probability.
+        It follows from those with respect to the drawn numbers (rows, K), and to each
+        log-probability.
         """
         drawn, away, inside = self.drawn[:rows], self._deviations[:rows], self._inside[:rows]
         # d log(1 - tanh²(x)) / dx = -2 tanh(x)
@@ -62,9 +57,7 @@ class SquashedGaussians:
 class StateDependentGaussians:
     """Gaussians of means (B, K), with noise that is a matrix (H, K) times hidden units (gSDE).
 
-    Args:
-        log_std: log standard deviations (H, K) of the matrix, which are weights.
-        gradient: array (H, K) for their gradient.
+    The matrix's log standard deviations (H, K) are weights, with a `gradient` (H, K).
     """
 
     def __init__(self, log_std: Array, gradient: Array) -> None:
@@ -75,10 +68,7 @@ class StateDependentGaussians:
     ) -> tuple[Array, Array]:
         """Return squashed numbers (B, K), with one matrix of noise, and log-probabilities (B,).
 
-        Args:
-            layers: outputs of the actor's layers; the last two are hidden units and head.
-            width: number of numbers, K.
-            stream: random numbers.
+        The last two outputs of the actor's layers are hidden units and head; `width` is K.
         """
         units, head = layers[-2:]
         noise = stream.standard_normal((units.shape[1], width), np.float32)
@@ -95,12 +85,8 @@ class StateDependentGaussians:
     def gradient(self, rows: int, by_drawn: Array, by_logp: float) -> tuple[Array, Array]:
         """Return the gradients with respect to heads (rows, K) and hidden units (rows, H).
 
-        Writes the gradient with respect to the log standard deviations to its array.
-
-        Args:
-            rows: number of rows of the loss.
-            by_drawn: gradient (rows, K) of the loss with respect to the drawn numbers.
-            by_logp: gradient of the loss with respect to each log-probability.
+        Arguments are those of `SquashedGaussians.gradient`. Writes the gradient with respect to the
+        log standard deviations to its array.
         """
         drawn, away, variance = self.drawn[:rows], self._deviations[:rows], self._variance[:rows]
         units, scaled = self._units[:rows], away / variance

@@ -41,13 +41,10 @@ class Stack:
         self._buffers: dict[tuple[str, int, tuple[int, ...]], Array] = {}
 
     def forward(self, x: Array, first: int | None = None) -> list[Array]:
-        """Return the inputs of each layer, and last the output.
+        """Return the inputs of each layer for inputs (B, I) or (n, B, I), and last the output.
 
-        All arrays but `x` are overwritten in the next call.
-
-        Args:
-            x: inputs (B, I), or (n, B, I).
-            first: number of stacked networks to run, from the first; None for all.
+        Only the `first` stacked networks run, if given. All arrays but `x` are overwritten in the
+        next call.
         """
         inputs = [x]
         for i, layer in enumerate(self.layers):
@@ -61,13 +58,10 @@ class Stack:
         return inputs
 
     def backward(self, inputs: list[Array], error: Array, top: Array | None = None) -> None:
-        """Compute the gradient of the weights, after `forward`.
+        """Compute the gradient of the weights, after `forward` returned `inputs`.
 
-        Args:
-            inputs: result of `forward`.
-            error: gradient of the loss with respect to the output.
-            top: gradient of the loss with respect to the last hidden units that does not pass
-                through the output, or None.
+        `error` is the gradient of the loss with respect to the output, and `top` that with respect
+        to the last hidden units that does not pass through the output, if any.
         """
         for i in range(len(self.layers) - 1, -1, -1):
             weight, bias = self._gradients[i]
@@ -85,10 +79,7 @@ class Stack:
     def by_inputs(self, inputs: list[Array], error: Array, columns: slice) -> Array:
         """Return the gradient of a loss with respect to columns of the inputs, after `forward`.
 
-        Args:
-            inputs: result of `forward`.
-            error: gradient of the loss with respect to the output.
-            columns: range of columns of the inputs.
+        `error` is that with respect to the output.
         """
         count = len(error) if error.ndim > 2 else None
         for i in range(len(self.layers) - 1, 0, -1):
@@ -99,12 +90,9 @@ class Stack:
         return gradient
 
     def _errors_below(self, layer: int, error: Array, units: Array) -> Array:
-        """Return the gradient of a loss with respect to the inputs of a layer, in a buffer.
+        """Return the gradient of a loss with respect to a layer's inputs `units`, in a buffer.
 
-        Args:
-            layer: index of the layer.
-            error: gradient of the loss with respect to the layer's outputs.
-            units: inputs of the layer.
+        `error` is the gradient with respect to the layer's outputs.
         """
         weight = self.layers[layer][0]
         turned = _transpose(weight[: len(error)] if error.ndim > 2 else weight)
@@ -131,10 +119,7 @@ def _views(layer: "nn.Module") -> tuple[Array, Array]:
 
 
 def _allocate_gradients(layer: "nn.Module") -> tuple[Array, Array]:
-    """Allocate gradients of a layer's weights and biases.
-
-    Return them as views of torch's memory.
-    """
+    """Allocate gradients of a layer's weights and biases; return them in torch's memory."""
     import torch
 
     for parameter in layer.parameters():

@@ -29,12 +29,7 @@ class SoftLosses(ABC):
     """Base class of SAC's losses, computed for one batch after the other.
 
     `begin` must be called first for each batch: it runs the actor on the observations and, after
-    them, on the next observations.
-
-    Args:
-        model: the networks.
-        gamma: discount factor.
-        target_entropy: entropy of the actor to which the temperature is adapted, nats.
+    them, on the next observations. The temperature is adapted to the `target_entropy`, nats.
     """
 
     def __init__(self, model: "Twins", gamma: float, target_entropy: float) -> None:
@@ -49,12 +44,7 @@ class SoftLosses(ABC):
         self.units: list[Array] = []
 
     def begin(self, rows: Rows, stream: np.random.Generator) -> None:
-        """Run the actor on all observations of a batch, and draw its actions.
-
-        Args:
-            rows: columns of the batch.
-            stream: random numbers for the actions.
-        """
+        """Run the actor on all observations of a batch, and draw its actions."""
         self.count = len(rows["rewards"])
         both = np.concatenate([rows["observations"], rows["new_obs"]]).astype(self.kind, copy=False)
         self.alpha = float(np.exp(self.log_alpha[0]))
@@ -64,8 +54,7 @@ class SoftLosses(ABC):
     def critics(self, rows: Rows) -> tuple[float, float]:
         """Compute the gradient of the critics.
 
-        Returns:
-            Half the squared errors of both critics, averaged over rows; and their mean value.
+        Returns half the squared errors of both critics, averaged over rows; and their mean value.
         """
         targets = valued(rows, self.next_values(), self.gamma, self.kind)
         units, taken = self.run_critics(rows)
@@ -92,17 +81,13 @@ class SoftLosses(ABC):
     def run_critics(self, rows: Rows) -> tuple[list[Array], tuple[Array, Any]]:
         """Run the critics for the actions taken.
 
-        Returns:
-            Inputs and outputs of the critics' layers, and the index of the outputs (2, B, …) that
-            value the actions taken.
+        Returns inputs and outputs of the critics' layers, and the index of the outputs (2, B, …)
+        that value the actions taken.
         """
 
     @abstractmethod
     def actor(self) -> float:
-        """Compute the gradient of the actor.
-
-        Returns the mean of alpha log p - min Q of its actions.
-        """
+        """Compute the gradient of the actor; return the mean of alpha log p - min Q."""
 
     @property
     def first(self) -> list[Array]:
@@ -111,14 +96,7 @@ class SoftLosses(ABC):
 
 
 class SoftLossesOfNumbers(SoftLosses):
-    """SAC's losses for real numbers between bounds, drawn from a squashed Gaussian.
-
-    Args:
-        model: the networks.
-        gamma: discount factor.
-        target_entropy: entropy of the actor to which the temperature is adapted, nats.
-        bounds: bounds of the numbers.
-    """
+    """SAC's losses for real numbers between bounds, drawn from a squashed Gaussian."""
 
     def __init__(self, model: "Twins", gamma: float, target_entropy: float, bounds: Bounds) -> None:
         super().__init__(model, gamma, target_entropy)
@@ -139,21 +117,13 @@ class SoftLossesOfNumbers(SoftLosses):
         return least - self.alpha * self.logp[self.count :]
 
     def run_critics(self, rows: Rows) -> tuple[list[Array], tuple[Array, Any]]:
-        """Run the critics, which have one output, for the actions taken.
-
-        Returns:
-            Inputs and outputs of the critics' layers, and the index of the outputs (2, B).
-        """
+        """Run the critics, which have one output, for the actions taken."""
         actions = self.bounds.unscaled(rows["actions"]).astype(self.kind, copy=False)
         x = np.concatenate([self.units[0][: self.count], actions], axis=1)
         return self.critic_nets.forward(x), (np.arange(self.count), 0)
 
     def actor(self) -> float:
-        """Compute the gradient of the actor through the lower critic and the drawn actions.
-
-        Returns:
-            The mean of alpha log p - min Q.
-        """
+        """Compute the gradient of the actor through the lower critic and the drawn actions."""
         count, logp = self.count, self.logp[: self.count]
         x = np.concatenate([self.units[0], self.drawn], axis=1)[:count]
         units = self.critic_nets.forward(x)
@@ -184,21 +154,12 @@ class SoftLossesOfChoices(SoftLosses):
         return expected
 
     def run_critics(self, rows: Rows) -> tuple[list[Array], tuple[Array, Any]]:
-        """Run the critics, which have one output per choice.
-
-        Returns:
-            Inputs and outputs of the critics' layers, and the index of the outputs (2, B) that
-            value the choices taken.
-        """
+        """Run the critics, which have one output per choice."""
         units = self.critic_nets.forward(self.units[0][: self.count])
         return units, (np.arange(self.count), rows["actions"])
 
     def actor(self) -> float:
-        """Compute the gradient of the actor, whose loss is an expectation over choices.
-
-        Returns:
-            The mean of the expected alpha log p - min Q.
-        """
+        """Compute the gradient of the actor, whose loss is an expectation over choices."""
         shares, logs = self.shares[: self.count], self.logs[: self.count]
         costs = self.alpha * logs - self.critic_nets.forward(self.first[0])[-1].min(axis=0)
         each = (shares * costs).sum(axis=1, keepdims=True)
@@ -236,14 +197,9 @@ class DelayedLosses:
         self.features, self.bounds = model.architecture.features, bounds
 
     def critics(self, rows: Rows, stream: np.random.Generator) -> tuple[float, float]:
-        """Compute the gradient of the critics.
+        """Compute the gradient of the critics; draw the noise on the target's actions.
 
-        Args:
-            rows: columns of a batch.
-            stream: random numbers for the noise on the target's action.
-
-        Returns:
-            The squared errors of both critics, averaged over rows; and their mean value.
+        Returns the squared errors of both critics, averaged over rows; and their mean value.
         """
         kind, count = self.kind, len(rows["rewards"])
         deviation, clip = self.smoothing
@@ -262,10 +218,7 @@ class DelayedLosses:
         return float(np.square(errors).sum()) / count, float(units[-1].mean())
 
     def actor(self, rows: Rows) -> float:
-        """Compute the gradient of the actor.
-
-        Returns the mean of -Q of its actions, by the first critic.
-        """
+        """Compute the gradient of the actor; return the mean of -Q by the first critic."""
         seen = self.actor_net.forward(rows["observations"].astype(self.kind, copy=False))
         best = np.tanh(seen[-1])
         units = self.critic_nets.forward(np.concatenate([seen[0], best], axis=1), first=1)
@@ -279,12 +232,6 @@ def valued(rows: Rows, following: Array, gamma: float, kind: np.dtype[Any]) -> A
     """Return the critics' targets (B,): reward plus discounted value of the next observation.
 
     Terminated rows have no next value. Truncated rows do: their ``new_obs`` is the episode's final
-    observation.
-
-    Args:
-        rows: columns of a batch.
-        following: values of the next observations, (B,).
-        gamma: discount factor.
-        kind: dtype of the result.
+    observation. `following` (B,) are these values.
     """
     return (rows["rewards"] + gamma * following * ~rows["terminated"]).astype(kind)

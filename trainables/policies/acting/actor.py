@@ -41,20 +41,14 @@ class Acted(NamedTuple):
     """Memories for the next step, (N, M)."""
 
     def outputs_of(self, row: int, fetches: Mapping[str, str]) -> dict[str, float]:
-        """Return the outputs of one row.
-
-        `fetches` maps their names to columns, as `Actor.fetches`.
-        """
+        """Return the outputs of one row, by the names of `Actor.fetches`."""
         return {key: float(self.columns[name][row]) for key, name in fetches.items()}
 
 
 class Actor:
     """An actor and a critic network in numpy, with the weights that `load` takes.
 
-    Args:
-        layout: layout of the actions.
-        architecture: sizes and options of the networks.
-        exploration: way to choose actions; by default the policy's own distribution.
+    By default actions are drawn from the policy's own distribution.
     """
 
     columns: ClassVar[Mapping[str, Column]] = {"logp": REAL, "values": REAL}
@@ -142,10 +136,7 @@ class Actor:
             self._trunk.load(weights)
 
     def weights(self) -> dict[str, Array]:
-        """Return the weights of `load`, with actor and critic stacked: name → array.
-
-        Empty before `load`.
-        """
+        """Return the weights of `load`, actor and critic stacked; empty before `load`."""
         return {**{f"layer {i}": one for i, (one, _) in enumerate(self._layers)}, **self._heads}
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
@@ -178,13 +169,8 @@ class Actor:
     ) -> Acted:
         """Choose actions for filtered observations (N, *S) seen with memories (N, M).
 
-        Args:
-            observations: filtered observations.
-            memory: memories of the rows.
-            stream: random numbers to draw actions with; None for the most probable actions.
-
-        Returns:
-            Actions, the columns ``logp`` and ``values`` (N,), and the memories for the next step.
+        Without a stream they are the most probable ones. Returns actions, the columns ``logp`` and
+        ``values`` (N,), and the memories for the next step.
         """
         head, values, following = self.advance(observations, memory)
         actions, logp = self.exploration.draw(head, self._log_std, stream if self.explore else None)
@@ -195,8 +181,7 @@ class Actor:
     ) -> np.random.Generator:
         """Prepare `steps` calls of `act` with `rows` rows each and the current weights.
 
-        Returns:
-            The stream to pass to these calls; their random numbers may have been drawn already.
+        Returns the stream to pass to these calls; their random numbers may have been drawn already.
         """
         if type(self).act is not Actor.act:
             return stream
@@ -210,10 +195,7 @@ class Actor:
         return stream
 
     def one_by_one(self, draws: np.random.Generator) -> Decider | None:
-        """Return a decider for one environment that uses the random numbers of `prepare_draws`.
-
-        Returns None if `act` must be called instead.
-        """
+        """Return a decider for one environment with the numbers of `prepare_draws`, or None."""
         plain = type(self) is Actor and self._takes_vectors and not self._masks
         if not plain or not isinstance(draws, PredrawnChoices):
             return None
@@ -221,10 +203,7 @@ class Actor:
         return OneByOne(self._networks(), draws.race[:, 0]) if single else None
 
     def side_by_side(self, draws: np.random.Generator) -> SideBySide | None:
-        """Return a decider for N environments that uses the random numbers of `prepare_draws`.
-
-        Returns None if `act` must be called instead.
-        """
+        """Return a decider for N environments with the numbers of `prepare_draws`, or None."""
         plain = type(self) is Actor and self._takes_vectors
         if not plain or not isinstance(draws, PredrawnChoices | PredrawnReals):
             return None
@@ -242,18 +221,11 @@ class Actor:
         memory: Array,
         streams: Sequence[np.random.Generator | None],
     ) -> tuple[NDArray[Any], Array]:
-        """Choose the action of each row as if it were alone.
+        """Choose the action of each row as if it were alone; return as `act`, without columns.
 
         No bit of an action depends on other rows: each row is a matrix product of its own, whereas
-        the rounding of `forward`, one product for all, changes with the number of rows.
-
-        Args:
-            observations: filtered observations (N, *S).
-            memory: memories (N, M).
-            streams: N streams to draw actions with; None for the most probable action of a row.
-
-        Returns:
-            Actions, and the memories (N, M) for the next step.
+        the rounding of `forward`, one product for all, changes with the number of rows. Without its
+        stream a row's action is the most probable one.
         """
         head, following = self._heads_each(observations, memory)
         if not any(streams):
@@ -265,12 +237,7 @@ class Actor:
         return np.concatenate(rows), following
 
     def values(self, observations: NDArray[Any], memory: Array | None = None) -> Array:
-        """Return the values (N,) of filtered observations.
-
-        Args:
-            observations: filtered observations (N, *S).
-            memory: memories (N, M) with which they are seen; None for initial memories.
-        """
+        """Return the values (N,) of filtered observations with memories (N, M), or initial ones."""
         if memory is None:
             return self.forward(observations)[1]
         return self.advance(observations, memory)[1]
@@ -278,11 +245,9 @@ class Actor:
     def as_layers(self) -> dict[str, Any] | None:
         """Return copies of the dense layers up to the head, for a program that runs them by itself.
 
-        Returns None if there is more to run than dense layers and a draw, or no weights are loaded.
-
-        Returns:
-            Entries ``activation``, ``layers`` (weight and bias of each, the head last) and
-            ``log_std``.
+        Entries are ``activation``, ``layers`` (weight and bias of each, the head last) and
+        ``log_std``. Returns None if there is more to run than dense layers and a draw, or no
+        weights are loaded.
         """
         simple = type(self) is Actor and type(self.exploration) is StochasticSampling
         if not simple or not self._takes_vectors or self._masks or not self._heads:
@@ -369,14 +334,9 @@ def _restore_memory_order(weight: Array) -> Array:
 
 
 def append_units(weight: Array, bias: Array) -> tuple[Array, Array]:
-    """Extend a head so that its outputs end with its inputs, the H hidden units.
+    """Extend a head (H, K) with bias (1, K) so that its outputs end with its H inputs.
 
-    Args:
-        weight: weights (H, K) of the head.
-        bias: bias (1, K).
-
-    Returns:
-        Weights (H, K + H) and bias (1, K + H).
+    Returns weights (H, K + H) and bias (1, K + H).
     """
     units = len(weight)
     return (

@@ -38,9 +38,7 @@ class Decider(Protocol):
     def columns(self, steps: slice, chosen: Sequence[Any]) -> dict[str, NDArray[Any]]:
         """Return the columns of these steps: ``actions`` (T,) and those of `Actor.columns`.
 
-        Args:
-            steps: range of steps.
-            chosen: results of `choose` in these steps.
+        `chosen` are the results of `choose` in these steps.
         """
 
 
@@ -48,11 +46,7 @@ class OneByOne:
     """A decider for one environment; its results equal those of `Actor.act` to the bit.
 
     Each step computes the choice alone, without making an array for it. `columns` computes the rest
-    for many steps at once.
-
-    Args:
-        networks: layers of actor and critic.
-        race: random numbers of all steps, (T, A).
+    for many steps at once. `race` has the random numbers of all steps, (T, A).
     """
 
     def __init__(self, networks: Networks, race: Array) -> None:
@@ -95,12 +89,7 @@ class OneByOne:
         return self._choices[choice]
 
     def columns(self, steps: slice, chosen: Sequence[Any]) -> dict[str, NDArray[Any]]:
-        """Return ``actions``, ``logp`` and ``values``, each (T,), of these steps.
-
-        Args:
-            steps: range of steps.
-            chosen: results of `choose` in these steps.
-        """
+        """Return ``actions``, ``logp`` and ``values``, each (T,), of these steps."""
         actions = np.array(chosen, dtype=np.int64)
         logp = log_softmax(self._heads[steps, 0])[np.arange(len(actions)), actions]
         values = np.matmul(self._head_inputs[steps, -1], self._weights["critic.weight"])[:, 0, 0]
@@ -110,10 +99,7 @@ class OneByOne:
 class SideBySide:
     """A decider for N environments; its results equal those of `Actor.act` to the bit.
 
-    Args:
-        networks: layers of actor and critic.
-        drawn: random numbers of all steps.
-        masks: length of the action mask at the end of an observation, or 0.
+    Random numbers of all steps are `drawn`; `masks` is the length of the action mask.
     """
 
     def __init__(
@@ -176,10 +162,7 @@ class SideBySide:
     ) -> dict[str, NDArray[np.float32]]:
         """Return ``logp`` and ``values``, each (T, N), of these steps.
 
-        Args:
-            steps: range of steps.
-            rows: filtered observations of these steps, (T, N, D).
-            chosen: actions of these steps, (T, N, …).
+        `rows` are their filtered observations (T, N, D), `chosen` their actions (T, N, …).
         """
         logp = self._logp[steps]
         if len(self._race):

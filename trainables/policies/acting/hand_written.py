@@ -111,12 +111,7 @@ class HandWritten(Actor):
     def act(
         self, observations: NDArray[Any], memory: Array, stream: np.random.Generator | None
     ) -> Acted:
-        """Return the actions of the policy, which uses its own random numbers.
-
-        Raises:
-            WorkerError: the number of actions, states or outputs differs from that of the
-                observations.
-        """
+        """Return the actions of the policy, which uses its own random numbers; raises as `ask`."""
         return self.ask(observations, memory)
 
     def act_each(

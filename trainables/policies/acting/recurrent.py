@@ -43,13 +43,7 @@ def make_actor(layout: ActionLayout, architecture: Architecture) -> Actor:
 
 
 class RecurrentActor(Actor):
-    """An actor whose two heads share an LSTM.
-
-    Args:
-        layout: layout of the actions.
-        architecture: sizes and options of the networks.
-        exploration: way to choose actions; by default the policy's own distribution.
-    """
+    """An actor whose two heads share an LSTM; see `Actor`."""
 
     state_parts = 2
 
@@ -80,10 +74,7 @@ class RecurrentActor(Actor):
         self._gates = np.ascontiguousarray(stacked.T) * scale, bias * scale
 
     def weights(self) -> dict[str, Array]:
-        """Return the weights of `load`, with the gates of the LSTM stacked: name → array.
-
-        Empty before `load`.
-        """
+        """Return the weights of `load`, the LSTM's gates stacked; empty before `load`."""
         return {**super().weights(), **({"lstm": self._gates[0]} if self._heads else {})}
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:

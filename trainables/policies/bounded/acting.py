@@ -118,10 +118,7 @@ class BoundedActor(Actor):
     def act(self, observations: NDArray[Any], memory: Array, stream: Stream | None) -> Acted:
         """Choose actions for filtered observations (N, D), with exploration if there is a stream.
 
-        Args:
-            observations: filtered observations.
-            memory: empty memories, returned unchanged.
-            stream: random numbers of the exploration; None for the best actions.
+        Memories are empty, and returned unchanged.
         """
         head, _ = self.forward(observations)
         used = stream if self.explore else None
@@ -132,15 +129,7 @@ class BoundedActor(Actor):
     def act_each(
         self, observations: NDArray[Any], memory: Array, streams: Sequence[Stream | None]
     ) -> tuple[NDArray[Any], Array]:
-        """Return the action (N, …) of each row as if it were alone, and the memories (N, M).
-
-        No bit depends on other rows.
-
-        Args:
-            observations: filtered observations (N, D).
-            memory: empty memories, returned unchanged.
-            streams: N streams for the exploration; None for the best action of a row.
-        """
+        """Choose the action of each row as if it were alone, as `Actor.act_each`."""
         if not any(streams) or self.exploration.parameter_noise is None:
             return super().act_each(observations, memory, streams)
         pairs = zip(observations, streams, strict=True)
@@ -152,11 +141,7 @@ class BoundedActor(Actor):
     ) -> Array:
         """Return heads under each row's perturbed weights; adapt the noise's size when due.
 
-        Args:
-            observations: filtered observations (N, D).
-            head: heads under the weights without noise.
-            explored: parameter noise.
-            stream: random numbers for noise that is due.
+        `head` are those under the weights without noise, `stream` draws the noise that is due.
         """
         layers = [*self._layers, (self._heads["actor.weight"][None], self._head_bias[None])]
         used: dict[str, Array] = {}
@@ -194,12 +179,7 @@ class WarmUpConfig(Settings):
 
 
 class WarmChoices(StochasticSampling):
-    """Samples choices from the policy's distribution; uniformly in the warm-up.
-
-    Args:
-        layout: layout of the actions.
-        config: length of the warm-up.
-    """
+    """Samples choices from the policy's distribution; uniformly in the warm-up."""
 
     def __init__(self, layout: ActionLayout, config: WarmUpConfig) -> None:
         super().__init__(layout)
@@ -219,15 +199,7 @@ class WarmChoices(StochasticSampling):
 
 
 class Bounded(StochasticSampling):
-    """Base class of exploration with real numbers between bounds.
-
-    Actions are uniform in the warm-up.
-
-    Args:
-        layout: layout of the actions.
-        limits: bounds of the actions.
-        config: settings of the exploration.
-    """
+    """Base class of exploration with real numbers between bounds; uniform in the warm-up."""
 
     def __init__(self, layout: ActionLayout, limits: Bounds, config: WarmUpConfig) -> None:
         super().__init__(layout)

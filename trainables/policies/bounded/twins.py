@@ -85,11 +85,9 @@ class Twins(Networks):
         self.critics = _pairs((features + width, *hidden, outputs), stream)
 
     def heads(self, observations: Tensor, slow: bool = False) -> tuple[Tensor, Tensor]:
-        """Return the output of the actor for observations (B, D), and its last hidden units (B, H).
+        """Return the actor's output for observations (B, D), and its last hidden units (B, H).
 
-        Args:
-            observations: filtered observations.
-            slow: True to run the target actor instead.
+        With `slow`, these are of the target actor.
         """
         layers = self.target_actor if slow else self.actor
         units = hidden_units(layers, observations, self.architecture.activation)
@@ -98,12 +96,9 @@ class Twins(Networks):
     def critic_values(
         self, observations: Tensor, actions: Tensor | None = None, slow: bool = False
     ) -> Tensor:
-        """Return the critics' values (2, B) of actions, or of all choices (2, B, A).
+        """Return the critics' values (2, B) of actions from -1 to 1, or (2, B, A) of all choices.
 
-        Args:
-            observations: filtered observations (B, D).
-            actions: actions (B, K) from -1 to 1; None to value all choices.
-            slow: True to run the target critics instead.
+        With `slow`, the target critics run.
         """
         layers = self.targets if slow else self.critics
         x = observations if actions is None else torch.cat([observations, actions], dim=1)
@@ -117,12 +112,7 @@ class Twins(Networks):
         return (2 * actions - (self._high + self._low)) / width
 
     def draw(self, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return squashed Gaussian numbers (B, K) and their log-probabilities (B,).
-
-        Args:
-            observations: filtered observations (B, D).
-            noise: standard normal numbers of shape `noise_shape`.
-        """
+        """Return squashed numbers (B, K) and log-probabilities (B,), for standard normal noise."""
         head, units = self.heads(observations)
         if self.follows_state:
             std = self.actor_log_std.exp()
@@ -197,12 +187,9 @@ class Judged(ActorCritic):
         self._target_parameters, self._followed_parameters = _followers(self.by_name)
 
     def critic_values(self, layers: nn.ModuleList, observations: Tensor, actions: Tensor) -> Tensor:
-        """Return the values (2, B) of actions in observations (B, D).
+        """Return the values (2, B) of actions in observations (B, D), by `critics` or `targets`.
 
-        Args:
-            layers: `critics` or `targets`.
-            observations: filtered observations.
-            actions: choices (B,) or real numbers (B, K); numbers beyond the bounds are clipped.
+        Actions are choices (B,) or real numbers (B, K); numbers beyond the bounds are clipped.
         """
         x = observations
         if len(self._half):
@@ -271,14 +258,7 @@ class _Pair(nn.Module):
 
 
 class TwinsPolicy(TorchPolicy):
-    """A policy with networks of class `Twins` and optimisers of actor, critics and temperature.
-
-    Args:
-        model: the networks.
-        make_actor: function that makes an actor for their weights.
-        config: settings of every optimiser.
-        device: device of the networks.
-    """
+    """A policy with networks of class `Twins` and optimisers of actor, critics and temperature."""
 
     model: Twins
     """Networks of the policy."""
@@ -296,10 +276,7 @@ class TwinsPolicy(TorchPolicy):
         super().__init__(model, make_actor, dict.fromkeys(has, config), device)
 
     def tensors(self, rows: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
-        """Return name → column (R, …) as a tensor on the policy's device.
-
-        Floats get the dtype of the weights, except ``actions``.
-        """
+        """Return name → column (R, …) on the device; floats but ``actions`` as the weights."""
         kind = next(iter(self.parameters.values())).dtype
         on = self.on_device(rows)
         return {

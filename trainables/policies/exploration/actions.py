@@ -38,11 +38,7 @@ LEAST_VARIANCE = 1e-6
 class StochasticSampling:
     """Samples actions from the policy's own distribution: learning decides how much to explore.
 
-    It is the base class of other ways to explore.
-
-    Args:
-        layout: layout of the actions.
-        noise: noise on the weights while exploring, or None.
+    It is the base class of other ways to explore, with noise on the weights, if any.
     """
 
     def __init__(self, layout: ActionLayout, noise: ParameterNoise | None = None) -> None:
@@ -57,12 +53,8 @@ class StochasticSampling:
     ) -> tuple[Actions, Array]:
         """Return actions and their log-probabilities (N,); the best actions without a stream.
 
-        The action of a row depends only on that row, the stream and this object's state.
-
-        Args:
-            head: outputs (N, …) of the actor.
-            log_std: log standard deviations (G,) of real numbers.
-            stream: random numbers to draw actions with, or None.
+        `head` are outputs (N, …) of the actor, `log_std` deviations (G,) of real numbers. The
+        action of a row depends only on that row, the stream and this object's state.
         """
         if self._layout.scalar:
             return choose(head, stream)
@@ -175,12 +167,7 @@ class FollowingSampling(StochasticSampling):
 
 
 def require_stateless(exploration: StochasticSampling, place: str) -> None:
-    """Raise ConfigError if noise has a state from step to step, which `place` does not support.
-
-    Args:
-        exploration: way to explore.
-        place: name of the unsupported situation, for the message.
-    """
+    """Raise ConfigError if noise has a state from step to step, which `place` does not support."""
     exploration.begin(0)
     if exploration.get_state():
         hint = "they come and go, so its noise has no step to follow"
@@ -221,13 +208,7 @@ class PolicyNoiseConfig(Settings):
 
 
 def refuse_unread(config: Any, kind: str, keys: tuple[str, ...]) -> None:
-    """Raise ValueError for a setting that exploration of this type does not read.
-
-    Args:
-        config: settings with a field ``type``.
-        kind: type that does not read `keys`; other types are not checked.
-        keys: names of the settings.
-    """
+    """Raise ValueError for a setting in `keys` that exploration of this type does not read."""
     fields = type(config).model_fields
     for key in keys if config.type == kind else ():
         if (value := getattr(config, key)) != fields[key].default:
@@ -252,12 +233,9 @@ class NoiseMatrices:
         self._matrices = np.zeros((0, 0, 0), dtype=np.float32)
 
     def noise(self, units: Array, log_std: Array, stream: np.random.Generator) -> Array:
-        """Return the noise (N, G) of one step.
+        """Return the noise (N, G) of one step for hidden units (N, H); draw matrices that are due.
 
-        Args:
-            units: hidden units (N, H).
-            log_std: log standard deviations (H, G) of the matrices.
-            stream: random numbers for matrices that are due.
+        `log_std` (H, G) are the log standard deviations of the matrices.
         """
         noise: Array = np.matmul(
             units[:, None, :], self._current_matrices(len(units), log_std, stream)
@@ -315,10 +293,8 @@ class StateDependentSampling(StochasticSampling):
     ) -> tuple[Array, Array]:
         """Return vectors (N, G) and their log-probabilities (N,); the means without a stream.
 
-        Args:
-            head: means (N, G), then hidden units (N, H).
-            log_std: log standard deviations (H, G) of the matrices of noise.
-            stream: random numbers for the matrices, or None.
+        The head is means (N, G), then hidden units (N, H); `log_std` (H, G) is that of the
+        matrices.
         """
         means, units = head[:, : len(self._reals)], head[:, len(self._reals) :]
         variance = np.square(units) @ np.exp(2 * log_std) + np.float32(LEAST_VARIANCE)

@@ -44,9 +44,6 @@ class ParameterNoise:
     """Noise on the weights, drawn once per episode of each of N environments.
 
     Before `begin` each row gets new noise in every step.
-
-    Args:
-        config: settings of the noise.
     """
 
     def __init__(self, config: ParameterNoiseConfig) -> None:
@@ -78,12 +75,9 @@ class ParameterNoise:
         self._perturbed = {}
 
     def perturb(self, weights: Weights, rows: int, stream: np.random.Generator) -> dict[str, Array]:
-        """Return name → perturbed weights (N, I, O), or biases (N, 1, O), one per row.
+        """Return name → perturbed weights (N, I, O), or biases (N, 1, O), one for each of N rows.
 
-        Args:
-            weights: weights (I, O) and biases (O,) by name.
-            rows: number of rows, N.
-            stream: random numbers for the seeds of noise that is due.
+        The stream draws the seeds of noise that is due.
         """
         seeds = self._seeds
         if seeds is None or len(seeds) != rows:
@@ -116,9 +110,7 @@ class ParameterNoise:
     def adapt(self, distance: float, target: float) -> None:
         """Raise the standard deviation by 1 % if `distance` is less than `target`, else lower it.
 
-        Args:
-            distance: measured difference of actions from the best ones.
-            target: difference that exploration should have, in the same unit.
+        `distance` is the measured difference of actions from the best ones.
         """
         self.stddev *= GROWTH if distance < target else 1 / GROWTH
 

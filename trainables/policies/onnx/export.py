@@ -150,13 +150,9 @@ def _leaf_inputs(
     name: str,
     kind: Callable[[spaces.Space[Any]], np.dtype[Any]],
 ) -> dict[str, Array]:
-    """Return the inputs of the file for elements of a space: name of each leaf → array (N, …).
+    """Return name of each leaf, after the prefix `name` → array (N, …) of N elements of a space.
 
-    Args:
-        space: space of the elements.
-        values: N elements.
-        name: prefix of the names.
-        kind: function from the space of a leaf to the dtype of its array.
+    `kind` returns the dtype of a leaf's array.
     """
     rows = [leaf_values(space, one) for one in values]
     return {

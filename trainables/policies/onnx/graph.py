@@ -95,10 +95,7 @@ class GraphBuilder:
         return x
 
     def lstm(self, rows: str, states: tuple[str, str], weights: dict[str, Array]) -> None:
-        """Add one step of an LSTM.
-
-        Its outputs and cells are named ``state_out_0`` and ``state_out_1``.
-        """
+        """Add one step of an LSTM, with outputs ``state_out_0`` and cells ``state_out_1``."""
         outputs, cells = states
         gates = []
         for part, given in (("ih", rows), ("hh", outputs)):
@@ -135,9 +132,7 @@ MEAN_STD = (MeanStdFilter, ConcurrentMeanStdFilter)
 def input_type(leaf: spaces.Space[Any], exact: bool) -> np.dtype[Any]:
     """Return the dtype of the file's input for a leaf of the observation.
 
-    Args:
-        leaf: space of the leaf.
-        exact: True for float64 where float32 would round; else floats are float32.
+    Floats are float32, or float64 if `exact` and float32 would round.
     """
     if isinstance(leaf, spaces.Box) and not is_bytes(leaf):
         return np.dtype(np.float64 if exact and is_wide(leaf) else np.float32)
@@ -182,10 +177,7 @@ def build_q(
     spaces_: EnvSpaces,
     connectors: Connectors,
 ) -> bytes:
-    """Return the serialised model of a Q-network.
-
-    Values of choices are its logits, without noise.
-    """
+    """Return the serialised model of a Q-network, whose values are logits, without noise."""
     graph, layout = GraphBuilder(), spaces_.layout
     x = _connect_observations(graph, spaces_, connectors)
     activation, atoms = architecture.trunk.activation, len(architecture.support)
@@ -220,14 +212,7 @@ def build_own_q(module: torch.nn.Module, spaces_: EnvSpaces, connectors: Connect
 def _finish_with_values(
     graph: GraphBuilder, spaces_: EnvSpaces, connectors: Connectors, q: str
 ) -> bytes:
-    """Return the serialised model that takes the choice of the highest value.
-
-    Args:
-        graph: graph so far.
-        spaces_: spaces of the environment.
-        connectors: connectors between the environment and the policy.
-        q: name of the values (N, A).
-    """
+    """Return the serialised model that takes the choice of the highest of the values `q` (N, A)."""
     graph.node("ReduceMax", [q, graph.constant("of_choices", np.array([1]))], "value", keepdims=0)
     outputs = _outputs(graph, q, spaces_, spaces_.layout, "", connectors)
     return _serialise(graph, spaces_, outputs)
@@ -242,16 +227,10 @@ def _outputs(
     connectors: Connectors,
     forbidden: str = "",
 ) -> list[Any]:
-    """Add the outputs of a policy with a ``value``, and return their descriptions.
+    """Add the outputs of a policy whose graph has a ``value``; return their descriptions.
 
-    Args:
-        graph: graph so far, in which ``value`` exists.
-        head: name of the actor's head.
-        spaces_: spaces of the environment.
-        layout: layout of the actions.
-        reals: name of the actions' real numbers, or empty without any.
-        connectors: connectors between the environment and the policy.
-        forbidden: name of the offsets of invalid choices, or empty without masks.
+    `head`, `reals` and `forbidden` are names: of the actor's head, of the actions' real numbers,
+    and of the offsets of invalid choices; the last two are empty without any.
     """
     outputs = _heads(graph, head, layout, forbidden)
     outputs += _actions(graph, spaces_, layout, reals, connectors)
@@ -336,19 +315,10 @@ def _connect_observations(graph: GraphBuilder, spaces_: EnvSpaces, connectors: C
 
 
 def _stack_frames(graph: GraphBuilder, x: str, number: int, connector: Connector) -> str:
-    """Add a frame stack; its memory is ``frames_in_<number>`` and ``frames_out_<number>``.
+    """Add a frame stack to observations `x` (N, D); return the name of the stacked ones.
 
-    Args:
-        graph: graph so far.
-        x: name of the observations (N, D).
-        number: index of the stack.
-        connector: the connector.
-
-    Returns:
-        The name of the stacked observations.
-
-    Raises:
-        ExportError: the connector is not a frame stack of vectors.
+    Its memory is ``frames_in_<number>`` and ``frames_out_<number>``. Raises ExportError if the
+    connector is not a frame stack of vectors.
     """
     input_name, output, size = f"frames_in_{number}", f"frames_out_{number}", connector.memory_size
     shape = connector.observation_space.shape
@@ -502,14 +472,9 @@ def _features(
     architecture: Architecture,
     shared: bool,
 ) -> str:
-    """Return the name of the heads' input (N, F).
+    """Return the name of the heads' input (N, F), made from the networks' input `x`.
 
-    Args:
-        graph: graph so far.
-        x: name of the networks' input.
-        weights: weights by name.
-        architecture: sizes and options of the networks.
-        shared: True if actor and critic share the hidden layers, which are added here.
+    `shared` is True if actor and critic share the hidden layers, which are added here.
     """
     if architecture.filters:
         x = graph.node("Transpose", [x], "channels_first", perm=[0, 3, 1, 2])
@@ -547,13 +512,7 @@ def heads(layout: ActionLayout) -> dict[str, slice]:
 def _heads(graph: GraphBuilder, head: str, layout: ActionLayout, forbidden: str = "") -> list[Any]:
     """Add outputs ``action_logits`` (N, logits) and ``action_mean`` (N, G); return descriptions.
 
-    Outputs without columns are left out.
-
-    Args:
-        graph: graph so far.
-        head: name of the actor's head.
-        layout: layout of the actions.
-        forbidden: name of the offsets of invalid choices, or empty without masks.
+    Outputs without columns are left out. `head` and `forbidden` are names as in `_outputs`.
     """
     outputs = []
     for name, columns in heads(layout).items():
@@ -575,12 +534,7 @@ def _actions(
 ) -> list[Any]:
     """Add the greedy action, one output per leaf of the action space; return their descriptions.
 
-    Args:
-        graph: graph so far.
-        spaces_: spaces of the environment.
-        layout: layout of the actions.
-        measured: name of the action's real numbers, or empty without any.
-        connectors: connectors between the environment and the policy.
+    `measured` is the name of the action's real numbers, or empty without any.
     """
     choices, reals = list(layout.choice_columns), list(layout.real_columns)
     if choices:
@@ -618,16 +572,9 @@ def _scale_reals(
     reals: list[int],
     connectors: Connectors,
 ) -> str:
-    """Return the name of an action's real numbers, scaled to their bounds and clipped.
+    """Return the name of an action's real numbers, scaled to their bounds and clipped if so set.
 
-    Both happen only if the settings say so.
-
-    Args:
-        graph: graph so far.
-        action: action space of the environment.
-        measured: name of the real numbers.
-        reals: indices of their columns.
-        connectors: connectors between the environment and the policy.
+    `measured` is the name of the numbers, `reals` the indices of their columns.
     """
     if (widen := connectors.adapter.spread) is not None:
         half, middle = (

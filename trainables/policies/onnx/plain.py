@@ -48,12 +48,7 @@ def run(
 ) -> dict[str, Array]:
     """Run the nodes of a graph in order; return its outputs by name.
 
-    Args:
-        graph: names of inputs and outputs, and nodes; an empty name of a node's input stands for
-            None.
-        constants: constants by name.
-        inputs: inputs by name.
-        operations: kind of a node → function.
+    An empty name of a node's input stands for None; `operations` are kind of a node → function.
     """
     values = {"": None, **constants, **{name: inputs[name] for name in graph["inputs"]}}
     for node in graph["nodes"]:

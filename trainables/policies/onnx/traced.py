@@ -35,17 +35,9 @@ class Graph(Protocol):
 def inline(
     graph: Graph, module: torch.nn.Module, rows: str, shape: tuple[int, ...], outputs: list[str]
 ) -> None:
-    """Add a module to a graph.
+    """Add a module to a graph; its input `rows` (N, *shape) and its outputs have these names.
 
-    Args:
-        graph: graph to add to.
-        module: module to export.
-        rows: name of the module's input, (N, *shape), in the graph.
-        shape: shape of a row.
-        outputs: names for the module's outputs.
-
-    Raises:
-        ExportError: torch's exporter cannot write the module, or the module has branches.
+    Raises ExportError if torch's exporter cannot write the module, or the module has branches.
     """
     module = copy.deepcopy(module).cpu().eval()
     named, file = type(module).__name__, io.BytesIO()

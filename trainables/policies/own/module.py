@@ -67,12 +67,9 @@ class OwnActorCritic(Stochastic):
     def evaluate(
         self, observations: Tensor, actions: Tensor, replay: Replay | None = None
     ) -> Evaluated:
-        """Return log-probabilities, entropies and values, each (B,); `replay` is ignored.
+        """Return log-probabilities, entropies and values, each (B,), as `Stochastic.evaluate`.
 
-        Args:
-            observations: filtered observations (B, *S).
-            actions: actions taken, choices (B,) or rows (B, K).
-            replay: not used, since the module has no memory.
+        `replay` is ignored, since the module has no memory.
         """
         head, values = self(observations)
         return Evaluated(*self._logp_entropy(head, actions, head), values)
@@ -147,13 +144,7 @@ class TorchActor(Actor):
 
 
 class OwnActor(TorchActor):
-    """An actor around a user's module.
-
-    Args:
-        layout: layout of the actions.
-        architecture: options; `own` names the module.
-        exploration: way to choose actions; by default the policy's own distribution.
-    """
+    """An actor around a user's module; see `Actor`."""
 
     def __init__(
         self,
@@ -231,13 +222,8 @@ def make_module(architecture: Architecture, outputs: int, seed: int) -> nn.Modul
 def check(architecture: Architecture, outputs: int, *columns: str) -> nn.Module:
     """Call the module with random rows; raises ConfigError if it breaks its contract.
 
-    Args:
-        architecture: options; `own` names the module.
-        outputs: number of outputs of its head, which is its first output (B, outputs).
-        columns: names of its other outputs, (B,) each.
-
-    Returns:
-        The module, in evaluation mode.
+    Its first output is the head (B, outputs), the others are `columns`, (B,) each. Returns the
+    module, in evaluation mode.
     """
     module, settings = make_module(architecture, outputs, 0), _require_own_module(architecture)
     rows = torch.rand((ROWS, *architecture.shape), generator=rng.torch_generator(0, "tried"))
@@ -258,11 +244,7 @@ def check(architecture: Architecture, outputs: int, *columns: str) -> nn.Module:
 def check_learning_rows(architecture: Architecture, module: nn.Module, key: str, rows: int) -> None:
     """Raise ConfigError if batches have one row and the module cannot be trained on one row.
 
-    Args:
-        architecture: options; `own` names the module.
-        module: the module; it is set to training mode.
-        key: setting that decides the number of rows.
-        rows: number of rows of a batch.
+    `key` decides the number of rows. The module is set to training mode.
     """
     if rows > 1:
         return
@@ -286,10 +268,7 @@ def _require_own_module(architecture: Architecture) -> OwnModule:
 def _try_module(
     settings: OwnModule, module: nn.Module, rows: Tensor, expected: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Tensor]:
-    """Return the module's outputs for rows (B, *S): name → (B, …).
-
-    Raises ConfigError for other shapes, dtypes or NaN.
-    """
+    """Return name → output (B, …) of the module; ConfigError for wrong shapes, dtypes or NaN."""
     given = _call_module(settings, module, rows)
     shapes = [tuple(one.shape) for one in given]
     if shapes != list(expected.values()):
@@ -307,10 +286,7 @@ def _try_module(
 
 
 def _call_module(settings: OwnModule, module: nn.Module, rows: Tensor) -> tuple[Tensor, ...]:
-    """Return the module's outputs for rows (B, *S) as a tuple.
-
-    Raises ConfigError if the call fails.
-    """
+    """Return the module's outputs for rows (B, *S); ConfigError if the call fails."""
     with rng.preserve_global():
         before = rng.capture_global()
         try:

@@ -30,13 +30,7 @@ if TYPE_CHECKING:
 
 
 class QNetwork(Networks):
-    """A trunk, and on it the heads of a `QArchitecture`.
-
-    Args:
-        layout: layout of the actions.
-        architecture: sizes and options of the network.
-        stream: generator of the initial weights.
-    """
+    """A trunk, and on it the heads of a `QArchitecture`."""
 
     def __init__(
         self, layout: ActionLayout, architecture: QArchitecture, stream: torch.Generator
@@ -56,9 +50,7 @@ class QNetwork(Networks):
     def outputs(self, observations: Tensor, noise: Noise) -> Tensor:
         """Return the logits (B, A, Z) of the atoms, or values (B, A, 1) without a distribution.
 
-        Args:
-            observations: filtered observations (B, *S).
-            noise: factors of noisy layers; empty for no noise.
+        `noise` are factors of noisy layers; empty for none.
         """
         x = self.trunk(split(observations, self.architecture.trunk.masks)[0])
         out = widened(self._head("head", x, noise)).view(len(x), self.layout.logits, -1)
@@ -74,22 +66,14 @@ class QNetwork(Networks):
         return outputs.softmax(2) @ self._support
 
     def best(self, outputs: Tensor, observations: Tensor) -> Tensor:
-        """Return the valid choice of the highest value (B,).
-
-        Args:
-            outputs: results of `outputs`, (B, A, Z).
-            observations: filtered observations with their action masks.
-        """
+        """Return the valid choice of the highest value (B,), from `outputs` (B, A, Z) and masks."""
         _, valid = split(observations, self.architecture.trunk.masks)
         return mask_logits(self.values(outputs), valid).argmax(1)
 
     def project(self, probabilities: Tensor, rewards: Tensor, discounts: Tensor) -> Tensor:
         """Return the distribution (B, Z) of rewards + discounts · value (Bellemare 2017).
 
-        Args:
-            probabilities: probabilities of the value's atoms, (B, Z).
-            rewards: rewards, (B,).
-            discounts: discount factors, (B,); 0 where the value is not bootstrapped.
+        Probabilities are those of the value's atoms; discounts are 0 where it is not bootstrapped.
         """
         lowest, highest = self.architecture.support[0], self.architecture.support[-1]
         moved = (rewards[:, None] + discounts[:, None] * self._support).clamp(lowest, highest)
@@ -195,15 +179,7 @@ def build_q_policy(
     seed: int,
     device: str,
 ) -> QPolicy:
-    """Return a policy with the initial weights that belong to a seed.
-
-    Args:
-        networks: layout of the actions, and architecture.
-        exploration: settings of the exploration.
-        config: settings of the optimiser.
-        seed: seed of the trial.
-        device: device of the networks.
-    """
+    """Return a policy of these networks with the initial weights that belong to a seed."""
     model = QNetwork(*networks, rng.torch_generator(seed, "init"))
     made = QPolicy(model, partial(QActor, *networks, exploration), config, device)
     made.exploration = exploration

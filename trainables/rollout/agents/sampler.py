@@ -187,17 +187,10 @@ class AgentsSampler:
     def set_policies(
         self, plans: Mapping[str, PolicyPlan], mapper: Mapper, anew: Container[str]
     ) -> list[int]:
-        """Use these policies from now on.
+        """Use these policies from now on, each with its plan; reset the state of those in `anew`.
 
-        Args:
-            plans: policy → its plan.
-            mapper: function that returns an agent's policy.
-            anew: policies whose state is reset.
-
-        Returns:
-            Environments whose running episode must be dropped, because one of its agents has a
-            policy
-            that was removed or replaced.
+        Returns the environments whose running episode must be dropped, because one of its agents
+        has a policy that was removed or replaced.
         """
         kept = {pid for pid in self._plans if pid in plans and pid not in anew}
         self._plans, self._mapper = plans, mapper
@@ -326,14 +319,10 @@ class AgentsSampler:
         return self.episodes.lengths
 
     def _tick(self, episodes: list[RolloutMetrics], whole: bool) -> tuple[int, int]:
-        """Make one step of every environment.
+        """Make one step of every environment; append finished episodes to `episodes`.
 
-        Args:
-            episodes: list to which finished episodes are appended.
-            whole: True to count steps of finished episodes only.
-
-        Returns:
-            Number of agent steps, and of environment steps.
+        Returns the numbers of agent steps and of environment steps, with `whole` of finished
+        episodes only.
         """
         clock = time.perf_counter
         began = clock()
@@ -374,14 +363,9 @@ class AgentsSampler:
         return {pid: asked[pid] for pid in self._plans if pid in asked}
 
     def _decide(self, pid: str, actors: Sequence[tuple[Any, str]]) -> Array:
-        """Make and store one batched decision of a policy.
+        """Make and store one batched decision of a policy for these (environment, agent).
 
-        Args:
-            pid: policy.
-            actors: (environment, agent) of each row.
-
-        Returns:
-            Actions in the environments' form, a row for each agent.
+        Returns actions in the environments' form, a row for each agent.
         """
         running, transitions, actor = self._running, self._transitions[pid], self._actors[pid]
         began = time.perf_counter()
@@ -446,14 +430,7 @@ class AgentsSampler:
     def _choose_actions(
         self, pid: str, actors: Sequence[tuple[Any, str]], filtered: Array, memory: Array
     ) -> Acted:
-        """Return the decision of a policy for these agents.
-
-        Args:
-            pid: policy.
-            actors: (environment, agent) of each row.
-            filtered: (R, *S) observations.
-            memory: (R, M) memory.
-        """
+        """Return a policy's decision for R agents, from `filtered` (R, *S) and `memory` (R, M)."""
         return self._actors[pid].act(filtered, memory, self._streams[pid])
 
     # ---- consequences of a step ------------------------------------------------------------------
@@ -461,11 +438,7 @@ class AgentsSampler:
     def _record_step(self, env_index: int, step: Step, over: bool, length: int) -> None:
         """Record the consequences of a step in one environment, or drop the episode if it failed.
 
-        Args:
-            env_index: index of the environment.
-            step: the step.
-            over: True if the episode ended.
-            length: steps of the episode, including this one.
+        `length` is the number of steps of the episode, including this one.
         """
         if env_index in step.faults:
             for transitions in self._transitions.values():
@@ -482,12 +455,8 @@ class AgentsSampler:
     ) -> None:
         """Record the consequences of a step in one environment for each of its agents.
 
-        Args:
-            env_index: environment.
-            step: observations, rewards and ends by agent.
-            over: True if the episode ended for all agents.
-            dead: True if it terminated, False if it was only cut off.
-            is_cut: True if the horizon cut it off.
+        `over` says that the episode ended for all, `dead` that it terminated and was not cut off,
+        `is_cut` that the horizon cut it off.
         """
         episode = self._running[env_index]
         ends = {*step["terminated"], *step["truncated"]}
@@ -544,10 +513,7 @@ class AgentsSampler:
         return self._transitions[episode.policies[agent]].rows[episode.open[agent]]
 
     def _complete_row(self, episode: RunningEpisode, agent: str, observation: Array | None) -> Row:
-        """Complete an agent's open row with the observation that followed, and return the row.
-
-        The observation is None if there is none.
-        """
+        """Complete an agent's open row with the observation that followed, if any; return it."""
         row = self._row(episode, agent)
         del episode.open[agent]
         row.known, row.after = True, observation
@@ -564,18 +530,9 @@ class AgentsSampler:
         last_observation: Array | None,
         dead: bool,
     ) -> None:
-        """End an agent's trajectory.
+        """End an agent's trajectory: it terminated if `dead`, else it was cut off.
 
-        Args:
-            env_index: environment.
-            episode: its running episode.
-            agent: the agent.
-            last_observation: last observation, or None if the environment gave none.
-            dead: True if the trajectory terminated, False if it was cut off.
-
-        Raises:
-            EnvError: the trajectory was cut off without a last observation, which bootstrapping
-                needs.
+        Raises EnvError if it was cut off without a last observation, which bootstrapping needs.
         """
         lasting = self._ends.no_done_at_end
         pid = episode.policies[agent]
@@ -659,10 +616,7 @@ class AgentsSampler:
         return pid
 
     def cast(self, env_index: Any, before: int) -> Cast:
-        """Return the policies that play an environment's next episode.
-
-        `before` is the number of the environment's earlier episodes.
-        """
+        """Return the policies of an environment's next episode, after `before` ones."""
         own, every = self._numbers
         return self._cast(env_index, before * every + own + env_index)
 
@@ -694,10 +648,7 @@ class AgentsSampler:
         return ahead[agent]
 
     def _copy_observation(self, episode: RunningEpisode, agent: str, observation: Array) -> Array:
-        """Return an agent's observation as a new array (*S).
-
-        It is copied, since environments may overwrite an observation that is still in use.
-        """
+        """Return a copy (*S) of an observation, which the environment may overwrite."""
         row: Array = self._connectors[episode.policies[agent]].rows(np.asarray(observation)[None])[
             0
         ]
@@ -833,8 +784,5 @@ def in_order(by_policy: dict[str, Any], policies: Iterable[str]) -> None:
 
 
 def _agent_rows(rows: Mapping[str, Array]) -> list[list[Any]]:
-    """Return [agent, copy of its row] for each agent, in order.
-
-    The order decides that of the rows in a decision.
-    """
+    """Return [agent, copy of its row] in the order of the rows in a decision."""
     return [[agent, row.copy()] for agent, row in rows.items()]

@@ -130,13 +130,10 @@ class Transitions:
     # ---- rows ------------------------------------------------------------------------------------
 
     def add_decision(self, observed: Array, memory: Array, acted: Acted, rows: list[Row]) -> int:
-        """Store a batched decision, and return the index of its first row.
+        """Store a batched decision of R rows, and return the index of its first row.
 
-        Args:
-            observed: (R, *S) observations in the form of fragments.
-            memory: (R, M) memory before the decision.
-            acted: actions and columns of the actor.
-            rows: R rows.
+        Observations (R, *S) are in the form of fragments; `memory` (R, M) is that before the
+        decision.
         """
         first = len(self.rows)
         self.rows += rows
@@ -154,10 +151,7 @@ class Transitions:
                 row.dropped = True
 
     def drop_last(self, number: int) -> None:
-        """Drop a trajectory's last row, and cut the trajectory off at the row before it.
-
-        The row before is marked as truncated if it is still here.
-        """
+        """Drop a trajectory's last row; mark the row before, if it is here, as truncated."""
         last = self.rows[number]
         last.dropped = True
         before = (one for one in self.rows[number::-1] if one.lane == last.lane and not one.dropped)
@@ -175,9 +169,8 @@ class Transitions:
     def take(self, whole: bool) -> tuple[Fragment | None, dict[int, int]]:
         """Move the known rows into a fragment; with `whole` only rows of episodes that are over.
 
-        Returns:
-            The fragment, or None if there are no such rows; and old → new index of the remaining
-            rows.
+        Returns the fragment, or None if there are no such rows; and old → new index of those that
+        remain.
         """
         given = [
             i
@@ -197,10 +190,7 @@ class Transitions:
         return {name: np.concatenate(parts) for name, parts in self._blocks.items()}
 
     def _fragment(self, indices: list[int], blocks: Mapping[str, Array]) -> Fragment:
-        """Return a fragment of the rows with the indices `indices`.
-
-        `blocks` are the columns of all rows, name → (R, …).
-        """
+        """Return a fragment of the rows `indices` of the columns `blocks`, name → (R, …)."""
         rows = [self.rows[i] for i in indices]
         lanes = np.array([row.lane for row in rows])
         counts = np.bincount(lanes, minlength=len(self._lanes))
@@ -246,14 +236,10 @@ class Transitions:
         return fragment
 
     def _scale(self, scaler: RewardScaler, fragment: Fragment, begins: NDArray[np.bool_]) -> None:
-        """Scale the rewards of a fragment in place, tick after tick.
+        """Scale the rewards of a fragment (T, lanes) in place, tick after tick.
 
-        If fragments are unfiltered, rewards only update the scaler's statistics.
-
-        Args:
-            scaler: the scaler.
-            fragment: fragment (T, lanes).
-            begins: (T, lanes) True where a trajectory begins.
+        If fragments are unfiltered, rewards only update the scaler's statistics. `begins` (T,
+        lanes) is True where a trajectory begins.
         """
         lanes = fragment.valid.shape[1]
         scaler.returns = np.pad(scaler.returns, (0, lanes - len(scaler.returns)))
@@ -270,10 +256,7 @@ class Transitions:
     def _write_requested(
         self, fragment: Fragment, cells: tuple[Array, Array], rows: list[Row]
     ) -> None:
-        """Write the requested columns into a fragment.
-
-        `cells` are the ticks and lanes of the rows.
-        """
+        """Write the requested columns into a fragment, at the rows' ticks and lanes `cells`."""
         size, begins = self._actor.memory_size, _begin_flags(fragment, cells, rows)
         makers: dict[str, Callable[[], Any]] = {
             "new_obs": lambda: self._stored_after(rows),
@@ -308,10 +291,7 @@ class Transitions:
         return previous
 
     def _unroll_ids(self, fragment: Fragment, begins: NDArray[np.bool_]) -> Array:
-        """Return (T, lanes) numbers of unrolls.
-
-        Consecutive rows of one trajectory in a fragment share a number.
-        """
+        """Return (T, lanes) numbers of unrolls: consecutive rows of a trajectory share one."""
         follows = np.zeros_like(begins)
         follows[1:] = fragment.valid[:-1] & ~begins[1:]
         number = np.cumsum(~(follows | fragment.autoreset).T).reshape(begins.T.shape).T - 1

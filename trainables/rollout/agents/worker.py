@@ -39,10 +39,7 @@ NEEDED: Mapping[str, tuple[Any, str]] = {
 
 
 def require_together(settings: Mapping[str, Any]) -> None:
-    """Raise ConfigError for settings that several policies do not support.
-
-    `settings` are key → value.
-    """
+    """Raise ConfigError for settings, key → value, that several policies do not support."""
     for key, (value, why) in NEEDED.items():
         if settings.get(key, value) != value:
             raise ConfigError(key, settings[key], f"{value} with several policies", why)
@@ -236,7 +233,7 @@ class AgentsWorker(RolloutWorker):
         )
 
     def respecify(self, changes: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
-        """Continue with other policies.
+        """Continue with other policies: these new fields of the spec.
 
         Policies in `fields` are created again; the others keep their state. Running episodes in
         which an agent has a policy that is removed or replaced are dropped.
@@ -362,10 +359,7 @@ def _mapper(spec: AgentsSpec) -> Mapper:
 
 
 def checked(sample: MultiAgentBatch, spec: AgentsSpec) -> MultiAgentBatch:
-    """Return `sample` if it has enough steps and only policies of the spec.
-
-    Raises WorkerError otherwise.
-    """
+    """Return `sample` if it has enough steps and only known policies, or raise WorkerError."""
     where = f"rollout worker {spec.index} returned garbage instead of a sample"
     if sample.counted < spec.steps:
         raise WorkerError(f"{where}: {sample.counted} steps, expected at least {spec.steps}")

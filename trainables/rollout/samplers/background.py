@@ -206,10 +206,7 @@ class AsyncSampler:
             self._is_abandoning = False
 
     def _keep_result(self, collected: Collected) -> None:
-        """Wait for room in the queue, and append a copy of the result.
-
-        Its episodes are kept apart.
-        """
+        """Wait for room in the queue; append a copy of the result, its episodes apart."""
         self._pause_until(lambda: len(self._results) < RESULTS)
         # The sampler writes into the same arrays again.
         own = [fragment.copy() for fragment in collected.fragments]

@@ -113,10 +113,7 @@ class EpisodeSampler(Sampler):
                 column[times, envs] = rows[name]
 
     def drop_episode(self, env_index: int, observation: Array) -> None:
-        """Drop the running episode of an environment and its rows.
-
-        `observation` (*O) begins the next one.
-        """
+        """Drop an environment's episode and rows; `observation` (*O) begins the next one."""
         super().drop_episode(env_index, observation)
         self._first_rows[env_index] = self._next_row
 
@@ -179,10 +176,7 @@ class EpisodeSampler(Sampler):
         self._missing_columns = frozenset()
 
     def _advance(self, stream: np.random.Generator, episodes: list[RolloutMetrics]) -> list[_Piece]:
-        """Make one tick, and return the pieces that it ended, in the order of environments.
-
-        Finished episodes are appended to `episodes`.
-        """
+        """Make one tick; return the ended pieces by environment, append ended `episodes`."""
         t = self._next_row
         finished, over, written = self._tick(self._rows, t, stream)
         self._check(self._rows, slice(t, t + 1))  # an episode of NaN might never end
@@ -216,12 +210,9 @@ class EpisodeSampler(Sampler):
         return Fragment.of({**columns, **last})
 
     def _row_indices(self, envs: Any, starts: Array, lengths: Array) -> tuple[Array, Array]:
-        """Return the indices of rows, piece after piece: times (R,) and environments (R,).
+        """Return the times (R,) and environments (R,) of the rows of pieces, one after the other.
 
-        Args:
-            envs: environment of each piece.
-            starts: first row of each piece.
-            lengths: number of rows of each piece.
+        Each piece has an environment, a first row and a number of rows.
         """
         offsets = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         return np.repeat(starts, lengths) + offsets, np.repeat(np.asarray(envs), lengths)
@@ -249,15 +240,9 @@ class EpisodeSampler(Sampler):
 
 
 def warn_of_long_episodes(name: str, config: SamplingConfig, lengths: Array) -> bool:
-    """Warn if an unfinished episode is so long that it might never end.
+    """Warn if an unfinished episode is so long that it might never end; return True then.
 
-    Args:
-        name: name of the sampler in the warning.
-        config: its settings.
-        lengths: (N,) steps of the unfinished episodes.
-
-    Returns:
-        True if there was such an episode.
+    `lengths` (N,) are steps of the unfinished episodes of the sampler `name`.
     """
     if not len(lengths) or lengths.max() <= max(MANY_STEPS, 10 * config.rollout_fragment_length):
         return False

@@ -239,12 +239,8 @@ class Sampler:
     def _run_alone(self, rows: Fragment, deciding: Decider, episodes: list[RolloutMetrics]) -> None:
         """Fill the fragment from `_row` on with steps of the only environment, as `_tick` would.
 
-        For speed, steps in which the episode continues make no arrays.
-
-        Args:
-            rows: fragment to be filled.
-            deciding: chooses the actions.
-            episodes: list to which finished episodes are appended.
+        Finished episodes are appended to `episodes`. For speed, steps in which the episode
+        continues make no arrays.
         """
         envs, clock, count = self.envs, time.perf_counter, self.perf.add
         assert isinstance(envs, InProcessVectorEnv)  # noqa: S101 asked by the caller
@@ -288,13 +284,7 @@ class Sampler:
             self.recent.extend(stored[max(first, t + 1 - RECENT_ROWS) : t + 1])
 
     def _write_decided(self, fragment: Fragment, deciding: SideBySide, rows: slice) -> None:
-        """Write the columns that `deciding` computes for all its rows at once.
-
-        Args:
-            fragment: fragment to be written.
-            deciding: batched policy step that chose the actions.
-            rows: rows whose actions it chose.
-        """
+        """Write the columns that `deciding` computes at once for `rows`, whose actions it chose."""
         began = time.perf_counter()
         arrays = self._arrays_of(fragment)
         seen, done = arrays["observations"][rows], arrays["actions"][rows]
@@ -307,11 +297,8 @@ class Sampler:
     ) -> None:
         """Write and count steps of the only environment in which its episode continued.
 
-        Args:
-            rows: fragment.
-            steps: rows of these steps.
-            following: (*S) observation after them.
-            total: sum of the episode's rewards after them.
+        `following` (*S) is the observation after them, `total` the sum of the episode's rewards by
+        then.
         """
         count = steps.stop - steps.start
         if "new_obs" in self._requested and count:
@@ -417,10 +404,7 @@ class Sampler:
         return [self._new_fragment(size, spaces_) for _ in range(rounds)]
 
     def _new_fragment(self, steps: int, spaces_: EnvSpaces) -> Fragment:
-        """Return a fragment of `steps` ticks for all environments.
-
-        A filter makes float32 of an image's bytes, otherwise observations keep their type.
-        """
+        """Return a fragment of `steps` ticks; a filter makes float32 of an image's bytes."""
         whole = isinstance(self._filter, NoFilter)
         observed = spaces_.observation_dtype if whole else np.dtype(np.float32)
         if self._stores_unfiltered:
@@ -454,8 +438,7 @@ class Sampler:
 
         Returns:
             Episodes that ended; (N,) flags of the environments whose episode ended for the metrics,
-            or
-            None if none did; and environment → ended episode as callbacks see it.
+            or None if none did; and environment → ended episode as callbacks see it.
         """
         if self.between_ticks is not None:
             self.between_ticks()
@@ -494,10 +477,7 @@ class Sampler:
 
     @property
     def _is_watched(self) -> bool:
-        """True if a step has more effects than its rows.
-
-        Such effects are callbacks, pictures, the log and the columns of `NAMED`.
-        """
+        """True if a step has more effects than its rows: callbacks, pictures, log, `NAMED`."""
         return bool(self.watch or self.film or not self.latest or self._requested & NAMED)
 
     def _record_calm(
@@ -527,14 +507,8 @@ class Sampler:
     ) -> tuple[list[RolloutMetrics], NDArray[np.bool_] | None, dict[int, Episode]]:
         """Count a step that was written into `row`, or into row (N,) of each environment.
 
-        Args:
-            step: the step.
-            row: row into which it was written.
-            has_ended: (N,) True where an episode ended.
-            idle: (N,) True where an environment made no step; None if every one made one.
-
-        Returns:
-            The same as `_tick`.
+        `has_ended` (N,) is True where an episode ended, `idle` (N,) where an environment made no
+        step. Returns the same as `_tick`.
         """
         over = has_ended if step.metric_ends is None else has_ended | step.metric_ends
         over = without_lost_lives(over, step)
@@ -590,14 +564,9 @@ class Sampler:
     def _write_decision(
         self, rows: Fragment, cells: Any, observed: Array, memory: Array, acted: Acted
     ) -> None:
-        """Write a decision into these rows of a fragment.
+        """Write a decision into the rows `cells` of a fragment, with the memory before it.
 
-        Args:
-            rows: the fragment.
-            cells: index of the rows.
-            observed: observations in the form of fragments.
-            memory: memory before the decision.
-            acted: actions and columns of the actor.
+        `observed` are the observations in the form of fragments.
         """
         arrays = self._arrays_of(rows)
         arrays["observations"][cells] = observed
@@ -608,12 +577,9 @@ class Sampler:
             arrays["memory"][cells] = memory
 
     def _show_decision(self, envs: Sequence[int], acted: Acted, carried: Array) -> None:
-        """Record a decision for callbacks.
+        """Record a decision about K environments for callbacks.
 
-        Args:
-            envs: K environments.
-            acted: decision with K rows.
-            carried: (K, L) connectors' memory after the observations.
+        `carried` (K, L) is the connectors' memory after the observations.
         """
         assert self.watch is not None  # noqa: S101 asked by the caller
         after = self._player.next_memories(acted.actions, acted.memory, carried)
@@ -698,10 +664,7 @@ class Sampler:
         return {f"final_{n}": np.where(cut, one, 0.0) for n, one in judged.items()}
 
     def _requested_columns(self, step: Step, has_ended: NDArray[np.bool_]) -> dict[str, Array]:
-        """Return the requested columns (N, …) of a step, without those of `NAMED`.
-
-        The episodes have not counted the step yet.
-        """
+        """Return the requested columns (N, …) but `NAMED` of a step that is not counted yet."""
         columns: dict[str, Array] = {}
         if "new_obs" in self._requested:
             following = self.connectors.rows(step.observations, check=False)
@@ -724,14 +687,10 @@ class Sampler:
     def _named_columns(
         self, rows: Fragment, row: int | Array, rewards: Array, memory: Array, idle: Array | None
     ) -> dict[str, Array]:
-        """Return the requested columns (N, …) of `NAMED` for a step.
+        """Return the requested columns (N, …) of `NAMED` for a step that is written into `row`.
 
-        Args:
-            rows: the fragment.
-            row: row, or rows (N,), into which the step is written.
-            rewards: (N,) rewards for the learner.
-            memory: (N, M) memory after the step.
-            idle: (N,) True where an environment made no step; None if every one made one.
+        It has `rewards` (N,) for the learner, and `memory` (N, M) after it; `idle` is that of
+        `_write_step`.
         """
         every = np.arange(self.envs.count)
         last = len(rows.valid) - 1  # an environment whose column is full is idle

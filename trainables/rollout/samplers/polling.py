@@ -30,10 +30,7 @@ class PollingSampler(Sampler):
     """
 
     def sample(self, stream: np.random.Generator) -> Collected:
-        """Return fragments as `Sampler.sample`.
-
-        Episodes are in the order in which their ends arrived.
-        """
+        """Return fragments as `Sampler.sample`, with episodes in the order of their ends."""
         self.recent.clear()
         episodes: list[RolloutMetrics] = []
         trajectories: list[list[Trajectory]] = []
@@ -71,16 +68,9 @@ class PollingSampler(Sampler):
     def _decide(
         self, fragment: Fragment, at: Array, idle: Array, stream: np.random.Generator
     ) -> tuple[float, float, float]:
-        """Choose, store and send the actions of the environments `idle`.
+        """Choose, store and send the actions of the environments `idle`, which are in rows `at`.
 
-        Args:
-            fragment: fragment to be written.
-            at: (N,) next row of each environment.
-            idle: indices of the environments.
-            stream: random stream of the actions.
-
-        Returns:
-            When observations were processed, actions chosen and actions sent, `time.perf_counter`.
+        Returns the times at which observations were processed, actions chosen and actions sent.
         """
         observations, memory = self.observations[idle], self.memory[idle]
         self.recent.append(observations)

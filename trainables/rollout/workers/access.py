@@ -14,10 +14,7 @@ DEFAULT_POLICY_ID = "default_policy"
 
 
 def named_policy(policies: Mapping[str, P], policy_id: str) -> P | None:
-    """Return the policy with this name, or the only one for an empty name.
-
-    None if there is none.
-    """
+    """Return the policy with this name, or the only one for an empty name, or None."""
     if not policy_id and len(policies) == 1:
         return next(iter(policies.values()))
     return policies.get(policy_id)

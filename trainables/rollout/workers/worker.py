@@ -137,10 +137,7 @@ class RolloutWorker:
         return sample
 
     def _make_sample(self, collected: Any) -> Sample:
-        """Return the collected fragments and episodes, with the filters' statistics, as a sample.
-
-        The statistics are flushed.
-        """
+        """Return the collected fragments and episodes with the filters' flushed statistics."""
         return Sample(
             collected.fragments,
             collected.episodes,
@@ -398,10 +395,7 @@ class RolloutWorker:
         return dict(self._global_vars)
 
     def save(self) -> dict[str, Any]:
-        """Return ``filters`` and ``state`` (policy → weights) as plain data.
-
-        The filters are not flushed.
-        """
+        """Return ``filters``, not flushed, and ``state`` (policy → weights) as plain data."""
         return {"filters": filters_.get_state(self._filters), "state": self.get_weights()}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -416,10 +410,7 @@ class RolloutWorker:
         return self._async.paused() if self._async else nullcontext()
 
     def _lost_episodes(self) -> list[int]:
-        """Return sub-environments whose running episode cannot be replayed (level B).
-
-        Each is logged.
-        """
+        """Return sub-environments whose episode cannot be replayed (level B), after logging it."""
         whys = [lost_episode(sub_env) for sub_env in self.envs.get_state()["units"]]
         for i, why in enumerate(whys):
             if why:

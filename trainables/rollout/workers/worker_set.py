@@ -62,10 +62,7 @@ class WorkerSet:
         self._ask("set_global_vars", same(global_vars))
 
     def respecify(self, changes: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
-        """Continue with these new fields of the spec in each worker.
-
-        See `AgentsWorker.respecify`.
-        """
+        """Continue with these new fields of the spec, as `AgentsWorker.respecify` says."""
         self._ask("respecify", same(changes, fields))
 
     def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
@@ -108,8 +105,7 @@ class WorkerSet:
     def sync_weights(self, weights: Weights | Mapping[str, Weights]) -> None:
         """Load these weights in every worker, until the learner's weights are sent again.
 
-        Args:
-            weights: parameter → array for the only policy, or policy → its weights.
+        They are parameter → array for the only policy, or policy → its weights.
         """
         self.foreach_worker(lambda worker: worker.set_weights(_by_policy(worker, weights)))
 
@@ -143,12 +139,7 @@ def _index(worker: RolloutWorker) -> int:
 
 
 class RemoteWorker:
-    """One worker in a child process.
-
-    Args:
-        workers: set to which the worker belongs.
-        index: index of the worker.
-    """
+    """One worker in a child process."""
 
     def __init__(self, workers: WorkerSet, index: int) -> None:
         self._workers = workers

@@ -113,10 +113,7 @@ class Algorithm(Trainable):
         raise NotImplementedError(f"{type(self).__name__} defines no log_likelihoods()")
 
     def gradient_step(self) -> tuple[float, float | None]:
-        """Return the current learning rate, and the bound on the gradient's norm.
-
-        None for no bound.
-        """
+        """Return the current learning rate, and the bound on the gradient's norm, or None."""
         raise NotImplementedError(f"{type(self).__name__} defines no gradient_step()")
 
     @property

@@ -225,10 +225,7 @@ class Collector(Algorithm):
         self._collected = agreement.collection_settings(self.config)
 
     def _gives_copies(self) -> bool:
-        """Return whether a checkpoint consists of copies only.
-
-        A replay's data and that of user code are not copied.
-        """
+        """Return whether a checkpoint has copies only: no replay, no data of user code."""
         mine = type(self).get_state is Trainable.get_state and not self.writes_files()
         known = type(self.policy).get_state is Policy.get_state
         filters = self.settings.filters.observation_filter in filters_.KINDS
@@ -370,10 +367,7 @@ class Collector(Algorithm):
     def _make_reading(
         self, context: IOContext, index: int, sampling: WorkerSet | None, spec: WorkerSpec
     ) -> ReadingWorkers:
-        """Return workers that read experience, and prepare the off-policy estimates.
-
-        `sampling` collects beside them, None for reading alone.
-        """
+        """Return workers that read experience, beside `sampling` if any; prepare the estimates."""
         rows = self.row_form()
         self.estimates = Estimates(context, rows, self.spaces, self.settings.gamma)
         given = context, rows, self.settings.batch_size, index, sampling, Learnt.of(spec)
@@ -490,10 +484,7 @@ class Collector(Algorithm):
         self._synchronise([])
 
     def _synchronise(self, samples: Sequence[Sample]) -> None:
-        """Merge the statistics of the workers' filters, in worker order.
-
-        All workers are sent the weights and the merged filters.
-        """
+        """Merge the workers' filters in worker order; send all workers filters and weights."""
         merged = filters_.synchronise(self.filters, [one.deltas for one in samples if one.deltas])
         weights = self.policy.acting_weights()
         self.inference.actor.load(weights)

@@ -19,11 +19,7 @@ Array = NDArray[Any]
 
 
 class Policy:
-    """The current policy of a trainer of one policy.
-
-    Args:
-        trainer: trainer of the policy.
-    """
+    """The current policy of a trainer of one policy."""
 
     def __init__(self, trainer: TrainingLoop) -> None:
         self._trainer = trainer
@@ -74,8 +70,7 @@ class Policy:
 
         Returns:
             N actions as the environment takes them; the parts of the state for the next
-            observations, each
-            (N, …); and policy outputs, name → (N,).
+            observations, each (N, …); and policy outputs, name → (N,).
 
         Raises:
             ValueError: there is no observation, or a state does not fit this policy.

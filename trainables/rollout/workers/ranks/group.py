@@ -39,12 +39,9 @@ logger = logging.getLogger(__name__)
 
 
 class RankGroup(WorkerSet):
-    """Workers that learn, ranks 0 … k-1, by index.
+    """Workers that learn, ranks 0 … k-1, by index, each with its specification.
 
-    Args:
-        specs: one specification for each rank.
-        recovery: settings for ranks that fail.
-        timeout_s: seconds that a rank waits for the others in one exchange.
+    A rank waits at most `timeout_s` seconds for the others in one exchange.
     """
 
     def __init__(
@@ -63,13 +60,9 @@ class RankGroup(WorkerSet):
             raise
 
     def sample_and_learn(self, *request: Any) -> list[Learnt]:
-        """Make one iteration with all ranks, with the arguments of `Rank.sample_and_learn`.
+        """Make one iteration with all ranks, as `Rank.sample_and_learn`; return each rank's result.
 
-        Returns:
-            Result of each rank.
-
-        Raises:
-            WorkerError: a rank failed, or the ranks' weights are no longer equal.
+        Raises WorkerError if a rank failed, or the ranks' weights are no longer equal.
         """
         if not self._recovery.recreate_failed_workers:
             learnt = list(self._ask("iterate", same(*request)).values())
@@ -164,19 +157,13 @@ class RankGroup(WorkerSet):
         return dict(sorted(answers.items()))
 
     def _patience(self, method: str) -> Patience:
-        """Return the patience for a request.
-
-        Requests that only send something are quick, however long the ranks sample.
-        """
+        """Return the patience for a request; those that only send something are quick."""
         if self._recovery.sample_timeout_s is None and method in QUICK:
             return Patience(self._timeout_s, "data_parallel_timeout_s")
         return Patience(self._recovery.sample_timeout_s, "sample_timeout_s")
 
     def _start(self) -> None:
-        """Start new children, which form a group.
-
-        They meet over a file, since a port could be taken by another process.
-        """
+        """Start new children, which meet over a file, since a port could be taken."""
         self._processes = []
         for spec in self._specs:
             self._processes.append(start_worker(spec, self._patience(QUICK[0]), RankServer))
@@ -217,10 +204,7 @@ class RankGroup(WorkerSet):
 
 
 def _first_ready(waiting: Mapping[int, ChildProcess], timeout_s: float | None) -> int:
-    """Return the lowest rank that has an answer.
-
-    The first one if none answers within `timeout_s`.
-    """
+    """Return the lowest rank that has an answer, or the first after `timeout_s`."""
     owner = {end: index for index, rank in waiting.items() for end in rank.ends}
     rank = next(iter(waiting.values()))
     ready = connection.wait(list(owner), rank.seconds_left(timeout_s))

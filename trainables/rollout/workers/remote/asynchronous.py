@@ -26,13 +26,8 @@ class AsyncWorkers(ChildWorkers):
     When a child's sample is received, the child is asked for the next one with the current weights.
     Before any other request all children finish their sample; these samples are returned first
     afterwards. A checkpoint holds the children's state after them but not the samples, which are
-    counted only when they are learnt from.
-
-    Args:
-        specs: one specification for each worker.
-        recovery: settings for workers that fail.
-        metrics_timeout_s: not used, since episodes arrive with the sample in which they ended.
-        batch_size: minimum number of environment steps that `sample` returns.
+    counted only when they are learnt from. Episodes arrive with the sample in which they ended.
+    `sample` returns at least `batch_size` environment steps.
     """
 
     def __init__(
@@ -95,10 +90,7 @@ class AsyncWorkers(ChildWorkers):
                 child.send("sample_on", self.version, self._global_vars, *self._weights)
 
     def _next_samples(self) -> list[Sample]:
-        """Return a list of one sample: one received earlier, or the next to arrive.
-
-        The list is empty if the child failed and is left out.
-        """
+        """Return one sample, received earlier or next; none if its child failed and is left out."""
         if self._early_samples:
             return [self._early_samples.pop(0)]
         return list(self._answers(SupervisedWorker.receive, [self._first_ready()]).values())
@@ -121,10 +113,7 @@ class AsyncWorkers(ChildWorkers):
         receive: Callable[[SupervisedWorker], Any],
         children: Sequence[SupervisedWorker] | None = None,
     ) -> dict[int, Any]:
-        """Return index → answer of these children, which are not sampling afterwards.
-
-        Errors are handled as in `ChildWorkers._answers`.
-        """
+        """Return index → answer of these children, which sample no more; see `ChildWorkers`."""
         asked = list(self._children if children is None else children)
         try:
             return super()._answers(receive, asked)
@@ -134,10 +123,7 @@ class AsyncWorkers(ChildWorkers):
             ]
 
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
-        """Return index → answer of each worker to a request.
-
-        It is made after all have finished their samples.
-        """
+        """Return index → answer of each worker to a request, after all finished their samples."""
         if self._sampling_children:
             self._early_samples += self._answers(
                 SupervisedWorker.receive, self._sampling_children

@@ -18,14 +18,10 @@ logger = logging.getLogger(__name__)
 
 
 class ChildWorkers(WorkerSet):
-    """Workers in child processes, indices 0 … k-1.
+    """Workers in child processes, indices 0 … k-1, each with its specification.
 
-    Workers that failed and were left out have no answers and no state (None in `get_state`).
-
-    Args:
-        specs: one specification for each worker.
-        recovery: settings for workers that fail.
-        metrics_timeout_s: seconds that the episodes of all workers together are waited for.
+    Workers that failed and were left out have no answers and no state (None in `get_state`). The
+    episodes of all workers together are waited for `metrics_timeout_s` seconds.
     """
 
     def __init__(
@@ -107,11 +103,7 @@ class ChildWorkers(WorkerSet):
     ) -> dict[int, Any]:
         """Return index → answer; a child that fails and is left out has none.
 
-        All answers are read before an error is raised.
-
-        Args:
-            receive: function that receives a child's answer.
-            children: children that were asked; None for all.
+        All answers are read before an error is raised. Children were asked; None for all.
         """
         answers: dict[int, Any] = {}
         failed: dict[int, Exception] = {}
