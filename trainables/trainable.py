@@ -246,8 +246,6 @@ class Trainable:
         """Return one line that says why training on the GPU is not faster with these settings.
 
         It is empty, as by default, if it may be faster or no GPU is used.
-
-        It is empty, as by default, if the GPU may pay or none is used.
         """
         return ""
 

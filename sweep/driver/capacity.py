@@ -153,8 +153,6 @@ def check_pool(spec: SweepSpec, blocks: bool) -> None:
     """Raise BadConfig for limits that the pool cannot enforce.
 
     `blocks` is True if the pool runs slices in the driver's process.
-
-    It runs slices in the driver's process.
     """
     for key in ("trial_memory", "no_progress_s"):
         if blocks and getattr(spec.limits, key) is not None:

@@ -121,8 +121,6 @@ class DriverContext:
 
         This is the first rung at or after its goal. Returns None if the metric was reported, or
         there is no such rung.
-
-        Returns None if it has reported the metric or there is no such rung.
         """
         if replica.reported or goal.at is None:
             return None

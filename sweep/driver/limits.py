@@ -315,8 +315,6 @@ def _needed_to_go_on(trial: Trial, replica: Replica) -> set[str]:
 
     A running replica needs all of them, since its slice may use any; a test that has ended needs
     none.
-
-    These are all while it runs, since its slice may rely on any, and none once a test has ended.
     """
     if replica.status is Status.RUNNING:
         return set(replica.checkpoints)
@@ -465,9 +463,6 @@ class Guard:
 
 
 def _kept_seconds(replica: Replica) -> float:
-    """Return the seconds of training up to the newest checkpoint, which need not be repeated.
-
-    Later training may be repeated.
-    """
+    """Return the seconds of training up to the newest checkpoint, which need not be repeated."""
     saved = replica.newest.iteration if replica.newest else 0
     return stats.total(p.seconds for p in replica.curve if p.iteration <= saved)

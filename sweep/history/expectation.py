@@ -253,9 +253,7 @@ class Expectations(Summary):
     def chances(self) -> dict[int, float]:
         """Return trial → probability of being the best, for the `CANDIDATES` first trials.
 
-        Empty if the probabilities are unknown.
-
-        Empty if unknown.
+        The result is empty if the probabilities are unknown.
         """
         import numpy as np
         from scipy import special

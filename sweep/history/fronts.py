@@ -144,8 +144,8 @@ class Placed(NamedTuple):
 def arrange(trials: Sequence[Compared]) -> list[Placed]:
     """Return trials best first: front by front, then those without a score, then infeasible ones.
 
-    Each front is in the order of `spread`; trials behind all fronts are ordered by their total
-    violation. The order of `trials` says which trial of a front is first, and decides ties.
+    Each front is in the order of `spread`; infeasible trials are ordered by their total violation.
+    The order of `trials` says which trial of a front is first, and decides ties.
     """
     complete = [one for one in trials if one.costs is not None and one.violation <= 0]
     found = levels([one.costs or () for one in complete])

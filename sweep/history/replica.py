@@ -253,7 +253,7 @@ class Replica:
     def take(self, source: int, rows: Sequence[Row]) -> list[Point]:
         """Add the results of a slice that started from iteration `source`; return the points added.
 
-        They replace the results after `source` that the newest attempt had before.
+        These points replace the results after `source` that the newest attempt had before.
         """
         points = [Point.of(row, self.objective) for row in rows]
         if self.tail_after is None:

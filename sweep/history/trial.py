@@ -162,9 +162,9 @@ class Trial:
 
     @property
     def time(self) -> float:
-        """Value of `time_attr` that every unfinished replica has reached; if none, every replica.
+        """Value of `time_attr` that every unfinished replica has reached.
 
-        Of all if all finished.
+        If all replicas have finished, it is the value that all have reached.
         """
         counted = self.counted
         go_on = [replica for replica in counted if replica.status not in FINISHED]

@@ -103,8 +103,6 @@ def restore_process(before: ProcessState) -> None:
     """Restore the process state from before a slice.
 
     Kills the processes that the trial started unless its trainable is kept.
-
-    Kill its processes unless its trainable is kept.
     """
     if _process.live is None:
         end_processes()

@@ -366,10 +366,7 @@ class RealSlice(Stretch):
         return any(file and os.access(file, os.F_OK) for file in files)
 
     def _signed(self, value: float | None) -> float:
-        """Return the metric times its sign, so that greater is better; -inf for None or NaN.
-
-        Minus infinity if None or NaN.
-        """
+        """Return the metric times its sign, so that greater is better; -inf for None or NaN."""
         return float("-inf") if value is None or value != value else self.spec.sign * value
 
     def _note(self, metrics: Metrics) -> None:

@@ -312,8 +312,6 @@ class _Copy:
         """Return the rows that the store lacks, each once, and those with another value there.
 
         The latter are of iterations that were trained again.
-
-        The latter are of iterations that were trained again.
         """
         others = keys_of_events(self._context.spec.metric)
         again = {

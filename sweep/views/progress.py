@@ -167,10 +167,11 @@ def raw_note(folder: Folder, trial: int, replica: int) -> Any:
 
 
 def fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
-    """Return the completed share of the expected work, 0 to 1; each trial's is the seeds' mean.
+    """Return the completed share of the expected work, 0 to 1.
 
-    `notes` are the progress notes of running trials, None to use the ledger alone. The share is at
-    most `_MOST` while a trial runs or is still to be created.
+    The share of a trial is the mean over its seeds. `notes` are the progress notes of running
+    trials, None to use the ledger alone. The share is at most `_MOST` while a trial runs or is
+    still to be created.
     """
     if history.ended == "finished":
         return 1.0

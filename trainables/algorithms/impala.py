@@ -63,10 +63,7 @@ class Config(PolicyGradientConfig):
 
     @property
     def samples_on(self) -> bool:
-        """True if children sample while the trainer learns; not with several policies.
-
-        With several policies they wait for it.
-        """
+        """True if children sample while the trainer learns; with several policies they wait."""
         return self.workers.num_workers > 0 and not has_policies(self.agents.multiagent)
 
     @property

@@ -213,9 +213,7 @@ def _join_small(pieces: Sequence[Piece], size: int) -> Iterator[Piece]:
 def _environment() -> dict[str, Any]:
     """Return the conditions, besides the state, that determine the bits of later results.
 
-    Library versions (of imported libraries only), CPU capability and number of threads.
-
-    Records only libraries that are imported already.
+    These are library versions (of imported libraries only), CPU capability and number of threads.
     """
     libraries = {name: sys.modules[name] for name in _LIBRARIES if name in sys.modules}
     versions = {name: str(module.__version__) for name, module in libraries.items()}

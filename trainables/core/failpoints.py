@@ -63,7 +63,8 @@ def reach(place: str) -> None:
 def driver() -> int:
     """Return the pid of the driver for which this worker, or this process of a trial, works.
 
-    Between them are a reaper's two processes, and a worker if the trial has a process of its own.
+    Between the two processes are a reaper's two processes, and a worker if the trial has a process
+    of its own.
     """
     import psutil
 

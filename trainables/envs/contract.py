@@ -21,7 +21,7 @@ Outcome = tuple[Any, float, bool, bool, dict[str, Any]]
 class EnvContractError(Exception):
     """A breach of the contract of an environment: it returned something other than expected.
 
-    An EnvError then names the environment.
+    The EnvError that is raised then names the environment.
     """
 
 

@@ -161,8 +161,6 @@ def _takes_context(creator: Creator, names: Container[str]) -> inspect.Parameter
     """Return the parameter of a creator that takes the whole `env_config`.
 
     Parameters in `names` are not considered. Returns None if the creator takes keyword arguments.
-
-    Parameters in `names` are not considered.
     """
     try:
         all_ = inspect.signature(creator).parameters.values()

@@ -35,7 +35,11 @@ class Learner(Protocol):
     def minibatches(
         self, batch: TrainBatch, size: int, stream: np.random.Generator, count: int
     ) -> list[Any]:
-        """Return the minibatches of one epoch for `step`, as `torch_learner.shuffled`."""
+        """Return the minibatches of one epoch, as `step` takes them; see `torch_learner.shuffled`.
+
+        `size` is the largest number of rows of a minibatch, `count` the number of rows that decides
+        the number of minibatches.
+        """
 
     def standardize_few(self, minibatches: list[Any], moments: Moments) -> None:
         """Standardise the advantages of minibatches with fewer than `LEAST_ROWS` rows, in place.

@@ -350,7 +350,7 @@ class Output:
         self._numbers = {"eps_id": _Numbers(), "unroll_id": _Numbers()}
 
     def begin(self) -> None:
-        """Make the writer once there are workers; raises ConfigError if it is none."""
+        """Make the writer once there are workers; raise ConfigError if the result is no writer."""
         if self._context.offline.output:
             self._writer = _make_writer(self._context, self._trial)
 

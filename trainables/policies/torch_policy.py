@@ -112,9 +112,6 @@ class TorchPolicy(Policy):
 
         From the first step on that is not finite, no step changes weights or moments, until
         `require_finite` raises the error.
-
-        From the first step on that is not finite no step changes weights or moments, until
-        `require_finite` raises the error.
         """
         self._failed = torch.zeros((), device=self.device)
 

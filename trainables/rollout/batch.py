@@ -441,8 +441,6 @@ def from_data(data: Mapping[str, Any] | None, index: int) -> Sample | None:
     """Return the sample that `as_data` made plain data of, as one of worker `index`.
 
     Returns None for None.
-
-    None for None.
     """
     if data is None:
         return None

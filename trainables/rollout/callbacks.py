@@ -135,6 +135,7 @@ class Calls:
     """
 
     def __init__(self, source: Any) -> None:
+        """Make the callbacks from the setting ``callbacks``: a class, or phase → function."""
         self._source = source
         self._functions = _functions(source) if isinstance(source, Mapping) else None
         self._own = None if self._functions is not None else _instance(source)

@@ -44,8 +44,6 @@ def places_of(buffer_size: int) -> int:
     """Return the capacity in a compiled program of a replay of `buffer_size` rows.
 
     It is rounded up, so that few programs are needed. Unused places cost memory, and no time.
-
-    Places that a lane does not use cost memory, and no time.
     """
     places = _LEAST_PLACES
     while places < buffer_size:

@@ -282,7 +282,7 @@ class MultiAgentTrainer(Trainer):
     def _make_member(
         self, settings: TrainerConfig, pid: str, changes: Mapping[str, Any], inspection: Inspection
     ) -> Trainer:
-        """Return a new member, the trainer of policy `pid`."""
+        """Return a new member, the trainer of policy `pid`, whose own settings are `changes`."""
         me = weakref.proxy(self)
 
         def broadcast() -> None:

@@ -226,8 +226,6 @@ class Toolbox:
         """Report the progress of a sweep: state, counts, best trial, running trials, time left.
 
         Without a name: the newest sweeps, the allowed specs, and what is left of trials and budget.
-
-        Without a name: the newest sweeps, the allowed specs, and what is left of trials and budget.
         """
         if arguments.name is None:
             sweeps, problems = lookup.read_all(self.allowed.root)

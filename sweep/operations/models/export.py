@@ -94,7 +94,7 @@ def export_model(
 def _export(
     trainable: Trainable, formats: Sequence[str], draft: Path, described: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Write the model files into `draft`, and return format → file name.
+    """Write the model files into `draft`.
 
     Raises UsageError if the trainable cannot be exported in a format.
 

@@ -197,7 +197,10 @@ class Model:
         return Importance(levels, ordered, 1.0 - explained, self.gained)
 
     def surface(self, first: str, second: str, points: int = 24) -> Surface:
-        """Return the joint effect of two settings, averaged over the levels."""
+        """Return the joint effect of two settings, averaged over the levels.
+
+        Each setting has `points` values over its range.
+        """
         values = (self._points(first, points), self._points(second, points))
         columns = [self.columns.index(name) for name in (first, second)]
         total = np.zeros([len(values[0]), len(values[1])])

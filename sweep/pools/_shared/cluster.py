@@ -375,8 +375,6 @@ class ClusterPool(pools.Pool):
         """Return the replica's last worker if it is free, else the one that has been free longest.
 
         Returns None if no worker is free.
-
-        None if none is free.
         """
         free = [worker for worker in self._workers.values() if not worker.busy]
         at_home = [worker for worker in free if worker.last == running.replica]
@@ -556,8 +554,6 @@ def _outcome(came: object) -> SliceOutcome:
     """Return `came`, which a worker returned for a slice, if it is an outcome.
 
     Raises WorkerLost for anything else.
-
-    Raise WorkerLost for anything else.
     """
     if not isinstance(came, SliceOutcome):
         raise WorkerLost(None, None, f"its worker returned {type(came).__name__}")

@@ -142,8 +142,6 @@ class Bandit:
         """Return the allowed point (d,) with the greatest bound.
 
         If none of `points` is allowed, returns the best of all.
-
-        Of any, if none of `points` is allowed.
         """
         by_bound = points[np.argsort(-self.bound(points), kind="stable")]
         return next((point for point in by_bound if is_allowed(point)), by_bound[0])

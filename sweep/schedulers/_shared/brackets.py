@@ -235,10 +235,7 @@ class Brackets(schedulers.Scheduler):
         return max(1, bracket.size // int(self.eta**step))
 
     def plan(self, history: History, free: int) -> Plan:
-        """Halve the brackets whose trials have all arrived, and start new trials in `free` slots.
-
-        Then start new trials in `free` slots.
-        """
+        """Halve brackets whose trials have all arrived, and start new trials in `free` slots."""
         stop: list[Stop] = []
         promoted: list[Resume | AddSeed] = []
         fresh: list[NewTrial] = []

@@ -34,8 +34,6 @@ def seen_by(trials: Sequence[Trial], number: int) -> float:
     """Return the number of the last event before the proposal of trial `number`.
 
     Infinite if the trial is new.
-
-    Infinite if it is new.
     """
     return trials[number].seen if number < len(trials) else math.inf
 

@@ -134,9 +134,9 @@ class EnvServer(EnvSlot):
         close(self, self._name)
 
     def _shown(self, observation: Any) -> Any:
-        """Write an observation to the shared memory and return None; if it is no array, return it.
+        """Write an observation to the shared memory and return None; else return it.
 
-        Return it if it is not an array.
+        It is returned if it is not an array.
         """
         if self._shared.observation is None:
             return observation

@@ -260,10 +260,8 @@ class AgentsSampler:
     def times(self) -> dict[str, float]:
         """Mean durations in milliseconds by name: of the parts of a step, and of connectors.
 
-        Names of connectors begin with `PREFIX` and the policy; at the environments, the times are
-        of all agents together.
-
-        The times of connectors at the environments are those of all agents together.
+        Names of connectors begin with `PREFIX` and the policy. At the environments, the times are
+        those of all agents together.
         """
         seconds = {
             f"{pid}/{name}": one
@@ -776,7 +774,7 @@ def of_rewards(pid: str) -> str:
 def in_order(by_policy: dict[str, Any], policies: Iterable[str]) -> None:
     """Remove other policies from `by_policy`, and sort it in the order of `policies`.
 
-    The order is that of checkpoints.
+    Checkpoints need this order.
     """
     kept = {pid: by_policy[pid] for pid in policies}
     by_policy.clear()

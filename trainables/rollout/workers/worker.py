@@ -456,8 +456,6 @@ def _close_when_collected(
     """Close these, which a worker uses, when the worker is collected as garbage.
 
     Nothing is done when the process ends.
-
-    It does nothing when the process ends.
     """
     made = weakref.finalize(worker, _last_resort, envs, film, thread)
     made.atexit = False

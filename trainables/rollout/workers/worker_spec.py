@@ -101,8 +101,6 @@ class WorkerSpec:
         """Sampling settings in which `clip_rewards` has its final value.
 
         Rewards of Atari games are clipped unless the settings say otherwise.
-
-        Rewards of Atari games are clipped unless the settings say otherwise.
         """
         if self.sampling.clip_rewards is None and has_deepmind_wrappers(self.environment):
             return self.sampling.model_copy(update={"clip_rewards": True})
