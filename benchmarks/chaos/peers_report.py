@@ -180,8 +180,8 @@ These causes were found in the folders of runs with errors:
   after two newer ones. The trial fails until its retries are used up: `Could not recover from
   checkpoint as it does not exist on storage anymore`. Keeping all checkpoints, the default, avoids
   this.
-- *Processes left* (Optuna + joblib): loky's workers survive a driver that is killed alone. They
-  finish their tasks beside the restarted run, and then wait.
+- *Processes left* (Optuna + joblib): loky's workers survive a driver that is killed alone. The
+  surviving workers finish their tasks beside the restarted run, and then wait.
 - `sem.loky-#` in `/dev/shm` (Optuna with joblib) are names of semaphores of a few bytes each. The
   process that removes them, loky's resource tracker, was killed with the group. In sweep, the next
   driver removes them.
@@ -191,12 +191,12 @@ These causes were found in the folders of runs with errors:
 
 ## Limits of this comparison
 
-There are few kills, on one busy machine, in a small search: a zero is not a proof, and a one is no
-rate. Runs in which Ray failed to start within its own limit of 30 s are not counted, and the age of
-Tune's saved state at a kill depends on the machine. Ray Tune and Optuna have many features that are
-not tested here, such as several machines. sweep repeats the iterations that were not yet in the
-ledger: at most one slice per worker, by default 30 s of training. A tool that saves after every
-iteration may lose less.
+The comparison has few kills, on one busy machine, in a small search: a zero is not a proof, and a
+one is no rate. Runs in which Ray failed to start within its own limit of 30 s are not counted, and
+the age of Tune's saved state at a kill depends on the machine. Ray Tune and Optuna have many
+features that are not tested here, such as several machines. sweep repeats the iterations that were
+not yet in the ledger: at most one slice per worker, by default 30 s of training. A tool that saves
+after every iteration may lose less.
 
 ## How to repeat it
 

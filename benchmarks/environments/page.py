@@ -62,7 +62,7 @@ not measure them; `sweep check-env` still does. If an environment uses threads, 
 clocks, it is measured three times with pauses, and the lowest level counts.
 
 At level B every episode starts in a newly created environment, because a used object may behave
-differently from a new one. This is slow if creating the environment is slow, and it resets an
+differently from a new one. New environments are slow if creating one is slow, and they reset an
 environment that changes from episode to episode (a curriculum). If the measurement detects such
 changes, the level is C; `env_level: B` overrides this. A restore drops an episode of more than
 `env_replay_limit` steps, and the log says so.

@@ -272,8 +272,8 @@ which can decide a row before the reference has all its seeds.
 
 This table shows the distance between the weights of sweep and Stable-Baselines3 after 20 updates
 from the same weights, with the same batches and the same noise, relative to the total change of the
-weights. Both use the same settings: PPO and A2C without normalised advantages, A2C with Adam, DQN
-neither double nor n-step.
+weights. Both libraries use the same settings: PPO and A2C without normalised advantages, A2C with
+Adam, DQN neither double nor n-step.
 
 | algorithm | relative distance |
 | --- | --- |

@@ -266,13 +266,14 @@ def _over_games(
 
 _OPENING = """Methods in bold are sweep's. There are {plays} of each game, with the same
 seeds for all methods. [How the searches are played](#how-the-searches-are-played) explains the
-details. This command plays them and writes the page:
+details. This command plays the games and writes the page:
 
     python -m benchmarks.search --table curves.npz --tables FOLDER
 
 ![Regret against trainings, mean over games](search.svg)"""
 _REGRETS = """The regret of a search says how much worse its recommended settings are than the
-game's best ones, on seeds that no search saw. It is a percentage of the game's range: from a poor
+game's best ones, on seeds that no search saw. The regret is a percentage of the
+game's range: from a poor
 setting (only one in ten is worse) to the best one. Smaller is better. A column is the training that
 a search had used by then, counted in full trainings; a cell has the median over the games, then the
 mean."""
@@ -305,9 +306,9 @@ intervals. `benchmarks/search/game.py` describes the file; `--table` plays any s
 but on the [simulated pool](testing-schedulers.md). The prior of `default` never contains the game
 that is played.
 
-**Peers** ({peers}) are used through their own interfaces. They recommend the setting that they
-name as the best (`study.best_trial`, `get_best_result`). A peer that cannot train a setting under
-several seeds is also played with the mean of three seeds as its result.
+**Peers** ({peers}) are used through their own interfaces. The peers recommend the setting that
+they name as the best (`study.best_trial`, `get_best_result`). A peer that cannot train a setting
+under several seeds is also played with the mean of three seeds as its result.
 
 **A proposed setting that is not in the table** gets the curves of the nearest setting in the table,
 for all methods. Curves are therefore real, with real noise. Each trial has another seed, so a

@@ -119,7 +119,7 @@ one process. The time of a part excludes the parts inside it.
 
     make bench
 
-takes two hours and continues after an interruption. It installs the other libraries in
+takes two hours and continues after an interruption. `make bench` installs the other libraries in
 `build/peers`, separate from sweep's own environment. `python -m benchmarks.speed --only NAME --runs
 3` measures and prints one row. `python -m benchmarks.speed --against FOLDER` compares sweep's cost
 of a result, a checkpoint and 64 short trials with another checkout.
