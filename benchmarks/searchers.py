@@ -88,7 +88,7 @@ def _completed(number: int, point: Settings, space: Space, objective: Objective)
     return trial
 
 
-class _Here:
+class _WorkerSlot:
     """Process of gp in this one, so that its CPU time is counted."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class _Here:
 
 def _print_one(name: str, trials: int) -> None:
     """Print the mean CPU milliseconds of a searcher as JSON."""
-    here = _Here() if name == "gp" else None
+    here = _WorkerSlot() if name == "gp" else None
     if here is not None:
         gp._helper = lambda: here  # type: ignore[assignment]
     found = searchers.find(name)

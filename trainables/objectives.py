@@ -427,7 +427,7 @@ def explore(
         if left <= 0:
             return exploration
         known = len(exploration.suggestions)
-        exploration.runs.append(_look(function, config, exploration, left))
+        exploration.runs.append(_run_once(function, config, exploration, left))
         quiet = 0 if len(exploration.suggestions) > known else quiet + 1
         branches = not all(map(exploration.is_always, exploration.suggestions))
         if quiet >= (_QUIET_BRANCHED_RUNS if branches else _QUIET_RUNS) and not _untried(
@@ -501,7 +501,7 @@ class _Explorer(Trial):
         raise _Enough(is_whole=True)
 
 
-def _look(
+def _run_once(
     function: Callable[..., Any],
     config: Mapping[str, Any],
     exploration: Exploration,

@@ -540,7 +540,9 @@ class Trainable:
             NotImplementedError: this class cannot play.
             TooManySteps: the episodes take more steps.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no episodes to play")
+        raise NotImplementedError(
+            f"{type(self).__name__} has no episodes to play: it does not define play()"
+        )
 
     @classmethod
     def play_exported(
@@ -556,7 +558,9 @@ class Trainable:
 
         `card` is the description in its folder.
         """
-        raise NotImplementedError(f"{cls.__name__} has no episodes to play")
+        raise NotImplementedError(
+            f"{cls.__name__} has no episodes to play: it does not define play_exported()"
+        )
 
     def stop(self) -> None:
         """End this trainable; it cannot be used afterwards."""

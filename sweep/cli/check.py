@@ -53,7 +53,7 @@ def validate(space: str, **given: Any) -> None:
         pool = pools.choose_pool(options.pool({**given, "address": None}))
         for remark in (*resolved.spec.source.remarks, *prepare.fixed_lists(resolved.spec)):
             options.say(remark)
-        learnt = prepare.taken_over(resolved, given["root"])
+        learnt = prepare.prior_remarks(resolved, given["root"])
         with options.progress() as (show, every_s):
             trying = given["longest_s"], show, every_s, pool
             seen = preview.validation(resolved, given["jobs"], *trying)

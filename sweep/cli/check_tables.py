@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from sweep.cli.tables import Column, Data, section, table
-from sweep.spec.sections import in_words
+from sweep.spec.sections import size_text
 from sweep.views import formatting
 from trainables.errors import printable
 
@@ -56,7 +56,7 @@ def _costs(costs: Data | None) -> list[RenderableType]:
     measured = f"{costs['iteration_s']:.3g} s"
     measured += "" if steps is None else f" and {formatting.count(steps)} steps"
     size = costs["checkpoint_bytes"]
-    measured += "" if size is None else f", a checkpoint {in_words(size)}"
+    measured += "" if size is None else f", a checkpoint {size_text(size)}"
     lines = [Text(), Text(f"an iteration takes {measured}")]
     if per_trial is None:
         lines.append(Text("at most    no bound: no criterion of stop is counted"))
@@ -67,7 +67,7 @@ def _costs(costs: Data | None) -> list[RenderableType]:
         if costs["about_s"] < costs["most_s"]:
             lines.append(Text(f"about      {_cost_line(costs, 'about')}"))
     if size is not None:
-        lines.append(Text(f"disk       at most {in_words(costs['most_bytes'])}"))
+        lines.append(Text(f"disk       at most {size_text(costs['most_bytes'])}"))
     return list(lines)
 
 

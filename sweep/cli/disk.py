@@ -132,13 +132,13 @@ def _is_in_mlflow(folder: "Folder") -> bool:
 
 def _freed_lines(rows: list[dict[str, Any]], dry_run: bool) -> str:
     """Render the results of gc and rm, one line for each sweep."""
-    from sweep.spec.sections import in_words
+    from sweep.spec.sections import size_text
     from sweep.views.formatting import plural
     from trainables.errors import printable
 
     verb, deleted = ("would free", "to delete") if dry_run else ("freed", "deleted")
     lines = [
-        f"{printable(row['name'])}: {verb} {in_words(row['bytes'])} "
+        f"{printable(row['name'])}: {verb} {size_text(row['bytes'])} "
         f"({plural(row['checkpoints'], 'checkpoint')}, {plural(row['files'], 'other file')})"
         + ("" if row["runs"] is None else f"; {plural(row['runs'], 'run')} {deleted} in MLflow")
         for row in rows

@@ -280,7 +280,7 @@ class PlainView:
         self._flush()
 
     def say(self, text: str) -> None:
-        """Queue a text, which the driver's thread prints at the next tick."""
+        """Queue a text, which the driver's thread prints at its next update."""
         self._said.append(text)
 
     def end(self) -> None:
@@ -391,7 +391,7 @@ class LiveView:
             f"{share:.0%}",
             f"{formatting.duration(elapsed)}{rest}",
         )
-        counts = tables.in_words(overview.status_counts(history))
+        counts = tables.counts_text(overview.status_counts(history))
         bred = len(history.trials) - history.searched_count
         started = formatting.started(history.searched_count, bred, history.wanted)
         if history.final_evaluation:
@@ -411,7 +411,7 @@ class LiveView:
 
 
 class NotebookView(LiveView):
-    """Displays the same below the cell of a notebook."""
+    """Displays the same as `LiveView`, below the cell of a notebook."""
 
     def _screen(self) -> "_NotebookOutput":
         """Return the display for the pictures."""

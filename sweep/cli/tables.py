@@ -224,7 +224,7 @@ def progress_line(data: Data) -> str:
         jobs = f"{formatting.plural(data['jobs'], 'job')} ({printable(data['pool'] or '?')})"
     parts = [
         formatting.started(data["trials"], data["bred"], data["wanted"]),
-        in_words(data["counts"]),
+        counts_text(data["counts"]),
         f"{data['fraction']:.0%} of the work" if data["state"] != "finished" else "",
         jobs,
     ]
@@ -233,7 +233,7 @@ def progress_line(data: Data) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def in_words(counts: Mapping[str, int]) -> str:
+def counts_text(counts: Mapping[str, int]) -> str:
     """Return counts in words, for example ``3 running, 12 paused``."""
     return ", ".join(f"{count} {status.lower()}" for status, count in counts.items())
 
@@ -319,7 +319,7 @@ def ranking(rows: Sequence[Data], settings: str) -> Table:
         ("score", "r", lambda row: formatting.number(row["score"])),
     ]
     if any(row["expected_error"] is not None for row in rows):
-        columns.append(("on a new seed", "r", _on_a_new_seed))
+        columns.append(("on a new seed", "r", _expected_cell))
     for path in rows[0].get("objectives", {}) if rows else ():
         columns.append((formatting.last_part(path), "r", partial(_other_score, path)))
     if any(row.get("breaks") for row in rows):
@@ -339,7 +339,7 @@ def ranking(rows: Sequence[Data], settings: str) -> Table:
     )
 
 
-def _on_a_new_seed(row: Data) -> str:
+def _expected_cell(row: Data) -> str:
     """Return the cell with the expected score on a new seed and its error."""
     return formatting.give_or_take(row["expected"], row["expected_error"])
 
@@ -353,7 +353,7 @@ def summary(data: Data, python: bool = False) -> RenderableType:
     """Render the end of `sweep run` and `sweep resume`, with advice for Python if `python`."""
     name = printable(data["name"])
     ended = f"{data['how']}: {formatting.started(data['trials'], data['bred'], data['wanted'])}"
-    facts = [ended, in_words(data["counts"]), formatting.duration(data["seconds"])]
+    facts = [ended, counts_text(data["counts"]), formatting.duration(data["seconds"])]
     if data["steps"] is not None:
         facts.append(f"{formatting.count(data['steps'])} environment steps")
     told = " · ".join(filter(None, facts))
@@ -519,7 +519,7 @@ def _best_of_sweeps(rows: Sequence[Data]) -> Table:
         ("sweep", "wrap", lambda row: printable(row["name"])),
         ("state", "l", lambda row: status_text(row["state"])),
         ("best", "r", lambda row: formatting.number(row["trial"])),
-        ("on a new seed", "r", _on_a_new_seed),
+        ("on a new seed", "r", _expected_cell),
         ("score", "r", lambda row: formatting.number(row["score"])),
         ("seeds", "r", lambda row: str(row["seeds"] or formatting.ABSENT)),
         ("trials", "r", lambda row: str(row["trials"])),

@@ -167,7 +167,7 @@ def run(space: str, **given: Any) -> int:
 
             pool = pools.choose_pool(options.pool(given))
             data = validate.preview(resolved, given["jobs"], pool)
-            data["prior"] = prepare.taken_over(resolved, given["root"])
+            data["prior"] = prepare.prior_remarks(resolved, given["root"])
             answer(data, check_tables.preview)
             return 0
         launch = prepare.start(

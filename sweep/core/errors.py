@@ -124,7 +124,7 @@ _ELSEWHERE: Mapping[str, Mapping[str, str]] = {
 _ADDED = re.compile("(sampler|pruner|scheduler|searcher|search|callback|logger)$")
 
 
-def _meant(kind: str, name: object, known_names: Sequence[str]) -> str:
+def _suggestion(kind: str, name: object, known_names: Sequence[str]) -> str:
     """Return the suggestion ``; did you mean 'x'?`` for the known name closest to `name`.
 
     Empty if no name is close.
@@ -149,7 +149,7 @@ class UnknownName(UsageError):
         self.name = name
         self.known = tuple(known_names)
         self.hint = hint
-        self.suggestion = _meant(kind, name, self.known)
+        self.suggestion = _suggestion(kind, name, self.known)
         """``; did you mean 'x'?`` for the most similar known name, or empty."""
         names = ", ".join(self.known) or "none"
         text = f"unknown {kind} {shorten(name)}; known: {names}{self.suggestion}"
@@ -281,6 +281,7 @@ class _Collector:
     """Adds a UsageError raised in its body to `gathering`, and suppresses it."""
 
     gathering: Gathering
+    """Collection to which the error is added."""
     key: str
     """Key of the spec that the body checks; empty if the error names one itself."""
 

@@ -42,6 +42,7 @@ class PickledTrainable:
     """The file of a sweep's pickled trainable."""
 
     file: str
+    """Path of the file."""
     sweep_id: str
     """Id of the sweep to which it must belong."""
     trust: Trust | None = None
@@ -121,7 +122,7 @@ def write(folder: Path, trainable: type[Trainable], sweep_id: str) -> PickledTra
     """
     import cloudpickle
 
-    before, held = newest(folder, sweep_id), held_by(trainable)
+    before, held = newest(folder, sweep_id), pickled_object(trainable)
     try:
         data = cloudpickle.dumps(held)
     except Exception as error:  # what it names has a __reduce__ of its own, which fails in any way
@@ -180,18 +181,18 @@ def load(name: str, stored: PickledTrainable | None) -> type[Trainable]:
     made, now = dict(header.get("libraries", {})), libraries()
     if changed := [key for key, version in now.items() if made.get(key) != version]:
         others = ", ".join(f"{key} {made.get(key)}, here it is {now[key]}" for key in changed)
-        raise UsageError(_elsewhere(stored, header, f"was made with {others}"))
+        raise UsageError(_only_in_script(stored, header, f"was made with {others}"))
     import cloudpickle
 
     try:
         held = cloudpickle.loads(pickle.data)
     except Exception as error:  # modules that are gone, and whatever code of theirs raises
         problem = f"cannot be loaded ({type(error).__name__}: {error})"
-        raise UsageError(_elsewhere(stored, header, problem)) from error
+        raise UsageError(_only_in_script(stored, header, problem)) from error
     return class_of(held, bool(header["saves"]))
 
 
-def _elsewhere(stored: PickledTrainable, header: Mapping[str, Any], problem: str) -> str:
+def _only_in_script(stored: PickledTrainable, header: Mapping[str, Any], problem: str) -> str:
     """Return the message that a trainable can only be resumed from the script that defines it."""
     name, script = header.get("trainable"), header.get("script")
     where = f"the script {script}" if script else "the notebook"
@@ -199,7 +200,7 @@ def _elsewhere(stored: PickledTrainable, header: Mapping[str, Any], problem: str
     return printable(f"trainable: {name} {problem}; resume from {where} that defines it: {call}")
 
 
-def held_by(trainable: type[Trainable]) -> object:
+def pickled_object(trainable: type[Trainable]) -> object:
     """Return the object that is pickled for a trainable: its function, or the class."""
     return trainable.function if issubclass(trainable, FunctionTrainable) else trainable
 
@@ -229,7 +230,7 @@ def digest(held: object) -> str:
 
 def digest_of(trainable: type[Trainable]) -> str:
     """Return the `digest` of a trainable's class."""
-    return digest(held_by(trainable))
+    return digest(pickled_object(trainable))
 
 
 class _Walk:

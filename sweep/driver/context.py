@@ -33,12 +33,19 @@ class DriverContext:
     """The parts of a driver."""
 
     spec: SweepSpec
+    """Spec of the sweep, with its current space and metric."""
     folder: Folder
+    """Folder of the sweep."""
     ledger: Ledger
+    """Ledger, to which only this driver writes."""
     history: History
+    """History so far, which the driver extends."""
     scheduler: Scheduler
+    """Scheduler of the sweep."""
     searcher: Searcher
+    """Searcher of the sweep."""
     pool: Pool
+    """Pool that runs the slices."""
     complete: Callable[[Mapping[str, Any]], dict[str, Any]]
     """Function that adds settings derived from the stopping criteria, and the values of ``auto``.
     """

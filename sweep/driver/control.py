@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sweep.core.errors import Place, Source, UsageError
-from sweep.driver.decisions import topped_up
+from sweep.driver.decisions import topped_up_moves
 from sweep.driver.limits import check_changed
 from sweep.driver.proposals import Proposer
 from sweep.history import order
@@ -30,7 +30,7 @@ from sweep.history.history import History
 from sweep.history.trial import Trial
 from sweep.ledger.requests import Answer, Request, Verb
 from sweep.searchers import SearcherOptions
-from sweep.spec.sections import in_words
+from sweep.spec.sections import size_text
 from sweep.spec.space import Space, initial
 from sweep.spec.space.domains import written
 from sweep.views import formatting, overview
@@ -48,7 +48,7 @@ class Response:
     """Events that the driver writes to the ledger together with the answer."""
     asked: tuple[int, ...] = ()
     """Trials whose slices have to save and end."""
-    let_go: tuple[int, ...] = ()
+    released: tuple[int, ...] = ()
     """Trials that may continue: their stop files are removed."""
     leave: bool = False
     """True if the driver has to end as after Ctrl-C."""
@@ -61,6 +61,7 @@ class RequestHandler:
     """Decides on requests, given the history and parts of the driver."""
 
     history: History
+    """History so far."""
     proposer: Proposer | None = None
     """Creator of clones; None if this driver creates none."""
     saves: bool = True
@@ -108,7 +109,10 @@ class RequestHandler:
         trials = [self._open_trial(number) for number in numbers]
         for trial in trials:
             if trial.held:
-                raise UsageError(f"trial {trial.number} is already held ({trial.held.value})")
+                raise UsageError(
+                    f"trial {trial.number} is already held ({trial.held.value}); `sweep unpause` "
+                    "releases paused trials"
+                )
         return self._hold(trials, UserHold.PAUSE, "paused")
 
     def unpause(self, request: Request) -> Response:
@@ -122,9 +126,11 @@ class RequestHandler:
             if self._trial(number).held is not UserHold.PAUSE:  # ended trials may be held too
                 raise UsageError(f"trial {number} is not paused; `sweep status` lists the trials")
         events: list[Event] = [HoldChanged(number, UserHold.NONE) for number in numbers]
-        events += topped_up(self.history)
+        events += topped_up_moves(self.history)
         return Response(
-            Answer(True, f"{_list_trials(numbers)} let go", numbers), tuple(events), let_go=numbers
+            Answer(True, f"{_list_trials(numbers)} may continue", numbers),
+            tuple(events),
+            released=numbers,
         )
 
     def clone(self, request: Request) -> Response:
@@ -139,7 +145,7 @@ class RequestHandler:
             self.history, parent, body.get("settings", {}), body.get("from_checkpoint", False)
         )
         text = f"trial {made.trial} is a clone of {number}; it runs in the next free slot"
-        return Response(Answer(True, text, (made.trial,)), (made, *topped_up(self.history)))
+        return Response(Answer(True, text, (made.trial,)), (made, *topped_up_moves(self.history)))
 
     def suggest(self, request: Request) -> Response:
         """Let the next trial that is searched have certain settings."""
@@ -202,9 +208,9 @@ class RequestHandler:
             changes.append(f"{trials} trials in all")
         changes += [f"budget.{key}: {json.dumps(value)}" for key, value in budget.items()]
         if max_disk is not None:
-            changes.append(f"checkpoints of {in_words(max_disk)} at most")
+            changes.append(f"checkpoints of {size_text(max_disk)} at most")
         if changes:
-            events += topped_up(self.history)
+            events += topped_up_moves(self.history)
         if jobs is not None:
             self._check_term(request)
             jobs, said = self.resized(jobs)

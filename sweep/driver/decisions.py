@@ -256,7 +256,7 @@ def interruption_event(
     return _closed_event(replica, outcome, Status.PAUSED, reason, dropped)
 
 
-def given_up(history: History, patient: bool) -> list[Moved]:
+def abandoned_moves(history: History, patient: bool) -> list[Moved]:
     """Return the moves that end waiting seeds whose trial was ended because of another seed.
 
     With `patient`, returns them only once the whole batch is done, so that neither the result nor
@@ -283,13 +283,13 @@ def _is_busy(history: History) -> bool:
     )
 
 
-def topped_up(history: History) -> list[Moved]:
+def topped_up_moves(history: History) -> list[Moved]:
     """Return the moves that resume replicas which were pruned only because the sweep had ended."""
     waited = (replica for replica in history.replicas(Status.PRUNED) if replica.waited)
     return [Moved(r.trial, Status.PAUSED, "the sweep has more to do", r.index) for r in waited]
 
 
-def tried_again(history: History) -> list[Moved]:
+def retried_moves(history: History) -> list[Moved]:
     """Return the moves that let the ended replicas of failed trials continue."""
     return [
         Moved(trial.number, Status.PAUSED, "it is tried again", replica.index)

@@ -145,7 +145,7 @@ class Driver:
         how, why = ("stopped", "") if self._is_stopping else ("finished", self._exhausted_budget)
         if how == "finished":
             with contextlib.suppress(OSError):  # only MLflow's attachments would be missing
-                sync.enter(
+                sync.write_entry(
                     self.context.ledger, self.context.folder, self.context.spec, self.history
                 )
         self._record(self._end_events(how, why))
@@ -195,7 +195,7 @@ class Driver:
                 decisions.delete_unnamed_files(self.context, event)
             if refusal := decisions.disk_refused(closed, self.context.folder.path):
                 self._give_up(refusal)
-            self._save_disk()
+            self._free_disk()
             self._settle()
         if refusal := self.context.pool.failed():
             self._give_up(refusal)
@@ -228,10 +228,10 @@ class Driver:
     def _settle(self) -> None:
         """End waiting replicas of trials that do not continue."""
         patient = self.context.spec.deterministic is not None
-        given_up = decisions.given_up(self.history, patient)
-        self._record([*given_up, *control.settled(self.history)])
+        abandoned_moves = decisions.abandoned_moves(self.history, patient)
+        self._record([*abandoned_moves, *control.settled(self.history)])
 
-    def _save_disk(self) -> None:
+    def _free_disk(self) -> None:
         """Delete checkpoints that are cheap to recompute if all together exceed the limit."""
         most = self.history.max_disk or self.context.spec.checkpoint.max_disk
         dropped, refusal = limits.to_drop(self.history, most)
@@ -272,15 +272,15 @@ class Driver:
         folder, term = self.context.folder, self.history.term
         for number in decision.asked:
             folder.stop_file(term, number).touch()
-        for number in decision.let_go:
+        for number in decision.released:
             folder.stop_file(term, number).unlink(missing_ok=True)
         if decision.jobs is not None:
             self.context.pool.resize(decision.jobs)
         if decision.leave:
             self.ask_to_stop()
-        self._hold_back()
+        self._update_stop_file()
 
-    def _hold_back(self) -> None:
+    def _update_stop_file(self) -> None:
         """Create or remove the sweep's stop file as required, and withdraw queued slices."""
         file = self.context.folder.stop_file(self.history.term)
         if (
@@ -308,7 +308,7 @@ class Driver:
             self._exhausted_budget = self._find_exhausted()
             self._metric_error = None if self._exhausted_budget else self._missing_metric()
         if before != bool(self._exhausted_budget or self._metric_error):
-            self._hold_back()
+            self._update_stop_file()
         return bool(self._exhausted_budget or self._metric_error)
 
     def _find_exhausted(self) -> str:

@@ -54,7 +54,7 @@ from trainables.trainable import Trainable
 Respecified = Widened | Measured | Recoded | OtherKernel
 
 
-def kept_of(folder: Folder, ledger: Ledger, spec: SweepSpec) -> PickledTrainable | None:
+def pickled_of(folder: Folder, ledger: Ledger, spec: SweepSpec) -> PickledTrainable | None:
     """Return the file of the sweep's pickled trainable, or None if it is not from a script."""
     of_script = pickled.is_of_script(spec.trainable)
     return pickled.newest(folder.trainable, ledger.sweep_id) if of_script else None
@@ -75,7 +75,7 @@ def trainable_of(folder: Folder) -> type[Trainable]:
     """Return the trainable of the sweep in `folder`, which imports or unpickles its code."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         spec = reading.spec_of(ledger)
-        kept = kept_of(folder, ledger, spec)
+        kept = pickled_of(folder, ledger, spec)
         return plugins.find_trainable(spec.trainable, ledger.provenance["paths"], kept)
 
 
@@ -107,6 +107,7 @@ class Launch:
     """The options with which a sweep is started or resumed."""
 
     folder: Folder
+    """Folder of the existing sweep."""
     slots: int
     """Number of trials trained at a time."""
     pool: str = "loky"
@@ -170,7 +171,7 @@ def open_context(
         spec = _apply_metric(launch, ledger, _apply_space(launch, before))
         paths = tuple(ledger.provenance["paths"])
         make_pool = make_pool or pools.find(launch.pool, paths)
-        kept, resolved = kept_of(launch.folder, ledger, spec), launch.resolved
+        kept, resolved = pickled_of(launch.folder, ledger, spec), launch.resolved
         if resolved is None or resolved.spec != spec:
             resolved = resolving.resolve(spec, paths, trainable=launch.trainable, pickled=kept)
         source, given = _source(spec, launch.trainable, kept), launch.trainable
@@ -342,11 +343,11 @@ def _take_over(
             f"it is the total number of trials"
         )
     changes, answers = _read_earlier_changes(ledger, history) if launch.changes else ([], {})
-    retried = decisions.tried_again(history) if launch.retry_failed else []
+    retried = decisions.retried_moves(history) if launch.retry_failed else []
     other = any(isinstance(event, Measured | Widened) for event in respecified)
     failing = history.why.startswith(FAIL_FAST)
     if wanted > history.wanted > 0 or launch.budget or changes or other or retried or failing:
-        brought_back = decisions.topped_up(history)
+        brought_back = decisions.topped_up_moves(history)
         there = {(moved.trial, moved.replica) for moved in brought_back}
         retried = [moved for moved in retried if (moved.trial, moved.replica) not in there]
         events += [*brought_back, *retried]

@@ -26,7 +26,7 @@ from sweep.pools import LOOK_S
 from sweep.slices.messages import SliceOutcome
 from sweep.slices.retention import ALWAYS_KEPT, needed_by_children
 from sweep.spec import Budget, SweepSpec
-from sweep.spec.sections import in_words
+from sweep.spec.sections import size_text
 from sweep.views import progress
 
 # -------------------------------------------------------------------------------------------------
@@ -207,8 +207,8 @@ def to_drop(history: History, limit: int | None) -> tuple[list[Dropped], str]:
     if over <= 0:
         return dropped, ""
     return dropped, (
-        f"checkpoint.max_disk: {in_words(over + limit)} of checkpoints and logs are needed to "
-        f"continue, {in_words(limit)} are allowed; `sweep resume --max-disk` continues with more"
+        f"checkpoint.max_disk: {size_text(over + limit)} of checkpoints and logs are needed to "
+        f"continue, {size_text(limit)} are allowed; `sweep resume --max-disk` continues with more"
     )
 
 
@@ -268,7 +268,7 @@ class _Spare:
         self.left: list[tuple[float, int, str]] = []
         """Seconds to compute it again, iteration and digest of each deletable checkpoint, sorted.
         """
-        self._look()
+        self._update_costs()
 
     @property
     def first(self) -> First:
@@ -279,10 +279,10 @@ class _Spare:
     def drop(self) -> Saved:
         """Remove and return the checkpoint that is cheapest to recompute."""
         saved = self._kept.pop(self.left[0][-1])
-        self._look()
+        self._update_costs()
         return saved
 
-    def _look(self) -> None:
+    def _update_costs(self) -> None:
         """Compute the costs again, which grow when an earlier checkpoint is deleted."""
         kept = [*self._kept.values()]
         self.left = sorted(
@@ -457,8 +457,8 @@ class Guard:
         if limits.no_progress_s is not None and now - observation.moved > limits.no_progress_s:
             yield WorkerLost(None, pid, f"no progress for {limits.no_progress_s:g} s")
         if limits.trial_memory is not None and used > limits.trial_memory:
-            allowed = in_words(limits.trial_memory)
-            why = f"limits.trial_memory: {in_words(used)} used, {allowed} allowed"
+            allowed = size_text(limits.trial_memory)
+            why = f"limits.trial_memory: {size_text(used)} used, {allowed} allowed"
             yield WorkerLost(None, pid, why)
 
 

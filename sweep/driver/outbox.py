@@ -153,7 +153,7 @@ class _Sender(threading.Thread):
                 break
             self._news.wait()
             self._finishing.wait(GATHER_S)
-        self._let_go()
+        self._close_tracker()
 
     def _send_all(self) -> None:
         """Send all events that the tracker does not have."""
@@ -177,7 +177,7 @@ class _Sender(threading.Thread):
         why = printable(without_password(lines[0]))
         self._say(f"tracker {self.tracker_name}: {why}; it is tried again, and training continues")
 
-    def _let_go(self) -> None:
+    def _close_tracker(self) -> None:
         """Close the tracker, and show an error that this raises."""
         try:
             self._tracker.close()

@@ -266,7 +266,7 @@ def _trainable(folder: Folder, trainable: type[Trainable] | None) -> type[Traina
     return trainable or launch.trainable_of(folder)
 
 
-def taken_over(resolved: Resolved, root: Path) -> list[str]:
+def prior_remarks(resolved: Resolved, root: Path) -> list[str]:
     """Return remarks about the results of earlier sweeps that a new sweep uses."""
     return list(learning.read(resolved.spec, resolved.searcher.options, root).said)
 

@@ -61,7 +61,9 @@ class Proposer:
     """Creates the events of new trials; records nothing."""
 
     spec: SweepSpec
+    """Spec of the sweep."""
     searcher: Searcher
+    """Searcher that proposes settings."""
     levels: tuple[float, ...]
     """Rungs of the scheduler."""
     complete: Callable[[Mapping[str, Any]], dict[str, Any]]

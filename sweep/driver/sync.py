@@ -107,7 +107,7 @@ def _is_uri(text: str) -> bool:
 ATTACHMENTS = "mlflow's attachments"
 
 
-def enter(ledger: Ledger, folder: Folder, spec: SweepSpec, history: History) -> None:
+def write_entry(ledger: Ledger, folder: Folder, spec: SweepSpec, history: History) -> None:
     """Write the signed file by which `sweep sync` can send models and reports to MLflow later.
 
     It records which code may make the models. Nothing is written unless MLflow is one of the
@@ -135,7 +135,7 @@ def want_all_models(folder: Folder) -> None:
 
 
 def _write_entry(folder: Folder, sweep_id: str, all_models: bool, made_of: str) -> None:
-    """Write the signed file of `enter`."""
+    """Write the signed file of `write_entry`."""
     models = "all" if all_models else "best"
     signed.write(folder.attachments, {"sweep": sweep_id, "models": models, "made_of": made_of})
 
@@ -154,7 +154,7 @@ def may_make_models(folder: Folder, history: History) -> bool:
 
 
 def _entry(folder: Folder, sweep_id: str) -> dict[str, object]:
-    """Return the contents of this sweep's file of `enter`; empty if there is none."""
+    """Return the contents of this sweep's file of `write_entry`; empty if there is none."""
     try:
         said = signed.read(folder.attachments)
     except (OSError, ValueError, TypeError, RecursionError):

@@ -84,7 +84,7 @@ class Divergence:
         self.numbers, self.since = self.numbers + 1, 0
 
     @property
-    def is_there(self) -> bool:
+    def is_permanent(self) -> bool:
         """True if the metric has been NaN for too long; needs at least two earlier numbers."""
         return self.numbers >= 2 and self.since > 2 * self.longest
 

@@ -33,6 +33,7 @@ class HoldChanged:
 
     kind: ClassVar[str] = "hold"
     trial: int
+    """Number of the trial."""
     hold: UserHold
     """Hold of the trials from now on."""
 
@@ -68,7 +69,9 @@ class Dropped:
 
     kind: ClassVar[str] = "drop"
     trial: int
+    """Number of the trial."""
     replica: int
+    """Index of the seed in the trial."""
     digests: tuple[str, ...]
     """Digests of the dropped checkpoints."""
     log: bool = False
@@ -217,6 +220,7 @@ class Saved:
     """The ledger's record of a checkpoint; `file` is relative to the trial's folder."""
 
     iteration: int
+    """Iteration at which it was saved."""
     digest: str
     """SHA-256 of the file's content."""
     file: str
@@ -232,6 +236,7 @@ class ParentCheckpoint:
     """A checkpoint of another trial from which an offspring starts."""
 
     trial: int
+    """Number of the parent trial."""
     replica: int
     """Index of the parent's replica (its seed)."""
     time: float
@@ -249,6 +254,7 @@ class Row:
     """The result of one iteration; nested keys are joined with ``/``."""
 
     iteration: int
+    """Number of the iteration, from 1."""
     metrics: Metrics
     """Name of the result → number or text."""
 
@@ -259,7 +265,9 @@ class TermBegan:
 
     kind: ClassVar[str] = "epoch"
     host: str
+    """Host name of the driver's machine."""
     pid: int
+    """Process id of the driver."""
     trials: int
     """Total number of searched settings from now on."""
     jobs: int = 1
@@ -281,7 +289,9 @@ class FinalEvaluationBegan:
 
     kind: ClassVar[str] = "exam"
     host: str
+    """Host name of the driver's machine."""
     pid: int
+    """Process id of the driver."""
     trials: tuple[int, ...]
     """Numbers of the best trials, best first."""
     seeds: int
@@ -315,6 +325,7 @@ class Created:
 
     kind: ClassVar[str] = "trial"
     trial: int
+    """Number of the trial, from 0."""
     searched: Mapping[str, Any]
     """Proposal of the searcher: name → value, without inactive parameters."""
     config: Mapping[str, Any]
@@ -341,7 +352,9 @@ class Opened:
 
     kind: ClassVar[str] = "slice"
     trial: int
+    """Number of the trial."""
     replica: int
+    """Index of the seed in the trial."""
     slice: int
     """Number of the slice among the replica's slices, from 0."""
     goal: Goal
@@ -360,6 +373,7 @@ class Sums:
     """
 
     iteration: int
+    """Number of finished iterations."""
     time: float
     """Newest value of `time_attr`."""
     known_until: float
@@ -392,8 +406,11 @@ class Reported:
 
     kind: ClassVar[str] = "report"
     trial: int
+    """Number of the trial."""
     replica: int
+    """Index of the seed in the trial."""
     slice: int
+    """Number of the slice among the replica's slices, from 0."""
     source: int
     """Iteration after which the rows follow; they replace older results after it."""
     rows: tuple[Row, ...] = ()
@@ -413,8 +430,11 @@ class Closed:
 
     kind: ClassVar[str] = "outcome"
     trial: int
+    """Number of the trial."""
     replica: int
+    """Index of the seed in the trial."""
     slice: int
+    """Number of the slice among the replica's slices, from 0."""
     end: End
     """Reason for which the slice ended."""
     status: Status
@@ -468,10 +488,13 @@ class Moved:
 
     kind: ClassVar[str] = "move"
     trial: int
+    """Number of the trial."""
     status: Status
+    """Status of the replica from now on."""
     reason: str
     """Reason for the new status, as a text."""
     replica: int = 0
+    """Index of the seed in the trial."""
     waited: bool = False
     """True if the replica is pruned only because the sweep ended while it waited."""
     evidence: Evidence = field(default_factory=dict)
@@ -495,6 +518,7 @@ class EarlierSweep:
     """Settings and their ranks in another sweep."""
 
     name: str
+    """Name of the sweep."""
     ranked: int
     """Number of its trials that have a rank."""
     trials: tuple[RankedSettings, ...]
@@ -507,6 +531,7 @@ class Learnt:
 
     kind: ClassVar[str] = "learnt"
     sweeps: tuple[EarlierSweep, ...]
+    """Earlier sweeps with their ranked settings."""
 
 
 @dataclass(frozen=True)
@@ -553,3 +578,4 @@ class Recorded:
     at: float
     """Time in seconds since 1970, on the clock of `ledger.now`."""
     event: Event
+    """The event itself."""

@@ -31,14 +31,17 @@ class Replica:
     """A trial under one seed, and everything that happened to it."""
 
     trial: int
+    """Number of the trial."""
     index: int
     """Index of its seed in the trial, from 0; test seeds count from `FIRST_TEST`."""
     objective: Objective
+    """Objective by which trials are compared."""
     birth: ParentCheckpoint | None = None
     """Checkpoint of the parent that the replica started from; None if it started from scratch."""
     joined_at: Goal | None = None
     """Goal of the trial when this seed was added; None if the seed was there from the start."""
     status: Status = Status.WAITING
+    """Present status of the replica."""
     reason: str = ""
     """Reason for the status, as a text."""
     waited: bool = False
@@ -141,7 +144,7 @@ class Replica:
         if self.sums is not None:
             return self.sums.known_until
         seen = self._followed.update(self.curve)
-        if seen.divergence.is_there or (self.birth and not self.curve):
+        if seen.divergence.is_permanent or (self.birth and not self.curve):
             return self.time
         if seen.newest is not None:
             return seen.newest.time
@@ -171,7 +174,7 @@ class Replica:
     @property
     def has_diverged(self) -> bool:
         """True if the metric stays NaN, see `sweep.history.curve`; needs the curve."""
-        return self._followed.update(self.curve).divergence.is_there
+        return self._followed.update(self.curve).divergence.is_permanent
 
     @property
     def value(self) -> float | None:
@@ -399,7 +402,7 @@ class Replica:
         divergence = Divergence()
         for point in points:
             divergence.add(point.value)
-        if divergence.is_there and not is_there:
+        if divergence.is_permanent and not is_there:
             values = [*values, math.nan]
         objectives = self.objective.objectives
         if index < len(objectives):

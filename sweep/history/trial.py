@@ -55,11 +55,13 @@ class Trial:
     """One choice of settings with its replicas, seen as a whole."""
 
     number: int
+    """Number of the trial in its sweep, from 0."""
     searched: dict[str, Any]
     """Proposal: searched parameter → value, without inactive parameters."""
     config: dict[str, Any]
     """Settings of the trainable: nested, with fixed and derived values."""
     objective: Objective
+    """Objective by which trials are compared."""
     replicas: list[Replica]
     """Replicas by index; never empty."""
     seen: int = 0

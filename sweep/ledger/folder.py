@@ -116,10 +116,7 @@ class Folder:
         return f"{shlex.quote(self.name)}{root_option(self.root)}"
 
     def require_plain(self) -> None:
-        """Raise UsageError if one of the sweep's files is a link, or no regular file.
-
-        See `plain`.
-        """
+        """Raise UsageError if a file of the sweep is a link, or no regular file; see `plain`."""
         for database in (self.ledger, self.optuna, self.mlflow):
             for suffix in ("", "-wal", "-shm"):
                 plain(database.with_name(f"{database.name}{suffix}"))
@@ -338,7 +335,9 @@ def reading(path: Path) -> Iterator[tuple[int, int]]:
         with disk.open_regular_file(path) as found:
             yield found
     except disk.NotRegular:  # it was replaced a moment ago
-        raise UsageError(f"{path}: no file") from None
+        raise UsageError(
+            f"{path}: not a regular file, where sweeps store one; move it away"
+        ) from None
 
 
 # ---- notes beside the ledger ------------------------------------------------------------------

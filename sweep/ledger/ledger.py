@@ -65,6 +65,7 @@ class LedgerHeader:
     id: str
     """Unique ID of the sweep."""
     name: str
+    """Name of the sweep."""
     spec: str
     """Spec as canonical JSON."""
     provenance: str

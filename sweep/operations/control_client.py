@@ -87,7 +87,7 @@ def _check(folder: Folder, request: Request) -> None:
         history = reading.history(ledger)
         spec = reading.spec_of(ledger)
         paths = tuple(ledger.provenance["paths"])
-        kept = launch.kept_of(folder, ledger, spec)
+        kept = launch.pickled_of(folder, ledger, spec)
     driven = lookup.state(folder, history) in lookup.DRIVEN
     handler = RequestHandler(history, driven=driven)
     if request.verb is Verb.SUGGEST:

@@ -174,7 +174,7 @@ def _check_address(address: str) -> tuple[str, Any]:
     try:
         security = distributed.Security(require_encryption=tls)
         if tls and not security.get_connection_args("client")["ssl_context"]:
-            raise ValueError("there are none")  # noqa: TRY301 reported below
+            raise ValueError("no files are named")  # noqa: TRY301 reported below
     except (OSError, ValueError) as error:
         problem = f"the certificates for {address} cannot be used ({error})"
         keys = "distributed.comm.tls.ca-file, .client.cert and .client.key"

@@ -22,7 +22,7 @@ from joblib.externals.loky.process_executor import BrokenProcessPool
 from sweep import pools
 from sweep.core.errors import SweepError, WorkerLost
 from sweep.slices import isolated
-from sweep.slices.log import led_into
+from sweep.slices.log import redirected_into
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from sweep.slices.slice import run_slice
 from trainables.core.processes import reaper, worker
@@ -225,5 +225,5 @@ def _end(slot: _Slot) -> None:
 def _redirect_output(spec: SliceSpec) -> Iterator[None]:
     """Redirect the output of this process and its children into the trial's log."""
     worker.measure_memory()
-    with led_into(Path(spec.folder), spec.log_bytes):
+    with redirected_into(Path(spec.folder), spec.log_bytes):
         yield

@@ -409,7 +409,7 @@ class _Gateway:
         import ray
 
         free = int(ray.available_resources().get("CPU", 0))
-        await self._look()
+        await self._start_missing_actors()
         self._begin(self._watch())
         until = asyncio.get_running_loop().time() + WORKERS_S
         expected = min(free, len(self._places))
@@ -423,7 +423,7 @@ class _Gateway:
         if self._has_joined:
             self._say(-1, "came", address)
 
-    async def _use(self, limit: int) -> None:
+    async def _set_limit(self, limit: int) -> None:
         """Change the maximum number of actors to `limit`."""
         self._most = limit
 
@@ -467,7 +467,7 @@ class _Gateway:
             missed = 0 if await _answers(self._address, LOOK_S) else missed + 1
             if not missed:
                 with contextlib.suppress(Exception):  # the head may end during the request
-                    await asyncio.wait_for(self._look(), LOOKS * LOOK_S)
+                    await asyncio.wait_for(self._start_missing_actors(), LOOKS * LOOK_S)
         self._say(-1, "lost", "")
         exits = cloudpickle.dumps((os._exit, (0,)))  # otherwise they would run for a minute
         for actor in self._actors.values():
@@ -475,7 +475,7 @@ class _Gateway:
         await asyncio.sleep(LOOK_S)
         os._exit(0)
 
-    async def _look(self) -> None:
+    async def _start_missing_actors(self) -> None:
         """List the nodes, and start the missing actors: one for each processor of a node."""
         import ray
 
@@ -507,9 +507,10 @@ class _Gateway:
         return sum(not place.done() for place in self._places.values())
 
     async def _run_actor(self, node: str, address: str, gpus: float) -> None:
-        """Run one actor from its start to its end; `_look` replaces it while its node is alive.
+        """Run one actor from its start to its end.
 
-        An actor that cannot start is kept as the error that explains it, which callers get.
+        It is replaced by `_start_missing_actors` while its node is alive. An actor that cannot
+        start is kept as the error that explains it, which callers get.
         """
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

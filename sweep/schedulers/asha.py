@@ -122,8 +122,6 @@ class Scheduler(PerTrialStopping):
         """Promote trials, then start new ones, then finish the best.
 
         With ``type: stopping``, judge trials at their rungs instead.
-
-        Or judge trials at their rungs.
         """
         if not self.pauses:
             return super().plan(history, free)
@@ -159,7 +157,7 @@ class Scheduler(PerTrialStopping):
         finals = [max(final, finals[-1] + missing) for final in finals]
         at_levels = dict(reversed([*zip((step.level for step in steps), finals, strict=True)]))
         climbing = to_climb(self.levels, trials, [at_levels[level] for level in self.levels])
-        return climbing + seeding.left_to_seeds(steps, finals, trials)
+        return climbing + seeding.remaining_seed_training(steps, finals, trials)
 
     def _is_there(self, trial: Trial, step: Step) -> bool:
         """Return whether a trial can be compared at a step."""

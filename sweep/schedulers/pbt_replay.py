@@ -58,7 +58,7 @@ class Steps(Settings):
     )
 
 
-class Written(Steps):
+class ScheduleFile(Steps):
     """The contents of a file that export-schedule wrote."""
 
     time_attr: str = Field(description="Result key in which steps are counted.")
@@ -121,7 +121,7 @@ def _read(file: str, time_attr: str) -> Sequence[Step]:
     except BadConfig as error:
         remedy = f"`sweep export-schedule` writes one; {error.hint}".removesuffix("; ")
         raise BadConfig(key, file, error.allowed, remedy) from error
-    written = validate(Written, *yaml_source.read(text, file))
+    written = validate(ScheduleFile, *yaml_source.read(text, file))
     if written.time_attr != time_attr:
         allowed = f"{written.time_attr}, in which {file} counts"
         raise BadConfig("scheduler.time_attr", time_attr, allowed)

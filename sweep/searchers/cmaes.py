@@ -142,7 +142,7 @@ def _solution(
 
     The cost is infinite if the trial has failed since.
     """
-    rest = evolution.rest_of(trial, k)
+    rest = evolution.milestone_at(trial, k)
     score = -np.inf if rest is None else trial.objective.sign * (rest.score or 0.0)
     values = [d.quantile(trial.searched[name]) for name, d in domains.items()]
     return np.array(values), -score

@@ -103,7 +103,10 @@ def _read(
         found = loaded.header.get(key)
         if found != value:
             where = store.describe_location(saved)
-            raise CorruptCheckpoint(where, f"belongs elsewhere: its {key} is {shorten(found)}")
+            raise CorruptCheckpoint(
+                where,
+                f"belongs elsewhere: its {key} is {shorten(found)}, not {value}",
+            )
     return loaded.state
 
 

@@ -44,7 +44,7 @@ def open_log(folder: Path, limit: int | None) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def led_into(folder: Path, limit: int | None) -> Iterator[None]:
+def redirected_into(folder: Path, limit: int | None) -> Iterator[None]:
     """Redirect the output of this process and its children into a trial's log; see `open_log`.
 
     The log has at most `limit` bytes, None for no limit.

@@ -21,7 +21,7 @@ from sweep.core import plugins
 from sweep.history.events import End
 from sweep.history.results import number
 from sweep.slices.cache import stop_quietly
-from sweep.slices.log import led_into
+from sweep.slices.log import redirected_into
 from sweep.slices.messages import DeviceFailed, Pace, SliceOutcome, SliceSpec
 from sweep.slices.slice import RealSlice
 from trainables.core.devices import device_error, device_name
@@ -197,7 +197,7 @@ class _Server:
         if not self._is_logged:
             self._is_logged = True
             with contextlib.suppress(OSError):
-                self._entered.enter_context(led_into(Path(spec.folder), spec.log_bytes))
+                self._entered.enter_context(redirected_into(Path(spec.folder), spec.log_bytes))
         lanes = _lanes_of(spec) or 1
         self._widest = max(self._widest, lanes if self._most is None else min(lanes, self._most))
         begun = _start_lane(number, spec, self._most)

@@ -162,7 +162,7 @@ class Bounds:
             )
         if goal.top is not None and time >= goal.top:
             return End.DONE
-        self.can_rest |= time >= goal.at and (is_known or self.divergence.is_there)
+        self.can_rest |= time >= goal.at and (is_known or self.divergence.is_permanent)
         if self.can_rest:
             return End.GOAL
         asks = self.asks_at is not None and time >= self.asks_at

@@ -490,10 +490,17 @@ def examine(url: str, patience_s: float) -> float | None:
         middle = (began + time.time()) / 2
         doing = "listed"
         if name not in place.sizes(name):
-            raise RemoteError(place.url, f"{name} is not listed after it was written")
+            raise RemoteError(
+                place.url,
+                f"{name} is not listed after it was written; use a storage that lists new files "
+                "at once",
+            )
         doing = "read"
         if place.read(name) != name.encode():
-            raise RemoteError(place.url, f"{name} is not read as it was written")
+            raise RemoteError(
+                place.url,
+                f"{name} was read with other contents than were written; use another storage",
+            )
         doing = "deleted"
         place.delete([name])
     except OSError as error:
@@ -546,7 +553,10 @@ def storage_url(folder: Folder) -> str:
     except FileNotFoundError:
         return ""
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UsageError(f"{folder.checkpoints}: holds no URL of checkpoints") from error
+        raise UsageError(
+            f"{folder.checkpoints}: contains no URL of checkpoints; "
+            "`sweep resume NAME --checkpoints URL` writes it anew"
+        ) from error
 
 
 def move(folder: Folder, url: str, name: str, sweep_id: str) -> None:
@@ -586,4 +596,7 @@ def _require(url: str, sweep_id: str) -> None:
         why = f"has no {MARK}: is it the right storage, and the right endpoint?"
         raise RemoteError(url, why) from error
     if said.get("sweep") != sweep_id:
-        raise RemoteError(url, f"its {MARK} names another sweep")
+        raise RemoteError(
+            url,
+            f"its {MARK} names another sweep; give the folder of this sweep with --checkpoints",
+        )

@@ -45,7 +45,7 @@ def _read_size(raw: Any) -> Any:
     return round(size)
 
 
-def in_words(size: float) -> str:
+def size_text(size: float) -> str:
     """Return a size in bytes as a text with the largest suitable unit: ``4.2 GB``."""
     for unit in ("TB", "GB", "MB", "KB"):
         if size >= _UNITS[unit]:
@@ -70,7 +70,7 @@ def _read_memory(raw: Any) -> Any:
     """Return a size in bytes of at least a megabyte; ValueError if it is not valid."""
     size = _read_size(raw)
     if size is not None and size < _LEAST_MEMORY:
-        meant = f"; {raw} is {in_words(size)}; did you mean {raw}GB?" if size == raw else ""
+        meant = f"; {raw} is {size_text(size)}; did you mean {raw}GB?" if size == raw else ""
         raise ValueError(f"at least 1MB, such as 4GB or 512MB{meant}")
     return size
 

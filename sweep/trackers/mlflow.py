@@ -70,12 +70,12 @@ class Tracker(trackers.Tracker):
                 copy.close()
             with closing(Check(self._context, only_read=False)) as check:
                 check.set_aside()  # the present rows are of an earlier metric
-            copy = self._anew(first - 1)
+            copy = self._resend_copy(first - 1)
         elif copy is None:
             copy = _Copy(self._context, first - 1)
             if first > 1 and copy.lacks_earlier_events:
                 copy.close()
-                copy = self._anew(first - 1)
+                copy = self._resend_copy(first - 1)
         try:
             copy.publish(records)
         except BaseException:
@@ -83,7 +83,7 @@ class Tracker(trackers.Tracker):
             raise
         self._copy = copy
 
-    def _anew(self, k: int) -> "_Copy":
+    def _resend_copy(self, k: int) -> "_Copy":
         """Return a copy up to event `k` that is sent again from the start; existing rows stay."""
         copy = _Copy(self._context, 0)
         copy.is_complete = False
@@ -207,7 +207,7 @@ class _Copy:
                 if isinstance(record.event, Reported | Closed):
                     self._attach_media(record.event)
             if any(isinstance(record.event, TermEnded) for record in records):
-                self._rest()
+                self._schedule_paused()
             self._write(parent, changes.sweep, tags, {})
             parent.iteration = self.k
             ended = self._content.history.ended
@@ -233,7 +233,7 @@ class _Copy:
             self._write_trial(parent, history.trials[number or 0], ())
         self._pick = pick
 
-    def _rest(self) -> None:
+    def _schedule_paused(self) -> None:
         """Set the runs of paused trials to scheduled, since no driver runs."""
         history = self._content.history
         for replica in (*history.replicas(Status.PAUSED), *history.tests(Status.PAUSED)):

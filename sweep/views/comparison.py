@@ -97,7 +97,7 @@ def _names(sweeps: Sequence[Sweep]) -> tuple[list[str], list[str]]:
     ]
     flat = [dict(_leaves(_config(sweep, sweep.history.best))) for sweep in sweeps]
     rest = [name for sweep in sweeps for name in sweep.spec.space.parameters]
-    rest += [name for its in flat for name in its if not _lies_beside(name, [*searched, *rest])]
+    rest += [name for its in flat for name in its if not _overlaps(name, [*searched, *rest])]
     others = [name for name in searched if name not in shared]
     for name in dict.fromkeys(rest):
         if name not in searched and _differs(sweeps, name):
@@ -105,7 +105,7 @@ def _names(sweeps: Sequence[Sweep]) -> tuple[list[str], list[str]]:
     return shared, others
 
 
-def _lies_beside(name: str, others: Sequence[str]) -> bool:
+def _overlaps(name: str, others: Sequence[str]) -> bool:
     """Return whether a dotted name is part of one of the others, or one of them is a part of it."""
     return any(
         name == other or name.startswith(f"{other}.") or other.startswith(f"{name}.")

@@ -369,13 +369,13 @@ def _share(replica: Replica, aim: Aim, notes: Notes) -> float:
     note = notes.get((replica.trial, replica.index))
     if note is not None:
         reached["training_iteration"] = note.iteration
-    ways = [_towards(reached, key, aim.stop[key]) for key in COUNTERS if key in aim.stop]
+    ways = [_share_of_goal(reached, key, aim.stop[key]) for key in COUNTERS if key in aim.stop]
     share = max(ways, default=0.0)
     over = replica.status is Status.COMPLETED or not ways
     return 1.0 if replica.status in FINISHED and over and not share else share
 
 
-def _towards(reached: Metrics, key: str, goal: float) -> float:
+def _share_of_goal(reached: Metrics, key: str, goal: float) -> float:
     """Return the share of a goal that a counter has reached, 0 to 1."""
     return min(1.0, (number(reached.get(key)) or 0.0) / goal) if goal > 0 else 1.0
 

@@ -24,7 +24,7 @@ from trainables.core.settings import parse
 from trainables.envs.agents import AgentsEnv
 from trainables.envs.exactness.levels import EXACT, LEVELS, Measured
 from trainables.envs.exactness.measuring import Inquiry, Inspection, resolve
-from trainables.envs.exactness.random_actions import for_one_of
+from trainables.envs.exactness.random_actions import actions_for_one
 from trainables.envs.exactness.watching import Hangs, beat, watched
 from trainables.envs.faults import closing, logging_once
 from trainables.envs.make import Env, EnvironmentConfig, make_env, make_raw_env
@@ -197,7 +197,7 @@ def _drawn(envs: VectorEnv, seeds: list[int], ticks: int) -> list[Array]:
 
     With action masks, valid actions are found by making the steps.
     """
-    drawing = [for_one_of(envs, i) for i in range(envs.count)]
+    drawing = [actions_for_one(envs, i) for i in range(envs.count)]
     if not drawing[0].are_masked:
         drawn = [[one.draw(None) for one in drawing] for _ in range(ticks)]
         return [np.asarray(row) for row in drawn]

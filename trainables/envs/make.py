@@ -23,7 +23,7 @@ from trainables.core.importing import entry_points, load, load_module
 from trainables.core.settings import LONGEST_WAIT_S, Section
 from trainables.envs import agents, atari, registry, together
 from trainables.envs.atari import is_atari
-from trainables.envs.external.calling import Called, calls_us
+from trainables.envs.external.calling import Called, calls_trainer
 from trainables.envs.faults import close
 from trainables.envs.pool import ENVPOOL, Pool
 from trainables.envs.registry import EnvContext
@@ -349,7 +349,7 @@ def make_raw_env(
     if context is None:
         context = EnvContext(config.env_config)
     env = _made(config, context, learning=learning)
-    if calls_us(env):
+    if calls_trainer(env):
         return Called(env)
     if (several := _several_agents(config, env)) is not None:
         return several

@@ -110,7 +110,7 @@ class Graph:
                 self._buffers[name].fill_(one)
                 self._numbers[name] = one
 
-    def _together(self) -> Tensor:
+    def _step_to_vector(self) -> Tensor:
         """Make a step with the buffers, and return all its results as one vector."""
         found = self._step(self._buffers)
         self._sizes = {name: one.shape for name, one in found.items()}
@@ -119,11 +119,11 @@ class Graph:
     def _warm_up(self) -> Tensor:
         """Make an ordinary step; on a GPU in another stream, as a capture demands."""
         if self._device.type != "cuda":
-            return self._together()
+            return self._step_to_vector()
         stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]  # as torch has it
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):
-            found = self._together()
+            found = self._step_to_vector()
         torch.cuda.current_stream(self._device).wait_stream(stream)
         return found
 
@@ -132,12 +132,12 @@ class Graph:
         if self._device.type != "cuda":
 
             def stand_in() -> None:
-                self._results = self._together()
+                self._results = self._step_to_vector()
 
             return stand_in
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            self._results = self._together()
+            self._results = self._step_to_vector()
         launch: Callable[[], None] = graph.replay
         return launch
 

@@ -62,7 +62,7 @@ def folder_of(place: str, source: str) -> Path:
     """Return the folder of the set ``minari:NAME``; raises ConfigError if that is not a name."""
     name = source.removeprefix(MINARI)
     if not NAME.fullmatch(name):
-        raise ConfigError(place, source, "minari: and a name as D4RL/pen/human-v2")
+        raise ConfigError(place, source, "minari: followed by a name such as D4RL/pen/human-v2")
     require("minari", place, source)
     from minari.storage.datasets_root_dir import get_dataset_path
 
@@ -196,11 +196,15 @@ def _check_hdf5(path: Path) -> None:
         for name in group:
             if not isinstance(group.get(name, getlink=True), h5py.HardLink) or depth > MOST_DEPTH:
                 raise StoredDataError(
-                    path, f"{name!r:.60} leads elsewhere", "its data alone is read"
+                    path,
+                    f"{name!r:.60} leads elsewhere",
+                    "links are not read; store the data itself",
                 )
             one = group[name]
             if isinstance(one, h5py.Dataset) and (one.external or one.is_virtual):
-                raise StoredDataError(path, f"{name!r:.60} leads to other files")
+                raise StoredDataError(
+                    path, f"{name!r:.60} leads to other files", "store the data in this file"
+                )
             if isinstance(one, h5py.Group):
                 check(one, depth + 1)
 

@@ -219,7 +219,10 @@ def _of_buffer(data: Any, kind: Any, shape: Any, order: Any) -> _Array:
 
 
 def _encode(text: Any, kind: Any) -> bytes:
-    """Return text in Latin-1 as bytes, as NumPy's pickles call it; NotAnArray for anything else."""
+    """Return Latin-1 text as bytes; NumPy's pickles contain calls of this function.
+
+    Raises NotAnArray for other arguments.
+    """
     if not isinstance(text, str) or kind != "latin1":
         raise NotAnArray("bytes that are not latin1")
     return text.encode("latin1")

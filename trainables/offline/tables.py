@@ -108,7 +108,7 @@ def numbers(name: str, column: "pa.ChunkedArray") -> Array:
     if not (pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_boolean(of)):
         raise NotABatch(f"column {name} holds {str(of)[:60]}, which are not numbers")
     if array.null_count:
-        raise NotABatch(f"column {name} holds nothing in {array.null_count} places")
+        raise NotABatch(f"column {name} has {array.null_count} missing values")
     return np.asarray(array.to_numpy(zero_copy_only=False)).reshape(shape)
 
 

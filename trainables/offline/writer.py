@@ -328,7 +328,7 @@ class _Numbers:
         self.span = first, max(following, int(made.max(initial=-1)) + 1)
         return made
 
-    def begin_anew(self) -> None:
+    def begin_with_new_workers(self) -> None:
         """Raise the offset, since new workers count from 0 again."""
         self.span = self.span[1], self.span[1]
 
@@ -354,11 +354,11 @@ class Output:
         if self._context.offline.output:
             self._writer = _make_writer(self._context, self._trial)
 
-    def begin_anew(self) -> None:
+    def begin_with_new_workers(self) -> None:
         """Prepare for new workers, which begin new episodes and count from 0."""
         self._last_steps, self._unrolls = {}, 0
         for one in self._numbers.values():
-            one.begin_anew()
+            one.begin_with_new_workers()
 
     def add(self, samples: Sequence[Sample]) -> None:
         """Write samples, if there is a writer; samples that were read are not written."""

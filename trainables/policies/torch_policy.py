@@ -75,7 +75,9 @@ class TorchPolicy(Policy):
         for part in self._configs:
             group = {name: p for name, p in self._parameters.items() if name.startswith(part)}
             if twice := sorted(group.keys() & self._moments.keys()):
-                raise ValueError(f"two optimisers move {', '.join(twice)}; each weight has one")
+                raise ValueError(
+                    f"two optimisers move {', '.join(twice)}; expected one for each weight"
+                )
             self._groups[part] = group
             self._moments.update((name, {}) for name in group)
 
@@ -130,7 +132,7 @@ class TorchPolicy(Policy):
         Raises:
             NotImplementedError: this kind of policy has no such actor.
         """
-        raise NotImplementedError(f"{type(self).__name__} acts in numpy alone")
+        raise NotImplementedError(f"{type(self).__name__} acts in numpy alone; set act_on: cpu")
 
     @property
     def parameters(self) -> Mapping[str, torch.nn.Parameter]:

@@ -125,8 +125,8 @@ class RolloutWorker(worker.RolloutWorker):
         """Return the worker's spec.
 
         Raises:
-            ConfigError: a callback of trainers alone, an environment that calls, or a vector
-                setting that does not fit.
+            ConfigError: a callback that only trainers call, an environment that calls the trainer,
+                or a vector setting that does not fit.
         """
         sampling, calls = config.sampling, make_calls(config.callbacks)
         for phase in OF_TRAINERS:
@@ -134,9 +134,11 @@ class RolloutWorker(worker.RolloutWorker):
                 allowed = "absent with a worker outside a trainer, which does not learn"
                 raise ConfigError(f"callbacks.{phase}", config.callbacks.callbacks, allowed)
         seen = inspect(config.environment)
-        if seen.calls_us:
+        if seen.calls_trainer:
             allowed = "an environment that is stepped, for a worker by itself"
-            raise ConfigError("env_creator", config.environment.env, allowed, "this one calls")
+            raise ConfigError(
+                "env_creator", config.environment.env, allowed, "this one calls the trainer"
+            )
         check_vector_env(config.environment, config.envs, seen.limit)
         return self._spec_class(
             seed=seed,

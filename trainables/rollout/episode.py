@@ -52,7 +52,8 @@ class Episode(AgentRecords):
     worker_index: int
     """Index of the worker; 0 in an evaluation."""
     env_index: int
-    """Index of the environment in its worker; 0 in an evaluation and for environments that call."""
+    """Index of the environment in its worker; 0 in an evaluation and for environments that call the
+    trainer."""
     length: int = 0
     """Environment steps so far."""
     total_reward: float = 0.0
@@ -377,7 +378,13 @@ class EvaluationWorker:
 
 
 class EpisodeWatch:
-    """Calls the callbacks of one episode, of an evaluation or of an environment that calls."""
+    """Calls the callbacks of one episode: of an evaluation, or of a calling environment.
+
+    Args:
+        calls: the callbacks.
+        worker: function that returns the worker that callbacks are given.
+        episode: the new episode.
+    """
 
     def __init__(self, calls: Calls, worker: Callable[[], Any], episode: Episode) -> None:
         self._calls = calls

@@ -135,7 +135,7 @@ class CalledEnvs:
 
 @dataclass
 class _Episode(RunningEpisode):
-    """A running episode of an environment that calls."""
+    """A running episode of an environment that calls the trainer."""
 
     seat: int = 0
     """Index that no other running episode has; it takes the place of an environment's index."""
@@ -155,7 +155,7 @@ class _Episode(RunningEpisode):
 
 
 class ExternalSampler(AgentsSampler):
-    """Answers an environment that calls, and writes fragments of the transitions.
+    """Answers an environment that calls the trainer, and writes fragments of the transitions.
 
     Its arguments are those of `AgentsSampler`. In an environment of one agent the agent is `AGENT`,
     and there is one policy.
@@ -655,7 +655,7 @@ class ExternalSampler(AgentsSampler):
 
 
 class _CalledWorker(RolloutWorker):
-    """The parts of a worker that differ for environments that call."""
+    """The parts of a worker that differ for environments that call the trainer."""
 
     def _make_envs(self, spec: WorkerSpec, context: WorkerContext) -> VectorEnv:
         """Make the environment.
@@ -705,7 +705,7 @@ class _CalledWorker(RolloutWorker):
 
 
 class ExternalWorker(_CalledWorker):
-    """Collects from an environment that calls, with the weights that it last received."""
+    """Collects from an environment that calls the trainer, with the newest weights received."""
 
     def _make_sampler(self, spec: WorkerSpec) -> ExternalSampler:
         """Make actor, filters and the sampler."""

@@ -306,7 +306,7 @@ def _tick(
     if not env.choices:
         follows = settings.noise_follows_state
         is_due = follows & (age % settings.noise_steps == 0)
-        matrices = _drawn_anew(weights["log_std"], key, matrices, is_due)
+        matrices = _redrawn(weights["log_std"], key, matrices, is_due)
         age = age + follows
         by_state = (units[..., None] * matrices).sum(1)
         noise = jnp.where(follows, by_state, jnp.exp(weights["log_std"][0]) * noise)
@@ -317,7 +317,7 @@ def _tick(
     return _Running(after, counted, matrices, age), tick
 
 
-def _drawn_anew(log_std: Array, key: Array, matrices: Array, is_due: Array) -> Array:
+def _redrawn(log_std: Array, key: Array, matrices: Array, is_due: Array) -> Array:
     """Return the noise matrices (N, H, A), redrawn with log-deviations (H, A) if `is_due`."""
 
     def draw() -> Array:

@@ -248,7 +248,9 @@ class LaneTrainer(Trainer):
     def take(self, field: str) -> Tree:
         """Return a field of the lane from its stack."""
         if self._place is None:
-            raise RuntimeError("the trainer has no place in a stack")
+            raise RuntimeError(
+                "the trainer has no place in a stack; it gets one in its first iteration"
+            )
         return self._stack.take(self._place, field)
 
     def _hand_over(self) -> None:

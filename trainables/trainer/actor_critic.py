@@ -202,7 +202,7 @@ class ActorCriticTrainer(Trainer):
         if why and asked in ("fused", COMPILED):
             raise ConfigError("learner", asked, "auto or torch here", why)
         fused = COMPILED if cls._kernel(settings, inspection.spaces) else "fused"
-        as_they_are = inspection.calls_us or settings.model.custom_action_dist is not None
+        as_they_are = inspection.calls_trainer or settings.model.custom_action_dist is not None
         return {
             **super().choose(settings, inspection),
             "learner": "torch" if why else fused,
@@ -340,7 +340,7 @@ class ActorCriticTrainer(Trainer):
         super()._build(settings, inquiry)
         seen = inquiry.inspect()
         each = [one.action for one in (*seen.agents.values(), seen.spaces)]
-        if seen.calls_us and (wide := next((one for one in each if spread(one)), None)):
+        if seen.calls_trainer and (wide := next((one for one in each if spread(one)), None)):
             logger.warning(
                 "normalize_actions is false with an environment that calls the trainer: the "
                 "policy's numbers, which are near 0 at first, are sent as they are, clipped to %s; "

@@ -9,7 +9,12 @@ from trainables.core.settings import Section, flatten, override
 from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces
 from trainables.errors import ConfigError, nearest, shorten
-from trainables.rollout.agents.mapping import Binding, ByName, make_mapping, stream_outside_episodes
+from trainables.rollout.agents.mapping import (
+    Binding,
+    DictMapping,
+    make_mapping,
+    stream_outside_episodes,
+)
 from trainables.trainer.config import TrainerConfig
 
 #: Settings of `TrainerConfig` that a policy may have for itself, beside those of its algorithm.
@@ -122,7 +127,7 @@ def inspections_by_policy(
     found = spaces_of(agents, inspection, environment, like)
     everybody = [*inspection.agents]
     of_each = {pid: len(everybody) for pid in found}
-    if isinstance(agents.mapping, ByName):
+    if isinstance(agents.mapping, DictMapping):
         named = [agents.mapping(agent, stream_outside_episodes(agent)) for agent in everybody]
         of_each = {pid: named.count(pid) for pid in found}
     return {

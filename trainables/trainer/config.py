@@ -163,8 +163,8 @@ def _validate_policies(policies: Any) -> Mapping[str, Any]:
     for name, given in (policies or {}).items():
         if not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise ValueError(
-                f"policies: {name!r} is not a name; expected letters, digits, '_', '-' and '.', of "
-                "which files are named"
+                f"policies: {name!r} is not a name; expected letters, digits, '_', '-' and '.', "
+                "since files get this name"
             )
         classic = isinstance(given, list | tuple) and len(given) == 4 and _is_settings(given[3])
         if not (_is_settings(given) or classic):

@@ -119,12 +119,12 @@ class PeriodicEvaluation:
         Files are written to `folder`; those that exist are not written again.
         """
         of = self._settings
-        drawn, fps = self._drawing_plan(timesteps)
+        drawn, fps = self._rendering_plan(timesteps)
         seed = rng.integer(self._seed, "evaluation", max(1, iteration))
         for i in range(min(of.rendering.record_episodes, of.evaluation.evaluation_num_episodes)):
             path = Path(folder) / f"evaluation-{iteration:06d}-episode-{i + 1}{SUFFIX}"
             if not path.exists():
-                self._play_drawn(drawn, seed, i, VideoFile(path, fps))
+                self._play_rendered(drawn, seed, i, VideoFile(path, fps))
 
     def play(
         self,
@@ -148,7 +148,7 @@ class PeriodicEvaluation:
         viewer = find_viewer(True) if window else None
         if window and viewer is None:
             raise ConfigError("--window", window, "a screen, and pygame; or --video FOLDER")
-        drawn, fps = self._drawing_plan(0)
+        drawn, fps = self._rendering_plan(0)
 
         def show(picture: NDArray[np.uint8]) -> None:
             if viewer is not None:
@@ -159,17 +159,17 @@ class PeriodicEvaluation:
         for i in range(episodes):
             path = None if folder is None else folder / f"episode-{i + 1}{SUFFIX}"
             video = None if path is None else VideoFile(path, fps)
-            played.append(self._play_drawn(drawn, seed, i, video, show))
+            played.append(self._play_rendered(drawn, seed, i, video, show))
         return played
 
-    def _drawing_plan(self, timesteps: int) -> tuple[Plan, float]:
+    def _rendering_plan(self, timesteps: int) -> tuple[Plan, float]:
         """Return the plan with environments that can be rendered, and their frames per second."""
         plan = self._plan(timesteps)
         with closing(make_raw_env(plan.environment, learning=False)) as env:
             fps = frames_per_second(env)
         return replace(plan, environment=rendered(plan.environment), is_recorded=True), fps
 
-    def _play_drawn(
+    def _play_rendered(
         self,
         drawn: Plan,
         seed: int,

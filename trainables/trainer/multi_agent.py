@@ -205,7 +205,7 @@ class MultiAgentTrainer(Trainer):
         agreed = {**chosen[0], **({"learner": "torch"} if differ else {})}
         # Where some agents have choices alone, spreading leaves them as they are.
         own = [member_settings(settings, pid, one).model for pid, one in agents.policies.items()]
-        spreads = any(one["normalize_actions"] for one in chosen) and not inspection.calls_us
+        spreads = any(one["normalize_actions"] for one in chosen) and not inspection.calls_trainer
         spreads = spreads and all(one.custom_action_dist is None for one in own)
         return {**agreed, "normalize_actions": spreads}
 
@@ -305,7 +305,7 @@ class MultiAgentTrainer(Trainer):
         base = Trainer.worker_spec(self)
         more = base.columns
         trained = self.agents.trained
-        kind = ExternalAgentsSpec if self.calls_us else AgentsSpec
+        kind = ExternalAgentsSpec if self.calls_trainer else AgentsSpec
         return kind(
             **{one.name: getattr(base, one.name) for one in fields(WorkerSpec)},
             policies={

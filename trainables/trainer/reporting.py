@@ -124,9 +124,9 @@ class Reporter:
         """Start the writer of experience, once there are workers."""
         self._output.begin()
 
-    def begin_anew(self) -> None:
+    def begin_with_new_workers(self) -> None:
         """Prepare for new workers, which begin new episodes."""
-        self._output.begin_anew()
+        self._output.begin_with_new_workers()
 
     def sampled(self, samples: Sequence[Sample]) -> None:
         """Record and write samples that are about to be learnt from."""

@@ -30,9 +30,13 @@ class Resolved:
     """A checked spec together with its plugins."""
 
     spec: SweepSpec
+    """The spec, with the defaults of its scheduler in a new sweep."""
     trainable: type[Trainable]
+    """Class of the trainable."""
     scheduler: Scheduler
+    """Scheduler of the sweep."""
     searcher: Searcher
+    """Searcher of the sweep, with its prior if it has one."""
     paths: tuple[str, ...] = ()
     """Folders in which modules are searched after all installed packages."""
 
@@ -70,7 +74,7 @@ def resolve(
     gathering.run(lambda: _check_scheduler(spec, paths), "scheduler")
     built = gathering.run(lambda: _build_scheduler(spec, paths, trainable, is_new), *_OF_SCHEDULER)
     searcher = gathering.run(lambda: _build_searcher(spec, paths), "searcher")
-    _find_others(spec, paths, gathering)
+    _find_trackers_and_callbacks(spec, paths, gathering)
     if searcher is not None:
         gathering.run(lambda: _check_searcher(spec, searcher), "searcher", "space", "objectives")
     if built is not None:
@@ -148,7 +152,9 @@ def _build_searcher(spec: SweepSpec, paths: Sequence[str]) -> Searcher:
     return mixture.blend(searcher, spec)
 
 
-def _find_others(spec: SweepSpec, paths: Sequence[str], gathering: Gathering) -> None:
+def _find_trackers_and_callbacks(
+    spec: SweepSpec, paths: Sequence[str], gathering: Gathering
+) -> None:
     """Add errors to `gathering` for trackers and callbacks of the spec that do not exist.
 
     `paths` are folders in which modules are searched after all installed packages.

@@ -47,7 +47,7 @@ def overrides(spec: SweepSpec, trainable: type[Trainable], paths: Sequence[str])
         UsageError: the objective raised an error before its first suggestion, or asks for one name
             with several ranges.
     """
-    function = pickled.held_by(trainable)
+    function = pickled.pickled_object(trainable)
     name = objectives.name_of(function)
     roles = {key: one.role for key, one in spec.space.parameters.items()}
     fixed = {key: role.value for key, role in roles.items() if isinstance(role, Fixed)}

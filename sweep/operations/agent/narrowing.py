@@ -141,7 +141,7 @@ def _range(domain: Domain, bounds: tuple[Number, Number], place: str) -> dict[st
 def _list(domain: Domain, values: Sequence[Any], place: str, crossed: bool) -> dict[str, Any]:
     """Describe some values of a domain, in the domain's order; raises BadConfig for others."""
     if not values:
-        raise BadConfig(place, [], "one value at least")
+        raise BadConfig(place, [], "at least one value")
     wanted = {choice_key(own): own for own in (_own(domain, value, place) for value in values)}
     if not isinstance(domain, Choice | Ordinal):
         return {"ordinal": sorted(wanted.values())}

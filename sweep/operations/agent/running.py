@@ -105,7 +105,10 @@ def validate(
             errors="replace",
         )
     except subprocess.TimeoutExpired:
-        raise UsageError(f"validate: it took longer than {VALIDATE_S:g} seconds") from None
+        raise UsageError(
+            f"validate: it took longer than {VALIDATE_S:g} seconds; a person can run it for "
+            "longer, `sweep validate SPACE --for SECONDS`"
+        ) from None
     if ended.returncode:
         raise UsageError(_refusals(ended.stderr))
     found: dict[str, Any] = json.loads(ended.stdout)

@@ -59,7 +59,7 @@ NARROW: Any = Field(
 )
 
 
-class OfSpec(Settings):
+class SpecArguments(Settings):
     """Arguments of `validate`."""
 
     spec: SpecName
@@ -68,7 +68,7 @@ class OfSpec(Settings):
     """Parameter → the values that remain."""
 
 
-class OfRun(OfSpec):
+class RunArguments(SpecArguments):
     """Arguments of `run`."""
 
     trials: int | None = Field(
@@ -76,33 +76,33 @@ class OfRun(OfSpec):
     )
 
 
-class OfStatus(Settings):
+class StatusArguments(Settings):
     """Arguments of `status`."""
 
     name: SweepName | None = None
     """Name of the sweep; None for an overview of all."""
 
 
-class OfSweep(Settings):
+class SweepArguments(Settings):
     """Arguments of `best`."""
 
     name: SweepName
     """Name of the sweep."""
 
 
-class OfResults(OfSweep):
+class ResultsArguments(SweepArguments):
     """Arguments of `results`."""
 
     top: int = Field(20, ge=1, le=200, description="Number of trials, best first.")
 
 
-class OfTrial(OfSweep):
+class TrialArguments(SweepArguments):
     """Arguments of `explain`."""
 
     trial: int | Literal["best"] = Field("best", description="Number of a trial, or best.")
 
 
-class OfSuggestion(OfSweep):
+class SuggestionArguments(SweepArguments):
     """Arguments of `suggest`."""
 
     settings: dict[str, Any] = Field(
@@ -113,7 +113,7 @@ class OfSuggestion(OfSweep):
     )
 
 
-class OfStop(OfSweep):
+class StopArguments(SweepArguments):
     """Arguments of `stop`."""
 
     trials: Annotated[tuple[int, ...], Field(strict=False, max_length=1000)] = Field(
@@ -146,13 +146,13 @@ class Tool:
     def call(self, raw: Mapping[str, Any]) -> Data:
         """Return the answer to a call with these arguments as finite plain data.
 
-        Texts, such as the error of a trial, are as in `_told`.
+        Texts, such as the error of a trial, are as in `_safe_texts`.
 
         Raises:
             UsageError: an argument is not allowed.
         """
         found = self.answer(checked(self.arguments, dict(raw), Source()))
-        plain: Data = _told(json.loads(json.dumps(found), parse_constant=lambda _: None))
+        plain: Data = _safe_texts(json.loads(json.dumps(found), parse_constant=lambda _: None))
         return plain
 
 
@@ -168,14 +168,14 @@ class Toolbox:
 
     def _tools(self) -> Iterator[Tool]:
         """Yield all tools; their names are those of the commands."""
-        yield Tool("validate", OfSpec, self.validate, reads=True, trains=True)
-        yield Tool("run", OfRun, self.run, reads=False, trains=True)
-        yield Tool("status", OfStatus, self.status, reads=True)
-        yield Tool("results", OfResults, self.results, reads=True)
-        yield Tool("explain", OfTrial, self.explain, reads=True)
-        yield Tool("best", OfSweep, self.best, reads=True)
-        yield Tool("suggest", OfSuggestion, self.suggest, reads=False)
-        yield Tool("stop", OfStop, self.stop, reads=False, ends=True)
+        yield Tool("validate", SpecArguments, self.validate, reads=True, trains=True)
+        yield Tool("run", RunArguments, self.run, reads=False, trains=True)
+        yield Tool("status", StatusArguments, self.status, reads=True)
+        yield Tool("results", ResultsArguments, self.results, reads=True)
+        yield Tool("explain", TrialArguments, self.explain, reads=True)
+        yield Tool("best", SweepArguments, self.best, reads=True)
+        yield Tool("suggest", SuggestionArguments, self.suggest, reads=False)
+        yield Tool("stop", StopArguments, self.stop, reads=False, ends=True)
 
     def find(self, name: str) -> Tool:
         """Return a tool; UnknownName if there is none of this name."""
@@ -185,7 +185,7 @@ class Toolbox:
 
     # ---- the tools; the docstrings are their descriptions -----------------------------------
 
-    def validate(self, arguments: OfSpec) -> Data:
+    def validate(self, arguments: SpecArguments) -> Data:
         """Check an allowed spec, perhaps with a smaller space, by training it for some seconds.
 
         Returns its space, the expected costs in time and steps, and warnings. Nothing is written.
@@ -196,7 +196,7 @@ class Toolbox:
         seen = running.validate(file, changes, allowed.jobs, allowed.root)
         return {**_pick(seen, _PREVIEW), **_left(left)}
 
-    def run(self, arguments: OfRun) -> Data:
+    def run(self, arguments: RunArguments) -> Data:
         """Start a sweep of an allowed spec, perhaps with a smaller space and fewer trials.
 
         Returns the name of the sweep as soon as it runs, without waiting for its end; status tells
@@ -222,7 +222,7 @@ class Toolbox:
             **_left(allowed.left()),
         }
 
-    def status(self, arguments: OfStatus) -> Data:
+    def status(self, arguments: StatusArguments) -> Data:
         """Report the progress of a sweep: state, counts, best trial, running trials, time left.
 
         Without a name: the newest sweeps, the allowed specs, and what is left of trials and budget.
@@ -234,29 +234,29 @@ class Toolbox:
             more = {"sweeps_in_all": len(sweeps)} if len(rows) < len(sweeps) else {}
             unread = {"unreadable": problems[:MOST_SWEEPS]} if problems else {}
             specs = sorted(self.allowed.files)
-            return {"sweeps": rows, **more, **unread, "specs": specs, **self._left_if_known()}
+            return {"sweeps": rows, **more, **unread, "specs": specs, **self._remaining_if_known()}
         folder = self.allowed.find(arguments.name)
         sweep = lookup.read(folder, curves=False)
         notes = progress.NewestNotes().read(folder, sweep.history)
         data = overview.status(sweep, notes, time.time())
         rows = [_pick(row, _RUNNING) for row in data["running"]]
-        return {**_pick(data, _STATUS), "running": rows, **self._left_if_known()}
+        return {**_pick(data, _STATUS), "running": rows, **self._remaining_if_known()}
 
-    def _left_if_known(self) -> Data:
+    def _remaining_if_known(self) -> Data:
         """Return the unused part of the permission, or why the ledgers cannot be read."""
         try:
             return _left(self.allowed.left())
         except SweepError as error:
             return {"left": {"unknown": str(error)}}
 
-    def results(self, arguments: OfResults) -> Data:
+    def results(self, arguments: ResultsArguments) -> Data:
         """List the best trials of a sweep with scores and settings."""
         data = overview.results(lookup.read(self.allowed.find(arguments.name), curves=False))
         rows = [_pick(row, _TRIAL) for row in data["trials"][: arguments.top]]
         head = _pick(data, ("name", "metric", "mode", "front"))
         return {**head, "trials": rows, "trials_in_all": len(data["trials"])}
 
-    def explain(self, arguments: OfTrial) -> Data:
+    def explain(self, arguments: TrialArguments) -> Data:
         """Explain each decision about a trial, with the numbers that were compared."""
         folder = self.allowed.find(arguments.name)
         sweep = lookup.read(folder)
@@ -271,12 +271,12 @@ class Toolbox:
             data["stands"] = _short(data["stands"])
         return {**data, "settings": dict(trial.searched)}
 
-    def best(self, arguments: OfSweep) -> Data:
+    def best(self, arguments: SweepArguments) -> Data:
         """Show the best trial of a sweep: scores, settings, and how certain it is."""
         data = overview.best(lookup.read(self.allowed.find(arguments.name), curves=False))
         return _pick(data, ("name", "metric", "mode", *_TRIAL, "pick", "trials", "scored"))
 
-    def suggest(self, arguments: OfSuggestion) -> Data:
+    def suggest(self, arguments: SuggestionArguments) -> Data:
         """Suggest settings to a sweep, for one of its next new trials.
 
         The trial counts for the sweep's number of trials.
@@ -285,7 +285,7 @@ class Toolbox:
         given = arguments.settings, arguments.why, AUTHOR, PATIENCE_S
         return _answer(*control_client.suggest(folder, *given))
 
-    def stop(self, arguments: OfStop) -> Data:
+    def stop(self, arguments: StopArguments) -> Data:
         """End a sweep that was started here, or some of its trials, at the next checkpoint.
 
         Only a person can continue a stopped sweep.
@@ -297,14 +297,14 @@ class Toolbox:
         return _answer(*control_client.ask(folder, Verb.STOP, body, PATIENCE_S))
 
 
-def _told(value: Any) -> Any:
+def _safe_texts(value: Any) -> Any:
     """Return plain data whose texts are short, without passwords, and can be encoded as UTF-8."""
     if isinstance(value, str):
         return brief(without_password(value.encode(errors="replace").decode()))
     if isinstance(value, list):
-        return [_told(one) for one in value]
+        return [_safe_texts(one) for one in value]
     if isinstance(value, dict):
-        return {_told(key): _told(one) for key, one in value.items()}
+        return {_safe_texts(key): _safe_texts(one) for key, one in value.items()}
     return value
 
 

@@ -13,7 +13,7 @@ import psutil
 
 from sweep.core import pickled
 from sweep.operations.doctor.finding import Check, Finding
-from sweep.spec.sections import in_words
+from sweep.spec.sections import size_text
 from trainables.checkpoint import disk, signing
 
 #: Name of the project's distribution for pip.
@@ -97,7 +97,7 @@ def _disk(root: Path) -> list[Finding]:
     """Check the free space of the root's disk."""
     folder = existing_ancestor(root)
     found = shutil.disk_usage(folder)
-    seen = f"{folder}: {in_words(found.free)} free of {in_words(found.total)}"
+    seen = f"{folder}: {size_text(found.free)} free of {size_text(found.total)}"
     if found.free >= LOW_DISK:
         return [Finding("disk", "ok", seen)]
     return [Finding("disk", "warning", seen, "`sweep gc` deletes files that are no longer needed")]
@@ -119,7 +119,7 @@ def _memory() -> Finding:
     """Check that the memory is enough for one trial on each core."""
     cores = joblib.cpu_count()
     bound = min([psutil.virtual_memory().total, *_limits()])
-    seen = f"{cores} cores, {in_words(bound)} of memory"
+    seen = f"{cores} cores, {size_text(bound)} of memory"
     if bound >= cores * LOW_MEMORY:
         return Finding("memory", "ok", seen)
     fit = max(1, bound // LOW_MEMORY)
@@ -146,7 +146,7 @@ def _shared() -> Finding:
     ):  # also where its file system is read-only
         todo = "make it writable for worker processes, or use --pool inline"
         return Finding("memory", "problem", f"{_SHARED}: cannot be written", todo)
-    seen = f"{_SHARED}: {in_words(free)} free"
+    seen = f"{_SHARED}: {size_text(free)} free"
     if free >= LOW_SHARED:
         return Finding("memory", "ok", seen)
     return Finding("memory", "warning", seen, "give the container more, such as --shm-size=1g")

@@ -202,7 +202,7 @@ class _Supervisor:
                     return replace(self.message.findings, cut_short=ended)
                 if now - said_at >= every_s:
                     said_at = now
-                    show(self._in_words(now))
+                    show(self._progress_text(now))
                 self._listen(min(every_s, self.longest_s - (now - self.began)))
         finally:
             kill_family(self.process.pid)
@@ -227,7 +227,7 @@ class _Supervisor:
                 f"{self.process.exitcode} during: {self.message.doing}"
             )
 
-    def _in_words(self, now: float) -> str:
+    def _progress_text(self, now: float) -> str:
         """Return the current step and the elapsed time as one line."""
         return (
             f"trying {self.name} out: {self.message.doing} for {now - self.since:.0f} s; "
@@ -324,7 +324,7 @@ class _Tryout:
             if differences and restored.exactness.startswith("D"):
                 differences = [f"a trial is {restored.exactness}", *differences]
             self.findings, self.step = replace(self.findings, differences=differences), _LATER
-            self._look_later(restored, self._missing(first, found), found)
+            self._train_until_found(restored, self._missing(first, found), found)
         finally:
             self._stop(restored)
 
@@ -360,7 +360,7 @@ class _Tryout:
         if result.get("done") is not True:
             result = self._train(trainable)
         self.step = _LATER
-        self._look_later(trainable, self._missing(result), result)
+        self._train_until_found(trainable, self._missing(result), result)
 
     def _train_to_checkpoint(self, trainable: Trainable) -> dict[str, Any]:
         """Train to the first checkpoint. Returns the last result."""
@@ -397,7 +397,7 @@ class _Tryout:
             slower = max(seconds, self.findings.seconds or 0.0)
             self.findings = replace(self.findings, seconds=slower)
 
-    def _look_later(
+    def _train_until_found(
         self, trainable: Trainable, missing: Iterable[str], latest: Mapping[str, Any]
     ) -> None:
         """Train until results have had all `missing` names; not every result has an evaluation."""

@@ -60,7 +60,7 @@ def head(sweep: Sweep, clock: timeline.Clock, now: float) -> Markup:
     best, steps = data["best"], overview.steps(sweep.history)
     tiles = [
         _best_tile(best) if best else None,
-        _tile(formatting.count(len(sweep.history.trials)), f"trials: {_in_words(counts)}"),
+        _tile(formatting.count(len(sweep.history.trials)), f"trials: {_counts_text(counts)}"),
         _tile(formatting.duration(clock.total), "wall time"),
         _tile(_large(steps), "environment steps") if steps else None,
     ]
@@ -101,7 +101,7 @@ def _large(value: float) -> str:
     return formatting.count(value)
 
 
-def _in_words(counts: Mapping[str, int]) -> str:
+def _counts_text(counts: Mapping[str, int]) -> str:
     """Return the counts by status as a text."""
     return ", ".join(f"{count:,} {status.lower()}" for status, count in counts.items())
 

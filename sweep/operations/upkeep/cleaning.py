@@ -51,7 +51,7 @@ class Freed:
     name: str
     """Name of the sweep, or of a folder left by an interrupted creation or removal."""
     checkpoints: int
-    """Number of checkpoints."""
+    """Number of deleted checkpoints."""
     files: int
     """Number of other files, such as leftovers of a crash."""
     bytes: int

@@ -434,7 +434,9 @@ class ClusterPool(pools.Pool):
             for task in (result, gone, given_up, heard):
                 task.cancel()
         if running.given_up.is_set():
-            raise WorkerLost(None, None, f"its worker {worker.name} was given up")
+            raise WorkerLost(
+                None, None, f"its worker {worker.name} was abandoned, since it did not respond"
+            )
         if worker.left:
             raise StaleProcess
         raise WorkerLost(None, None, f"its worker {worker.name} was killed, or cut off")

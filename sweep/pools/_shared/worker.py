@@ -31,7 +31,7 @@ IDLE_S = 600.0
 CLOSE_S = 5.0
 
 
-class _Here:
+class _WorkerSlot:
     """The one slot of this worker process, and the slices in it."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class _Here:
                 self.taken.release()
 
 
-_here = _Here()
+_here = _WorkerSlot()
 
 
 def describe_worker(probe: Path) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Bracket:
 
 
 @dataclass(frozen=True)
-class _Deal:
+class _Assignment:
     """The assignment of trials to brackets."""
 
     first: int
@@ -103,7 +103,7 @@ class _Deal:
 
     def unsettled(self, history: History, trials: int) -> Iterator[Bracket]:
         """Yield the brackets, in order, in which a decision may be needed."""
-        end, open_ = self.first, history.summary(self, lambda: _Open(self))
+        end, open_ = self.first, history.summary(self, lambda: _OpenBrackets(self))
         for first in sorted(open_.firsts):
             bracket = self.bracket(first, trials)
             yield bracket
@@ -118,14 +118,14 @@ class _Deal:
         members = history.trials[bracket.first : bracket.first + bracket.size]
         full = len(members) == bracket.size
         if full and all(trial.status in FINISHED for trial in members):
-            history.summary(self, lambda: _Open(self)).firsts.discard(bracket.first)
+            history.summary(self, lambda: _OpenBrackets(self)).firsts.discard(bracket.first)
 
 
 @dataclass
-class _Open(Summary):
+class _OpenBrackets(Summary):
     """The brackets that are not settled."""
 
-    deal: _Deal
+    assignment: _Assignment
     """Assignment of trials to brackets."""
     firsts: set[int] = field(default_factory=set)
     """Numbers of the first trials of these brackets."""
@@ -133,8 +133,8 @@ class _Open(Summary):
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
         """Add the brackets whose trials have changed."""
         for number in self.changed(trials, touched):
-            if number >= self.deal.first:
-                self.firsts.add(self.deal.bracket(number, len(trials)).first)
+            if number >= self.assignment.first:
+                self.firsts.add(self.assignment.bracket(number, len(trials)).first)
 
 
 class Brackets(schedulers.Scheduler):
@@ -158,16 +158,16 @@ class Brackets(schedulers.Scheduler):
             )
             seeding.added(context.seeds, (), self.time_attr)
             return
-        self._deal = self._make_deal(top, 0)
-        self.levels, self.sizes = self._deal.levels, self._deal.sizes
+        self._assignment = self._make_assignment(top, 0)
+        self.levels, self.sizes = self._assignment.levels, self._assignment.sizes
         if self.eta ** (len(self.levels) - 1) > MOST_TRIALS:
             least = f"{top / self.eta ** (len(self.levels) - 1):.3g} or more"
             hint = f"the first bracket would have more than {MOST_TRIALS:,} trials"
             raise BadConfig("scheduler.grace_period", options.grace_period, least, hint)
         self._seeds = tuple(seeding.added(context.seeds, self.levels, self.time_attr).items())
-        self._deal = replace(self._deal, seeds=self._seeds)
+        self._assignment = replace(self._assignment, seeds=self._seeds)
 
-    def _make_deal(self, top: float, first: int) -> "_Deal":
+    def _make_assignment(self, top: float, first: int) -> "_Assignment":
         """Return the assignment of the trials from number `first` on, if `top` is the top rung."""
         halvings = 0
         while (
@@ -175,7 +175,7 @@ class Brackets(schedulers.Scheduler):
             and self.eta**halvings <= MOST_TRIALS
         ):
             halvings += 1
-        return _Deal(
+        return _Assignment(
             first,
             tuple(top / self.eta**s for s in range(halvings, -1, -1)),
             tuple(
@@ -184,10 +184,10 @@ class Brackets(schedulers.Scheduler):
             (),
         )
 
-    def _find_deal(self, history: History) -> "_Deal | None":
+    def _find_assignment(self, history: History) -> "_Assignment | None":
         """Return the assignment; None while the top rung is unknown because no trial has ended."""
         if self.levels:
-            return self._deal
+            return self._assignment
         ended = [
             (rest.k, trial.replicas[0].time)
             for trial in history.trials
@@ -198,11 +198,11 @@ class Brackets(schedulers.Scheduler):
             return None
         _, top = min(ended)
         free = itertools.takewhile(lambda t: t.slices and t.goal.at is None, history.trials)
-        return self._make_deal(top, sum(1 for _ in free))
+        return self._make_assignment(top, sum(1 for _ in free))
 
     def brackets(self, trials: int) -> Iterator[Bracket]:
         """Yield the brackets of `trials` trials in order; the top rung must be known."""
-        return self._deal.brackets(trials)
+        return self._assignment.brackets(trials)
 
     def remaining_training(self, history: History) -> float | None:
         """Return the training left in the brackets, in units of `time_attr`, or None without a top.
@@ -227,7 +227,7 @@ class Brackets(schedulers.Scheduler):
                 finals.append(min(self._count(bracket, places[level]) - done, most))
             left += to_climb(bracket.rungs, members, finals)
             counts = [self._count(bracket, number) for number in range(len(bracket.steps))]
-            left += seeding.left_to_seeds(bracket.steps, counts, members)
+            left += seeding.remaining_seed_training(bracket.steps, counts, members)
         return left
 
     def _count(self, bracket: Bracket, step: int) -> int:
@@ -240,18 +240,18 @@ class Brackets(schedulers.Scheduler):
         promoted: list[Resume | AddSeed] = []
         fresh: list[NewTrial] = []
         trials, to_come = history.trials, history.to_create - len(history.waiting_clones)
-        deal = self._find_deal(history)
-        if deal is None:
+        assignment = self._find_assignment(history)
+        if assignment is None:
             why = "no trial has come to its end, which says where the top rung is; to its end"
             return Plan(fresh=(NewTrial(Goal(), why),) * min(free, history.to_create))
-        for bracket in deal.unsettled(history, len(trials) + to_come):
+        for bracket in assignment.unsettled(history, len(trials) + to_come):
             if bracket.first >= len(trials) and len(fresh) >= free:
                 break
             decided = list(self._halve(history, bracket))
             stop += [one for one in decided if isinstance(one, Stop)]
             promoted += [one for one in decided if not isinstance(one, Stop)]
             if not decided:
-                deal.settle(history, bracket)
+                assignment.settle(history, bracket)
             goal = Goal(bracket.rungs[0], top=bracket.rungs[-1])
             members = trials[bracket.first : bracket.first + bracket.size]
             missing = bracket.size - sum(t.status is not Status.WAITING for t in members)

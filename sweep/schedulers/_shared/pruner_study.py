@@ -77,11 +77,11 @@ class Study:
         return self._study_trials.completed_at(level, limit)
 
     def value_at(self, number: int, level: int) -> float:
-        """Return the value of a trial at one of its looks."""
+        """Return the value of a trial at one of its looks (levels at which it was judged)."""
         return self._study_trials.trials[number].intermediate_values[level]
 
     def newest_look(self, number: int) -> int | None:
-        """Return the newest look at which a trial has a value; None if there is none."""
+        """Return the newest level at which a trial was judged and has a value, or None."""
         return max(self._study_trials.trials[number].intermediate_values, default=None)
 
     def level_of(self, number: int, step: int) -> float:
@@ -155,7 +155,7 @@ class _StudyTrials(Summary):
         return {look for replica in trial.counted for look in self._looks_of(replica.curve)}
 
     def _looks_of(self, curve: Sequence[Point]) -> Iterator[int]:
-        """Yield the looks of one curve."""
+        """Yield the levels at which a trial with this curve is judged."""
         last = 0.0
         for point in curve:
             look = point.time // self._interval

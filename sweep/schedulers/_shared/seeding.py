@@ -86,8 +86,10 @@ def first_seeds(trial: Trial, seeds: int) -> Trial | None:
     return trial if len(trial.replicas) == seeds else replace(trial, replicas=its)
 
 
-def left_to_seeds(steps: Sequence[Step], finals: Sequence[float], trials: Sequence[Trial]) -> float:
-    """Return about how much further seeds still train if ``finals[i]`` trials reach step i.
+def remaining_seed_training(
+    steps: Sequence[Step], finals: Sequence[float], trials: Sequence[Trial]
+) -> float:
+    """Estimate the training that the trials' seeds still need if ``finals[i]`` trials reach step i.
 
     The unit is that of the steps' levels, summed over the seeds.
     """

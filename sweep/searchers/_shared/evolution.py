@@ -38,8 +38,11 @@ def seen_by(trials: Sequence[Trial], number: int) -> float:
     return trials[number].seen if number < len(trials) else math.inf
 
 
-def rest_of(trial: Trial, k: float) -> Milestone | None:
-    """Return the newest milestone at event `k`; None without a score there, or if it failed."""
+def milestone_at(trial: Trial, k: float) -> Milestone | None:
+    """Return the trial's newest milestone at event `k`.
+
+    None without a score there, or if it failed.
+    """
     last = next((rest for rest in reversed(trial.milestones) if rest.k <= k), None)
     if last is None or last.status is Status.FAILED or not _is_scored(last):
         return None
@@ -196,8 +199,6 @@ class Evolving(searchers.Searcher):
         """Return settings of an offspring of the newest generation's parents.
 
         The settings are random as long as there are no parents.
-
-        Random in the first one.
         """
         parents = self._parents(request)
         if len(parents) < 2:  # a crossover needs two
@@ -223,7 +224,7 @@ class Evolving(searchers.Searcher):
             first = firsts[generation]
             members = [t for t in trials[firsts[generation - 1] : first] if t.parent is None]
             k = seen_by(trials, first)
-            pool = [t for t in (*members, *elite) if rest_of(t, k) is not None]
+            pool = [t for t in (*members, *elite) if milestone_at(t, k) is not None]
             elite = self._choose(request, pool, k, generation)
             if is_recorded(request, first) and len(self._replayed.parents) == generation - 1:
                 self._replayed.parents.append([t.number for t in elite])

@@ -287,7 +287,7 @@ class Space:
     @cached_property
     def order(self) -> tuple[str, ...]:
         """Names of all parameters, each after those that it needs."""
-        return checks.in_order(self.parameters)
+        return checks.order_names(self.parameters)
 
     @cached_property
     def _shown(self) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ def check(parameters: Mapping[str, Parameter], source: Source) -> None:
     _check_names(parameters, source)
 
 
-def in_order(parameters: Mapping[str, Parameter]) -> tuple[str, ...]:
+def order_names(parameters: Mapping[str, Parameter]) -> tuple[str, ...]:
     """Return all names, each after those that it needs; raise CycleError if that is impossible."""
     graph = {name: parameter.needs for name, parameter in parameters.items()}
     return tuple(TopologicalSorter(graph).static_order())
@@ -126,7 +126,7 @@ def _can_compare(parameter: Parameter, condition: Compared) -> bool:
 def _check_order(parameters: Mapping[str, Parameter], source: Source) -> None:
     """Raise BadSpace if parameters depend on each other in a circle."""
     try:
-        in_order(parameters)
+        order_names(parameters)
     except CycleError as error:
         circle = list(reversed(error.args[1]))
         raise source.refuse(

@@ -205,7 +205,9 @@ def _compared_operands(node: ast.Compare) -> list[ast.expr]:
         elif isinstance(part, ast.Tuple | ast.List):
             operands += part.elts
         else:
-            raise ExpressionError(f"looks in {ast.unparse(part)!r}; expected values in brackets")
+            raise ExpressionError(
+                f"uses in with {ast.unparse(part)!r}; expected a list of values, such as [1, 2]"
+            )
     return operands
 
 
@@ -214,7 +216,10 @@ def _arguments(name: str, arguments: list[ast.expr]) -> list[ast.expr]:
     if name not in _FUNCTIONS:
         raise ExpressionError(f"calls {name!r}; the functions are {', '.join(_FUNCTIONS)}")
     if len(arguments) not in _FUNCTIONS[name]:
-        raise ExpressionError(f"calls {name!r} with {len(arguments)} arguments")
+        raise ExpressionError(
+            f"calls {name!r} with {len(arguments)} arguments; it takes {_FUNCTIONS[name][0]}"
+            + (" or more" if len(_FUNCTIONS[name]) > 1 else "")
+        )
     return arguments
 
 
@@ -307,7 +312,7 @@ def _compare(ops: list[ast.cmpop], values: list[Any]) -> bool:
         ordered = type(op) in _ORDER
         if ordered and not (isinstance(left, int | float) and isinstance(right, int | float)):
             raise ExpressionError(
-                f"orders {shorten(left)} and {shorten(right)}; only numbers have an order"
+                f"compares {shorten(left)} with {shorten(right)}; only numbers have an order"
             )
         if not (_ORDER | _EQUALITY)[type(op)](left, right):
             return False

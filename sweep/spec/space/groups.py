@@ -111,7 +111,7 @@ class _Walk:
                 raise self.source.refuse((*path, word), word, "no key but when beside parameters")
         members: Mapping[str, Any] = item["parameters"]
         if not members:
-            raise self.source.refuse((*path, "parameters"), {}, "one parameter at least")
+            raise self.source.refuse((*path, "parameters"), {}, "at least one parameter")
         return members
 
     def _name(self, prefix: str, part: object, path: KeyPath) -> str:

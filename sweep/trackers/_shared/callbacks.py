@@ -135,7 +135,7 @@ class Caller(trackers.Tracker):
             self._child.send("call", method, arguments)
             problem = str(self._child.receive(_PATIENTLY))
         except TrainableError as error:
-            self._mourn(method, error)
+            self._report_death(method, error)
             return
         if problem:
             self._failed[method] += 1
@@ -147,7 +147,7 @@ class Caller(trackers.Tracker):
         if self._given_up.is_set():
             raise StorageError(f"callback {self._name}: the sweep has ended")
 
-    def _mourn(self, method: str, error: TrainableError) -> None:
+    def _report_death(self, method: str, error: TrainableError) -> None:
         """Count and report the death of the process."""
         child, self._child = self._child, None
         if child is not None:

@@ -56,7 +56,7 @@ class Copy:
         if self._can_become(wanted):
             self._grow(wanted)
         else:
-            self._make_anew()
+            self._rewrite()
         self._compared = True
 
     def _create(self, name: str) -> int:
@@ -101,7 +101,7 @@ class Copy:
             known[trial.number] = trial
         known += new
 
-    def _make_anew(self) -> None:
+    def _rewrite(self) -> None:
         """Write a new study with all trials, which replaces the present one."""
         draft = self._create(DRAFT.format(self._context.name))
         trials = [frozen(self._context, trial) for trial in self.history.trials]
@@ -219,12 +219,12 @@ def missing(old: FrozenTrial, new: FrozenTrial) -> FrozenTrial:
         for step, value in new.intermediate_values.items()
         if not _same(old.intermediate_values.get(step), value)
     }
-    lacking.user_attrs = _not_in(old.user_attrs, new.user_attrs)
-    lacking.system_attrs = _not_in(old.system_attrs, new.system_attrs)
+    lacking.user_attrs = _missing_entries(old.user_attrs, new.user_attrs)
+    lacking.system_attrs = _missing_entries(old.system_attrs, new.system_attrs)
     return lacking
 
 
-def _not_in(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+def _missing_entries(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of `new` that `old` lacks or has with another value."""
     return {key: value for key, value in new.items() if key not in old or old[key] != value}
 

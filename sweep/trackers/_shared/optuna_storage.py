@@ -88,7 +88,9 @@ class Storage:
 
     def __init__(self, place: "Place", only_read: bool = False) -> None:
         url, engine = (
-            _in_file(place, only_read) if isinstance(place, Path) else _on_server(place, only_read)
+            _file_options(place, only_read)
+            if isinstance(place, Path)
+            else _server_options(place, only_read)
         )
         self._rdb = RDBStorage(
             url,
@@ -207,17 +209,17 @@ class Storage:
             _upsert(connection, _VALUES, by_step, _each(_values, both))
             _upsert(connection, attributes, ("trial_id", "key"), _each(_attributes, both))
             of_samplers = models.TrialSystemAttributeModel.__table__
-            _upsert(connection, of_samplers, ("trial_id", "key"), _each(_of_samplers, both))
+            _upsert(connection, of_samplers, ("trial_id", "key"), _each(_system_attributes, both))
 
 
-def _in_file(path: Path, only_read: bool) -> tuple[str, dict[str, Any]]:
+def _file_options(path: Path, only_read: bool) -> tuple[str, dict[str, Any]]:
     """Return URL and engine options of SQLAlchemy for a file."""
     connect = tables.connect_read_only if only_read else _connect
     url = sa.URL.create("sqlite", database=str(path)).render_as_string(hide_password=False)
     return url, {"creator": lambda: connect(path)}
 
 
-def _on_server(place: "postgres.Database", only_read: bool) -> tuple[str, dict[str, Any]]:
+def _server_options(place: "postgres.Database", only_read: bool) -> tuple[str, dict[str, Any]]:
     """Return URL and engine options of SQLAlchemy for a server: one connection that is kept."""
     if not only_read:
         place.make_schema()
@@ -279,7 +281,7 @@ def _attributes(trial: FrozenTrial) -> Iterator[Row]:
         yield {"key": key, "value_json": json.dumps(value)}
 
 
-def _of_samplers(trial: FrozenTrial) -> Iterator[Row]:
+def _system_attributes(trial: FrozenTrial) -> Iterator[Row]:
     """Yield the rows of a trial's system attributes, in which samplers store data."""
     for key, value in trial.system_attrs.items():
         yield {"key": key, "value_json": json.dumps(value)}

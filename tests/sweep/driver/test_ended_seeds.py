@@ -124,10 +124,10 @@ def test_with_deterministic_the_others_end_together() -> None:
     failed.status, waits.status, runs.status = Status.FAILED, Status.PAUSED, Status.RUNNING
     waits.goal, waits.curve = Goal(1), [Point(1, 1.0, 0.0)]
     past = history([Trial(0, {}, {}, objective(), [failed, waits, runs])], wanted=1)
-    assert not decisions.given_up(past, patient=True)
-    assert [moved.replica for moved in decisions.given_up(past, patient=False)] == [1]
+    assert not decisions.abandoned_moves(past, patient=True)
+    assert [moved.replica for moved in decisions.abandoned_moves(past, patient=False)] == [1]
     runs.status, runs.goal, runs.curve = Status.PAUSED, waits.goal, waits.curve
-    assert [moved.replica for moved in decisions.given_up(past, patient=True)] == [1, 2]
+    assert [moved.replica for moved in decisions.abandoned_moves(past, patient=True)] == [1, 2]
 
 
 def test_with_deterministic_they_end_when_no_slice_of_any_trial_runs() -> None:
@@ -142,9 +142,9 @@ def test_with_deterministic_they_end_when_no_slice_of_any_trial_runs() -> None:
     first, second = torn(0), torn(1)
     (_, last) = first.replicas
     last.status = Status.RUNNING
-    assert not decisions.given_up(history([first, second], wanted=2), patient=True)
+    assert not decisions.abandoned_moves(history([first, second], wanted=2), patient=True)
     last.status = Status.PAUSED
-    moves = decisions.given_up(history([first, second], wanted=2), patient=True)
+    moves = decisions.abandoned_moves(history([first, second], wanted=2), patient=True)
     assert [moved.trial for moved in moves] == [0, 1]
 
 

@@ -376,7 +376,11 @@ def test_a_trainable_that_cannot_export_says_so(here: Here, tmp_path: Path) -> N
 def test_a_trainable_without_episodes_says_so(here: Here, tmp_path: Path) -> None:
     here("run", write_spec(tmp_path, trials=1), "--pool", "inline")
     code, out, err = here("play", "demo")
-    assert (code, out, err) == (2, "", "sweep: play: Quadratic has no episodes to play\n")
+    assert (code, out, err) == (
+        2,
+        "",
+        "sweep: play: Quadratic has no episodes to play: it does not define play()\n",
+    )
 
 
 def test_a_sweep_without_a_checkpoint_has_nothing_to_export(here: Here, tmp_path: Path) -> None:

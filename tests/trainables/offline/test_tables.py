@@ -334,7 +334,7 @@ PICKLED = pickle.dumps(Attack())
         ({"obs": pa.array([PICKLED] * 3)}, "column obs holds binary, which are not numbers"),
         ({"obs": pa.array(["gAN9cQAu"] * 3)}, "column obs holds string, which are not numbers"),
         ({"rewards": pa.array([{"a": 1}] * 3)}, "column rewards holds struct<"),
-        ({"rewards": pa.array([1.0, None, 1.0])}, "column rewards holds nothing in 1 places"),
+        ({"rewards": pa.array([1.0, None, 1.0])}, "column rewards has 1 missing values"),
         ({"obs": pa.array([[0.0] * 4, [0.0], [1.0]])}, "column obs has rows of several shapes"),
         ({"obs": pa.array([[0.0] * 3] * 3)}, r"column obs has rows of shape \(3,\)"),
         (
@@ -489,7 +489,7 @@ def test_the_name_of_a_data_set_is_no_path(name: str) -> None:
         ("input", lambda: files_reader("input", f"minari:{name}", rows())),
         ("target", lambda: convert(str(played(Path("json"))), f"minari:{name}", CARTPOLE)),
     ):
-        with pytest.raises(ConfigError, match=f"^{place}: .*expected minari: and a name"):
+        with pytest.raises(ConfigError, match=f"^{place}: .*expected minari: followed by a name"):
             use()
 
 

@@ -15,7 +15,7 @@ from tests.support.oracle.rows import Rules
 from tests.support.oracle.scripts import Script
 from tests.support.oracle.several import SeveralRun
 from tests.support.oracle.workers import several_spec, take_over
-from trainables.rollout.agents.sampler import of_rewards
+from trainables.rollout.agents.sampler import reward_filter_name
 from trainables.rollout.agents.worker import AgentsWorker
 
 
@@ -43,7 +43,7 @@ def require_several(
         require_batch(worker.sample(), run.sample())
         assert sorted(asked) == sorted(agent for agent, _ in run.asked)
         for pid, policy in run.policies.items():
-            require_counted(worker._filters, (pid, of_rewards(pid)), policy)
+            require_counted(worker._filters, (pid, reward_filter_name(pid)), policy)
         if twin is not None:
             take_over(worker, twin)
             worker, twin = twin, worker

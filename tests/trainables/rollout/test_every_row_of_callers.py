@@ -24,7 +24,7 @@ from tests.support.oracle.known import TWO
 from tests.support.oracle.rows import Rules
 from tests.support.oracle.scripts import SENT
 from tests.support.oracle.workers import calling_spec
-from trainables.rollout.agents.sampler import of_rewards
+from trainables.rollout.agents.sampler import reward_filter_name
 from trainables.rollout.external import ExternalAgentsWorker, ExternalWorker
 
 CALLING: dict[str, dict[str, Any]] = {
@@ -74,7 +74,7 @@ def require_several(rules: Rules, stream: np.random.Generator, how: Ways) -> Non
     for _ in range(4):
         require_batch(worker.sample(), run.sample())
         for pid, policy in run.policies.items():
-            require_counted(worker._filters, (pid, of_rewards(pid)), policy)
+            require_counted(worker._filters, (pid, reward_filter_name(pid)), policy)
     worker.close()
     require_sent(run.sent, rules)
 

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from trainables.core import rng
 from trainables.envs import make
 from trainables.envs.exactness import traces
-from trainables.envs.exactness.random_actions import RandomActions, for_one_of
+from trainables.envs.exactness.random_actions import RandomActions, actions_for_one
 from trainables.envs.exactness.watching import beat
 from trainables.envs.faults import close, closing
 from trainables.envs.make import Env, EnvironmentConfig
@@ -102,7 +102,7 @@ def _run(envs: VectorEnv, name: str, steps: int, current: Any) -> tuple[list[str
     The environments are reset once, at step `FORCED_RESET`. Returns fingerprints of everything, and
     the last observations.
     """
-    drawing = [for_one_of(envs, _seed(name, "actions", i)) for i in range(envs.count)]
+    drawing = [actions_for_one(envs, _seed(name, "actions", i)) for i in range(envs.count)]
     fingerprints: list[str] = []
     for t in range(steps):
         beat()
@@ -222,7 +222,7 @@ class Episodes:
 # ---- drawing ---------------------------------------------------------------------------------
 
 
-def drawing_failure(config: EnvironmentConfig) -> str:
+def rendering_failure(config: EnvironmentConfig) -> str:
     """Return why an environment behaves differently if it is rendered.
 
     Empty if it does not, or if it behaves randomly anyway.

@@ -80,7 +80,7 @@ class Inspection:
     """Number of steps after which the environment ends an episode by itself, or None."""
     agents: Mapping[str, EnvSpaces] = field(default_factory=dict)
     """Agent → its spaces; empty for one agent."""
-    calls_us: bool = False
+    calls_trainer: bool = False
     """True if it calls the trainer, so that it can be neither stepped nor measured."""
     rows_per_step: int = 1
     """Largest number of rows that one policy gets in a step: one for each of its agents."""
@@ -285,7 +285,7 @@ class Inquiry:
 
     @contextlib.contextmanager
     def _releasing_page(self) -> Iterator[None]:
-        """Release the shared file if the block raises, and record in it that a call hangs."""
+        """Close the shared file if the block raises; if a call hangs, record that in the file."""
         try:
             yield
         except Hangs as error:
@@ -374,7 +374,7 @@ def _inspect(config: EnvironmentConfig) -> Inspection:
 
 def _examined(config: EnvironmentConfig, restarts: bool, inspection: Inspection) -> Measured:
     """Measure in this process; an environment that calls the trainer is at level D."""
-    if inspection.calls_us:
+    if inspection.calls_trainer:
         return Measured("D", ("not A: it calls the trainer, so its state is unknown here",))
     return examine(config, restarts)
 

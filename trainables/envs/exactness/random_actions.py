@@ -86,7 +86,7 @@ class RandomActions:
         return sent if self._as_rows else unflattener(self._action)(sent)
 
 
-def for_one_of(envs: VectorEnv, seed: int) -> RandomActions:
+def actions_for_one(envs: VectorEnv, seed: int) -> RandomActions:
     """Return a source of actions of one environment of `envs`, in the form that they take."""
     observation, action = envs.own_spaces
     masked = RandomActions(observation, action, seed, as_rows=True)

@@ -1,7 +1,7 @@
 """Rendering: checks that an environment can be rendered and behaves the same while it is."""
 
 from trainables.core import rng
-from trainables.envs.exactness.comparison import drawing_failure
+from trainables.envs.exactness.comparison import rendering_failure
 from trainables.envs.exactness.watching import beat, watched
 from trainables.envs.faults import closing
 from trainables.envs.make import Env, EnvironmentConfig, make_env, make_raw_env
@@ -25,7 +25,7 @@ def check_pictures(config: EnvironmentConfig, key: str, value: bool | str) -> fl
                 beat()
                 _check_picture(env, config, key, value)
                 fps = frames_per_second(env)
-            why = drawing_failure(config)
+            why = rendering_failure(config)
     if why:
         raise ConfigError(key, value, "false for this environment", f"{config.env}: {why}")
     return fps

@@ -749,6 +749,6 @@ class Called(gymnasium.Env[Any, Any]):
                 return
 
 
-def calls_us(env: Any) -> bool:
+def calls_trainer(env: Any) -> bool:
     """Return whether an environment calls the trainer: it is polled, instead of being stepped."""
     return all(callable(getattr(env, name, None)) for name in ("poll", "send_actions"))

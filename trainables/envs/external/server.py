@@ -211,7 +211,9 @@ class PolicyServer(ExternalEnv):
     def address(self) -> str:
         """URL of the server for its clients; EnvError before the server listens."""
         if self._http is None:
-            raise EnvError("a policy server listens from its trainer's first iteration on")
+            raise EnvError(
+                "no address yet: a policy server listens from its trainer's first iteration on"
+            )
         host, port = self._http.server_address[:2]
         return f"http://{host!s}:{port}"
 
@@ -276,7 +278,7 @@ class PolicyServer(ExternalEnv):
         """
         version, layers = self._policies
         if version == 0:
-            raise Refused(503, "there is no policy yet; ask the same again")
+            raise Refused(503, "there is no policy yet; send the same request again")
         if self.has_agents:
             return {"version": version, "policies": layers}
         (one,) = layers.values()

@@ -30,7 +30,7 @@ class WorkerContext(NamedTuple):
     """Index of the worker, from 0."""
     num_workers: int = 0
     """Number of child processes that collect; 0 if the trainer's own process does."""
-    is_drawn: bool = False
+    is_rendered: bool = False
     """True if environment 0 is rendered."""
 
     def name(self, env_index: int) -> str:

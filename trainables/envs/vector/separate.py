@@ -193,7 +193,7 @@ def environment_contexts(
 ) -> list[tuple[EnvironmentConfig, EnvContext]]:
     """Return the settings and the context of each environment; environment 0 may be rendered."""
     every = [environment] * count
-    if place.is_drawn:
+    if place.is_rendered:
         every[0] = rendered(environment)
     return [
         (one, EnvContext(one.env_config, place.worker, env_index, remote, place.num_workers))

@@ -70,7 +70,10 @@ def inline(
     for node in traced.node:
         attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         if any(isinstance(value, onnx.GraphProto) for value in attributes.values()):
-            raise ExportError(f"{named} branches ({node.op_type}), which no exported policy does")
+            raise ExportError(
+                f"{named} branches ({node.op_type}), which no exported policy does; "
+                "compute both cases and select one"
+            )
         if node.op_type == "Constant":
             value = numpy_helper.to_array(attributes["value"])
             graph.constants.append(numpy_helper.from_array(value, unique_name(node.output[0])))

@@ -18,7 +18,7 @@ Binding = Callable[[str, np.random.Generator], str]
 
 
 @dataclass(frozen=True)
-class ByName:
+class DictMapping:
     """Agent → policy by a dict; otherwise the only policy, or the policy with the agent's name."""
 
     policies: tuple[str, ...]
@@ -34,7 +34,7 @@ class ByName:
 
 
 @dataclass(frozen=True)
-class _ByFunction:
+class _FunctionMapping:
     """Agent → policy by a user's function, which child processes import by its path."""
 
     function: Any
@@ -61,10 +61,10 @@ def make_mapping(mapping: Any, policies: Sequence[str]) -> Binding:
         ConfigError: the path names no function.
     """
     if mapping is None or isinstance(mapping, Mapping):
-        return ByName(tuple(policies), dict(mapping or {}))
+        return DictMapping(tuple(policies), dict(mapping or {}))
     if isinstance(mapping, str):
         load("multiagent.policy_mapping_fn", mapping, "a function")
-    return _ByFunction(mapping)
+    return _FunctionMapping(mapping)
 
 
 def stream_outside_episodes(agent: str) -> np.random.Generator:

@@ -115,8 +115,8 @@ class AgentsSampler:
         envs: environments; their observations are `trainables.envs.agents.Seen`.
         ends: settings of horizons and restarts.
         actors: policy → actor, shared with the owner.
-        filters: policy → filter of observations, and `of_rewards` → filter of rewards if rewards
-            are normalised; shared with the owner.
+        filters: policy → filter of observations, and `reward_filter_name` → filter of rewards if
+            rewards are normalised; shared with the owner.
         mapper: function that returns an agent's policy.
         agents: agent → its spaces.
         steps: minimum number of steps of one `sample`.
@@ -200,7 +200,7 @@ class AgentsSampler:
             *(self._streams, self._transitions, self._connectors, self._recent),
             self._players,
         ):
-            in_order(own, plans)
+            sort_policies(own, plans)
         bound = {env: {*one.policies.values()} for env, one in self._running.items()}
         return [env for env, pids in bound.items() if pids - kept]
 
@@ -240,7 +240,7 @@ class AgentsSampler:
 
     def _scaler(self, pid: str) -> RewardScaler | None:
         """Return the scaler of a policy's rewards, or None if they are not scaled."""
-        stat = self._filters.get(of_rewards(pid))
+        stat = self._filters.get(reward_filter_name(pid))
         gamma = self._plans[pid].gamma
         return RewardScaler(0, gamma, stat) if isinstance(stat, MeanStdFilter) else None
 
@@ -766,12 +766,12 @@ class AgentsSampler:
 PLAIN = ("policies", "rewards", "open", "lanes", "steps")
 
 
-def of_rewards(pid: str) -> str:
+def reward_filter_name(pid: str) -> str:
     """Return the name of a policy's filter of rewards."""
     return f"{pid}/reward"
 
 
-def in_order(by_policy: dict[str, Any], policies: Iterable[str]) -> None:
+def sort_policies(by_policy: dict[str, Any], policies: Iterable[str]) -> None:
     """Remove other policies from `by_policy`, and sort it in the order of `policies`.
 
     Checkpoints need this order.

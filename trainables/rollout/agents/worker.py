@@ -18,8 +18,8 @@ from trainables.rollout.agents.sampler import (
     CollectedByPolicy,
     Mapper,
     PolicyPlan,
-    in_order,
-    of_rewards,
+    reward_filter_name,
+    sort_policies,
 )
 from trainables.rollout.batch import PackedSample, Sample
 from trainables.rollout.workers.access import name_of_policy
@@ -249,8 +249,8 @@ class AgentsWorker(RolloutWorker):
             made = _filters(spec, pid)
             filters_.set_state(made, by_name(pid, seen))
             self._filters |= made
-        in_order(self._actors, spec.policies)
-        in_order(self._filters, [one for pid in spec.policies for one in _filters(spec, pid)])
+        sort_policies(self._actors, spec.policies)
+        sort_policies(self._filters, [one for pid in spec.policies for one in _filters(spec, pid)])
         self._weights = {pid: one for pid, one in self._weights.items() if pid in self._actors}
         lost = self._sampler.set_policies(spec.policies, _mapper(spec), frozenset(fields))
         self._begin_next_episodes(lost)
@@ -268,7 +268,7 @@ class AgentsWorker(RolloutWorker):
                 [],
                 {
                     name: deltas[one]
-                    for name, one in (("observation", pid), ("reward", of_rewards(pid)))
+                    for name, one in (("observation", pid), ("reward", reward_filter_name(pid)))
                     if one in deltas
                 },
                 collected.recent.get(pid, none),
@@ -342,7 +342,7 @@ def _filters(spec: AgentsSpec, pid: str) -> dict[str, Filter]:
 
 def by_name(pid: str, filters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a policy's filters by the names that the filters have in a worker."""
-    names = {"observation": pid, "reward": of_rewards(pid)}
+    names = {"observation": pid, "reward": reward_filter_name(pid)}
     return {names[name]: one for name, one in filters.items()}
 
 

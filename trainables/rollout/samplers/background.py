@@ -83,7 +83,8 @@ class AsyncSampler:
             if not came:
                 raise WorkerError(
                     f"{self._sampler.name}: the sampling thread returned nothing within "
-                    f"{self._timeout_s} s; is a step of the environment that slow?"
+                    f"{self._timeout_s} s; a step of the environment hangs, or is too slow for "
+                    "sample_async: true"
                 )
             if not self._results:
                 raise self._death_error()

@@ -61,7 +61,9 @@ class RolloutWorker:
             None  # sample of a fake sampler, returned again and again
         )
         film = spec.filming.make_recorder() if spec.filming and spec.index == 0 else None
-        context = WorkerContext(spec.seed, spec.index, spec.num_workers, is_drawn=film is not None)
+        context = WorkerContext(
+            spec.seed, spec.index, spec.num_workers, is_rendered=film is not None
+        )
         self.envs = self._make_envs(spec, context)
         self._last_resort = _close_when_collected(self, self.envs, film, None)
         self._weights: Weights = {}

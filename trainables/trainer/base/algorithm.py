@@ -102,7 +102,7 @@ class Algorithm(Trainable):
         The methods for single gradients use it.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} defines no loss(batch), so it has no gradients to give"
+            f"{type(self).__name__} defines no loss(batch), so it cannot return gradients"
         )
 
     def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
@@ -110,11 +110,19 @@ class Algorithm(Trainable):
 
         Off-policy estimators use it.
         """
-        raise NotImplementedError(f"{type(self).__name__} defines no log_likelihoods()")
+        raise NotImplementedError(
+            f"{type(self).__name__} defines no log_likelihoods(), "
+            "which estimators of input_evaluation need"
+        )
 
     def gradient_step(self) -> tuple[float, float | None]:
-        """Return the current learning rate, and the bound on the gradient's norm, or None."""
-        raise NotImplementedError(f"{type(self).__name__} defines no gradient_step()")
+        """Return the current learning rate, and the bound on the gradient's norm.
+
+        None for no bound.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} defines no gradient_step(), which single gradient steps need"
+        )
 
     @property
     def computes_in_torch(self) -> bool:
@@ -251,7 +259,7 @@ class Algorithm(Trainable):
     def _checked_choice(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
         """Return the choices of `choose`; raises ConfigError if policies and agents do not fit."""
         config_checks.check_agents(settings, inspection)
-        if inspection.calls_us:
+        if inspection.calls_trainer:
             config_checks.check_called(settings)
         return cls.choose(settings, inspection)
 

@@ -119,7 +119,7 @@ class Collector(Algorithm):
         self._settle(self._checked_choice(settings, inspection))
         settings = self.settings
         check_vector_env(settings.environment, settings.envs, inspection.limit)
-        self.calls_us = output.in_lanes = inspection.calls_us
+        self.calls_trainer = output.in_lanes = inspection.calls_trainer
         """True if the environment calls the trainer."""
         output.spread_of = lambda pid: me.spread_of(pid)  # noqa: PLW0108 a method holds it
         self.progress = Progress(settings.metrics)
@@ -180,7 +180,7 @@ class Collector(Algorithm):
     def _make_frames(self, settings: TrainerConfig) -> "Frames | None":
         """Return the sender of observations to the GPU; None if the policy acts on the CPU."""
         asked = settings.devices.act_on
-        if asked == "cpu" or self.why_acts_on_cpu(settings) or self.calls_us:
+        if asked == "cpu" or self.why_acts_on_cpu(settings) or self.calls_trainer:
             return None
         if asked == "auto" and not config_checks.pays_to_act_on_gpu(self.architecture):
             return None
@@ -275,7 +275,7 @@ class Collector(Algorithm):
     def worker_spec(self) -> WorkerSpec:
         """Return the specification of workers."""
         settings = self.settings
-        kind = ExternalSpec if self.calls_us else WorkerSpec
+        kind = ExternalSpec if self.calls_trainer else WorkerSpec
         return kind(
             seed=self.seed,
             index=0,
@@ -299,7 +299,7 @@ class Collector(Algorithm):
     def _columns(self) -> frozenset[str]:
         """Return the columns of fragments that output and callbacks request."""
         calls = self.reporter.calls
-        written = WRITTEN_IN_LANES if self.calls_us else self.written
+        written = WRITTEN_IN_LANES if self.calls_trainer else self.written
         written = written if self.settings.offline.output else frozenset()
         return written | (calls.columns if calls else frozenset())
 
@@ -322,12 +322,12 @@ class Collector(Algorithm):
 
         def find_sampler() -> SamplerInput | None:
             if may_ask and not asked:
-                columns = WRITTEN_IN_LANES if self.calls_us else self.written
+                columns = WRITTEN_IN_LANES if self.calls_trainer else self.written
                 wider = replace(spec, columns=spec.columns | columns - {"infos"})
                 groups.append(
                     make_workers(wider, settings.workers, settings.recovery, settings.metrics)
                 )
-                asked.append(SamplerInput(groups[0], self.calls_us))
+                asked.append(SamplerInput(groups[0], self.calls_trainer))
             return asked[0] if asked else None
 
         context = replace(

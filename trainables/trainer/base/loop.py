@@ -209,7 +209,7 @@ class TrainingLoop(Collector):
             self.workers.set_state(checkpoint["workers"])
         self.reporter.set_state(checkpoint, self.progress.timesteps)
         if checkpoint["workers"] is None:
-            self.reporter.begin_anew()
+            self.reporter.begin_with_new_workers()
         self._synchronise([])
 
     def _learnt_state(self, checkpoint_dir: str) -> dict[str, Any]:

@@ -29,9 +29,9 @@ class Column:
     key: str
     """Dotted name of the setting."""
     low: float
-    """Value at coordinate 0; for `distance` columns, 1 minus the setting."""
+    """The setting's value at coordinate 0; 1 minus this value if `scale` is distance."""
     high: float
-    """Value at coordinate 1; for `distance` columns, 1 minus the setting."""
+    """The setting's value at coordinate 1; 1 minus this value if `scale` is distance."""
     scale: str = "linear"
     """One of linear; log; distance (the logarithm of 1 minus the value, for discount factors)."""
     longest: float = math.inf

@@ -12,7 +12,7 @@ from sweep.searchers import Request, Searcher, SearcherOptions, Supports
 from sweep.searchers._shared.prior import PriorOptions, games
 from sweep.searchers._shared.prior.games import Game
 from sweep.searchers._shared.prior.model import Model
-from sweep.searchers._shared.prior.sources import OfGames, OfSweeps, look_up
+from sweep.searchers._shared.prior.sources import GamesPrior, SweepsPrior, look_up
 from sweep.spec import SweepSpec
 from sweep.spec.space import Settings, Space
 from trainables.core import rng
@@ -56,8 +56,8 @@ class Mixture(searchers.Searcher):
         super().__init__(searcher.options)
         self.supports = searcher.supports
         self._searcher = searcher
-        self._games = None if shipped is None else OfGames(shipped, config)
-        self._past = OfSweeps((), space)
+        self._games = None if shipped is None else GamesPrior(shipped, config)
+        self._past = SweepsPrior((), space)
 
     def check(self, space: Space) -> None:
         """Raise UsageError if the searcher cannot search `space`."""
@@ -66,7 +66,7 @@ class Mixture(searchers.Searcher):
     def suggest(self, request: Request) -> Settings:
         """Return settings proposed by the prior or by the searcher, as a dict by name."""
         if self._past.sweeps is not request.learnt:
-            self._past = OfSweeps(request.learnt, self._past.space)
+            self._past = SweepsPrior(request.learnt, self._past.space)
         sources = self._sources
         stream = rng.generator(request.seed, "prior")
         share = prior_share(request.trials)
@@ -81,7 +81,7 @@ class Mixture(searchers.Searcher):
         return Settings(best.searched, best.settings, ORIGIN, why)
 
     @property
-    def _sources(self) -> list[OfGames | OfSweeps]:
+    def _sources(self) -> list[GamesPrior | SweepsPrior]:
         """Sources of the prior: games, and earlier sweeps if there are any."""
         games_ = [] if self._games is None else [self._games]
         return [*games_, *([self._past] if self._past.sweeps else [])]

@@ -25,7 +25,7 @@ NAMED = 4
 
 
 @dataclass(frozen=True)
-class OfGames:
+class GamesPrior:
     """A prior from the games of the package."""
 
     model: Model
@@ -57,7 +57,7 @@ class OfGames:
 
 
 @dataclass(frozen=True)
-class OfSpace:
+class SpaceColumn:
     """A searched parameter, or one of its choices, as a coordinate."""
 
     key: str
@@ -79,7 +79,7 @@ class OfSpace:
 
 
 @dataclass(frozen=True)
-class OfSweeps:
+class SweepsPrior:
     """A prior from earlier sweeps, each of which is a game over the parameters of a space."""
 
     sweeps: tuple[EarlierSweep, ...]
@@ -120,15 +120,15 @@ class OfSweeps:
         return [point for trial in chosen if (point := _point(space, trial)) is not None]
 
     @cached_property
-    def _columns(self) -> list[OfSpace]:
+    def _columns(self) -> list[SpaceColumn]:
         """Coordinates of the space that at least one earlier trial has."""
         known = {name for sweep in self.sweeps for trial in sweep.trials for name in trial.settings}
-        columns: list[OfSpace] = []
+        columns: list[SpaceColumn] = []
         for name in self.space.searched:
             if name in known:
                 domain = self.space.role(name)
                 choices = domain.by_key if isinstance(domain, Choice) else [None]
-                columns += [OfSpace(name, domain, choice) for choice in choices]
+                columns += [SpaceColumn(name, domain, choice) for choice in choices]
         return columns
 
     @cached_property

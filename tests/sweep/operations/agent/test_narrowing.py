@@ -131,7 +131,7 @@ def test_settings_to_try_first_that_do_not_fit_are_left_out() -> None:
         ({"lr": {"between": [1e-3]}}, "between"),
         ({"lr": {}}, "either between or among"),
         ({"lr": {"between": [1e-4, 1e-3], "among": [1e-4]}}, "either between or among"),
-        ({"lr": {"among": []}}, "one value at least"),
+        ({"lr": {"among": []}}, "at least one value"),
         ({"lr": {"among": [float("inf")]}}, "narrow.lr.among"),
         ({"lr": {"loguniform": [1e-5, 1]}}, "'loguniform' is not a known key"),
         ({"net": {"between": [1, 2]}}, "among, since the parameter has a list of values"),

@@ -25,7 +25,7 @@ from sweep.operations import control_client
 from sweep.operations.agent import running, tools
 from sweep.operations.agent.narrowing import Narrowing, narrowed
 from sweep.operations.agent.permission import Permission
-from sweep.operations.agent.tools import OfStatus, Tool
+from sweep.operations.agent.tools import StatusArguments, Tool
 from sweep.operations.upkeep import cleaning
 from sweep.views import lookup
 from tests.support import sweeps
@@ -542,7 +542,7 @@ def test_the_error_of_a_trial_is_told_short_and_without_passwords(text: str, tol
     def answer(_: Any) -> dict[str, Any]:
         return {"trials": [{"reason": text, text: float("inf")}]}
 
-    tool = Tool("status", OfStatus, answer, reads=True)
+    tool = Tool("status", StatusArguments, answer, reads=True)
     assert tool.call({}) == {"trials": [{"reason": told, told: None}]}
 
 

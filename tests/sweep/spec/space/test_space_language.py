@@ -483,7 +483,7 @@ for _ in range(40):
         ({"choice": [1], "when": {"y": {">": BIG}}}, "x.when.y.>", BIG, "a finite number", ""),
         ({"choice": [BIG]}, "x.choice[0]", BIG, "a finite number", ""),
         (BIG, "x", BIG, "a finite number", ""),
-        ({"parameters": {}}, "x.parameters", {}, "one parameter at least", ""),
+        ({"parameters": {}}, "x.parameters", {}, "at least one parameter", ""),
         (
             {"parameters": {"a": {"b": 1}}, "c": 1},
             "x.c",
