@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field
 
-from trainables.envs.make import for_children
+from trainables.envs.make import importable_config
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
 from trainables.learners.fused import ppo as fused
@@ -183,7 +183,7 @@ class PPO(ActorCriticTrainer):
         networks = (self.spaces.layout, self.architecture)
         # Settings that can be sent to other processes, without functions written by users.
         changed: dict[str, object] = {
-            "environment": for_children(settings.environment),
+            "environment": importable_config(settings.environment),
             "callbacks": CallbacksConfig(),
             "normalize_advantages": False,
         }

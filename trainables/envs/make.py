@@ -402,7 +402,7 @@ def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any,
     return vector
 
 
-def only_together(config: EnvironmentConfig) -> bool:
+def is_vector_only(config: EnvironmentConfig) -> bool:
     """Return whether the settings name a class whose environments can only be stepped together."""
     found = registry.find(config.env)
     if found is None and ":" in config.env and config.env not in gymnasium.registry:
@@ -412,7 +412,7 @@ def only_together(config: EnvironmentConfig) -> bool:
     return together.is_vector_class(found)
 
 
-def natively_same(config: EnvironmentConfig) -> bool:
+def has_equal_native_form(config: EnvironmentConfig) -> bool:
     """Return whether the environment's native vector form has the same behaviour and state."""
     spec = gymnasium.registry.get(config.env)
     if spec is None or registry.find(config.env) is not None or spec.additional_wrappers:
@@ -447,8 +447,11 @@ def _made(
         raise ConfigError("env_config", config.env_config, allowed, hint) from error
 
 
-def for_children(config: EnvironmentConfig) -> EnvironmentConfig:
-    """Return settings whose environment children can import; raises ConfigError."""
+def importable_config(config: EnvironmentConfig) -> EnvironmentConfig:
+    """Return the settings with a path of the environment that child processes can import.
+
+    Raises ConfigError if there is none.
+    """
     return config.model_copy(update={"env": registry.importable_path(config.env)})
 
 

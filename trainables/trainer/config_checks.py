@@ -13,7 +13,7 @@ from trainables.envs.exactness import measuring
 from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.exactness.rendering import check_pictures
 from trainables.envs.faults import closing
-from trainables.envs.make import EnvSpaces, needs_policies, only_together
+from trainables.envs.make import EnvSpaces, is_vector_only, needs_policies
 from trainables.envs.vector import config as vector_config
 from trainables.envs.vector.config import check_vector_env
 from trainables.envs.vector.factory import make_vector_env
@@ -178,7 +178,7 @@ def check_by_trying(
             settings.environment, f"native {settings.envs!r}", lambda: _restarts_unasked(settings)
         )
         if unasked and (calls := make_calls(settings.callbacks)):
-            calls.require_not_following(only_together(settings.environment))
+            calls.require_not_following(is_vector_only(settings.environment))
     environs = EnvironmentVariables(settings.resources.environs)
     try:
         check_pictures_of(settings)
@@ -195,7 +195,7 @@ def _restarts_unasked(settings: TrainerConfig) -> bool:
 def why_separate(settings: TrainerConfig) -> str:
     """Return the reason to step environments separately, not as a native vector, or ""."""
     count = settings.sampling.num_envs_per_worker
-    if only_together(settings.environment):
+    if is_vector_only(settings.environment):
         return ""
     if why := vector_config.why_separate(settings.environment, settings.envs, count):
         return why

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from trainables.core import rng
 from trainables.envs.exactness.known import known_level
 from trainables.envs.faults import closing
-from trainables.envs.make import EnvironmentConfig, for_children, make_raw_env
+from trainables.envs.make import EnvironmentConfig, importable_config, make_raw_env
 from trainables.envs.rendering import frames_per_second, picture, rendered
 from trainables.envs.vector.restarts import AnySlot
 from trainables.errors import ConfigError, TooManySteps
@@ -48,7 +48,7 @@ def evaluation_plan(settings: TrainerConfig) -> Plan:
     changed, explore = evaluation_settings(settings, settings.evaluation)
     environment = changed.environment
     if settings.evaluation.evaluation_num_workers or changed.envs.remote_worker_envs:
-        environment = for_children(environment)
+        environment = importable_config(environment)
     sampling = changed.sampling
     return Plan(
         environment,

@@ -129,7 +129,7 @@ class Reporter:
         self._output.begin_with_new_workers()
 
     def sampled(self, samples: Sequence[Sample]) -> None:
-        """Record and write samples that are about to be learnt from."""
+        """Record and write new samples, before anything is learnt from them."""
         self.log.begin_round()
         self._pieces = [pieces for one in samples for pieces in one.trajectories]
         self._record.add(samples)

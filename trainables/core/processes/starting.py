@@ -104,6 +104,7 @@ class Process(process.LokyProcess):  # type: ignore[misc]  # loky has no types
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:  # noqa: N802 multiprocessing's name
+        """Start the process, and return multiprocessing's handle of it."""
         with launch_with(_guarded_launch):
             return process.LokyProcess._Popen(process_obj)
 

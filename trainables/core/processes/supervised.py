@@ -49,6 +49,7 @@ class _Supervised(Process):
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:  # noqa: N802 multiprocessing's name
+        """Start the process through the reaper, and return multiprocessing's handle of it."""
         return _Popen(process_obj)
 
 

@@ -109,7 +109,7 @@ class VectorEnv(Protocol):
         """Seed the spaces of the sub-environments, one seed each."""
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``sub_envs``, the state of each environment object, and ``counters``."""
+        """Return ``units``, the state of each environment object, and ``counters``."""
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore a state in environments that were made alike and reset once."""

@@ -5,7 +5,7 @@ import logging
 from pydantic import Field
 
 from trainables.core.settings import LONGEST_WAIT_S, Section
-from trainables.envs.make import MANY_ENVS, EnvironmentConfig, natively_same, only_together
+from trainables.envs.make import MANY_ENVS, EnvironmentConfig, has_equal_native_form, is_vector_only
 from trainables.envs.pool import ENVPOOL
 from trainables.errors import ConfigError
 
@@ -115,14 +115,14 @@ def why_separate(environment: EnvironmentConfig, config: VectorConfig, count: in
         return next((f"{name} is true" for name in ONLY_SEPARATE if getattr(config, name)), "")
     if environment.action_mask:
         return f"action_mask: {environment.action_mask} is taken from each"
-    if only_together(environment):
+    if is_vector_only(environment):
         return ""
     return _why_separate(environment, config, count)
 
 
 def _why_separate(environment: EnvironmentConfig, config: VectorConfig, count: int) -> str:
     """Return what `why_separate` returns, for an environment of gymnasium without action masks."""
-    if not natively_same(environment):
+    if not has_equal_native_form(environment):
         return f"{environment.env} has no vector form that is known to be equivalent"
     if count < MANY_ENVS:
         return f"{count} environment(s) are faster one by one"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from trainables.core import rng
 from trainables.envs.contract import EnvContractError, Outcome
 from trainables.envs.faults import Fault
-from trainables.envs.make import EnvironmentConfig, for_children
+from trainables.envs.make import EnvironmentConfig, importable_config
 from trainables.envs.state.replay import make_sub_env
 from trainables.envs.vector.base import Step, WorkerContext
 from trainables.envs.vector.config import VectorConfig
@@ -39,7 +39,7 @@ class RemoteVectorEnv(SeparateVectorEnv):
         timeout_s, is_remade = config.env_step_timeout_s, config.restart_failed_sub_environments
         self._wait_s = config.remote_env_batch_wait_ms / 1e3
         self._asked: set[int] = set()
-        every = environment_contexts(for_children(environment), num_envs, place, remote=True)
+        every = environment_contexts(importable_config(environment), num_envs, place, remote=True)
         self._remote = [
             RemoteEnvSlot(
                 partial(make_sub_env, *one), one[0], f"{place.worker}-{i}", timeout_s, is_remade

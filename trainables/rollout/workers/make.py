@@ -6,7 +6,7 @@ from pydantic import Field
 
 from trainables.core.resources import WorkerCount
 from trainables.core.settings import LONGEST_WAIT_S, Section
-from trainables.envs.make import for_children
+from trainables.envs.make import importable_config
 from trainables.rollout.progress import MetricsConfig
 from trainables.rollout.workers.ranks.group import RankGroup
 from trainables.rollout.workers.remote.asynchronous import AsyncWorkers
@@ -56,7 +56,7 @@ def make_workers(
     """
     if config.num_workers == 0:
         return LocalWorkers(spec)
-    spec = replace(spec, environment=for_children(spec.environment))
+    spec = replace(spec, environment=importable_config(spec.environment))
     specs = [replace(spec, index=i) for i in range(config.num_workers)]
     if config.data_parallel:
         return RankGroup(specs, recovery, config.data_parallel_timeout_s)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 from trainables.core import rng
 from trainables.core.logs import OneTimeLog
-from trainables.envs.make import checked_spaces, only_together
+from trainables.envs.make import checked_spaces, is_vector_only
 from trainables.envs.spaces.connectors import row_shape
 from trainables.envs.state.capture import lost_episode
 from trainables.envs.vector.base import Step, VectorEnv, WorkerContext
@@ -207,7 +207,7 @@ class RolloutWorker:
                 restart by themselves.
         """
         if calls and self.envs.restarts_unasked:
-            calls.require_not_following(only_together(self.spec.environment))
+            calls.require_not_following(is_vector_only(self.spec.environment))
         elif calls:
             casting = weakref.WeakMethod(self._sampler.cast)
 
