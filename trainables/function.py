@@ -283,7 +283,10 @@ def _copy(value: object, path: str) -> Any:
 
 
 def _mapping(value: object, subject: str) -> dict[str, Any]:
-    """Return `value` as a dict; raises TrainableError if it is not a mapping."""
+    """Return `value` as a dict; raises TrainableError if it is not a mapping.
+
+    `subject` names the value in errors.
+    """
     if not isinstance(value, Mapping):
         raise TrainableError(f"{subject} {shorten(value)}; expected a dict of metrics")
     return dict(value)
@@ -335,7 +338,10 @@ def report(
 
 
 def _format_metrics(metrics: Mapping[Any, Any], above: str = "") -> Iterator[str]:
-    """Yield each metric as ``name value``, nested names as paths."""
+    """Yield each metric as ``name value``, nested names as paths.
+
+    `above` is the name of the mapping that contains them, empty at the top.
+    """
     for name, value in metrics.items():
         if isinstance(value, Mapping):
             yield from _format_metrics(value, f"{above}{name}/")

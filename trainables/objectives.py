@@ -492,7 +492,10 @@ class _Explorer(Trial):
         return value
 
     def _refuse(self, problem: str) -> None:
-        """End the exploration with a message, by raising _Enough."""
+        """End the exploration with a message, by raising _Enough.
+
+        `problem` is the mistake in words.
+        """
         self._found.problem = problem
         raise _Enough(is_whole=False)
 

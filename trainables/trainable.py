@@ -615,7 +615,10 @@ class Trainable:
             self.context = replace(self.context, logdir=self._result_log.folder)
 
     def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
-        """Return the result with the standard keys, and count the iteration."""
+        """Return the result with the standard keys, and count the iteration.
+
+        `elapsed` is the duration of the iteration in seconds.
+        """
         who = {"trial_id": self.trial_id, "experiment_tag": self.trial_name, "config": self.config}
         return self._counters.complete(result, elapsed, who, is_new=not self.has_ended)
 
@@ -648,7 +651,10 @@ def _state_entries(returned: object, folder: str, name: str, pickles: bool) -> d
 
 
 def _in_folder(returned: Path, folder: Path, place: str) -> str:
-    """Return a path relative to the folder, "" for itself; StateError if not in it."""
+    """Return a returned path relative to the folder; empty for the folder itself.
+
+    Raises StateError if it is not in the folder. `place` names the value in errors.
+    """
     path, root = returned.resolve(), folder.resolve()
     if not path.is_relative_to(root) or not path.exists():
         found = f"the path {shorten(str(returned))}, which is not in the folder that it was given,"

@@ -339,7 +339,10 @@ def csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> 
 
 
 def _flatten(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield name and value of each cell of a row, with ``/`` in names of nested values."""
+    """Yield name and value of each cell of a row, with ``/`` in names of nested values.
+
+    `before` is the name of the mapping that contains them, empty at the top.
+    """
     for key, value in row.items():
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{before}{key}/")

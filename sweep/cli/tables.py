@@ -79,7 +79,10 @@ class Table:
         return ["  ".join(map(_justified, row, widths, right)) for row in rows]
 
     def _is_too_wide(self, limit: int) -> bool:
-        """Return true if wrapped columns would become too narrow to read."""
+        """Return true if wrapped columns would become too narrow to read.
+
+        `limit` is the width of the screen in columns.
+        """
         needed, wrapped = 0, 0
         for place, (title, kind, _) in enumerate(self.columns):
             cells = [str(row[place]) for row in self.rows] + [title] * self.head
@@ -279,7 +282,10 @@ def best_lines(best: Data) -> list[Text]:
 
 
 def _line(title: str, text: str, note: str = "") -> Text:
-    """Return a line that is cut off at the width of the screen."""
+    """Return a line that is cut off at the width of the screen.
+
+    `note` is shown in a weaker colour.
+    """
     return Text.assemble(
         (title, "bold"), f"  {text}", (note, "dim"), no_wrap=True, overflow="ellipsis"
     )
@@ -389,7 +395,10 @@ def _not_shown(data: Data) -> list[Text]:
 
 
 def _nothing_trained(data: Data, python: bool) -> str:
-    """Return the advice for a resumed sweep that had nothing left to train."""
+    """Return the advice for a resumed sweep that had nothing left to train.
+
+    `python` is True for calls in Python instead of commands.
+    """
     where = f"{printable(data['name'])}{root_option(data['root'])}"
     if data["counts"].get(Status.FAILED):
         advice = f"`{_retry_command(data, python)}` tries the failed ones again"
@@ -414,7 +423,10 @@ def _retry_command(data: Data, python: bool) -> str:
 
 
 def _next_steps(data: Data, python: bool) -> list[str]:
-    """Return lines with commands for a sweep that has ended."""
+    """Return lines with commands for a sweep that has ended.
+
+    `python` is True for calls in Python instead of commands.
+    """
     name = printable(data["name"])
     where = root_option(data["root"])
     lines = _continue_lines(data, python)
@@ -429,7 +441,10 @@ def _next_steps(data: Data, python: bool) -> list[str]:
 
 
 def _continue_lines(data: Data, python: bool) -> list[str]:
-    """Return one line for each command that sends, trains or explains the rest."""
+    """Return one line for each command that sends, trains or explains the rest.
+
+    `python` is True for calls in Python instead of commands.
+    """
     name = printable(data["name"])
     where = root_option(data["root"])
     lines = []

@@ -426,7 +426,8 @@ class Source:
     ) -> BadConfig:
         """Return the error for a mistake at `path`; does not raise it.
 
-        `allowed` describes accepted values, `problem` the mistake if it is another.
+        `allowed` describes accepted values, `problem` the mistake if it is another. `hint` gives
+        advice.
         """
         kind = BadSpace if (*self.above, *path)[:1] in _OF_THE_SPACE else BadConfig
         return kind(self.key(path), value, allowed, hint, place=self.locate(path), problem=problem)

@@ -126,7 +126,10 @@ def resized(spec: SweepSpec, pool: Pool, jobs: int) -> tuple[int, str]:
 def _too_little_error(
     spec: SweepSpec, path: tuple[str, ...], value: float, available: str, hint: str
 ) -> BadConfig:
-    """Return the error for a resource of which a trial needs more than there is (`available`)."""
+    """Return the error for a resource of which a trial needs more than there is (`available`).
+
+    `hint` gives advice.
+    """
     problem = f"{value:g} is more than the machine has, so that no trial could ever run"
     return spec.source.refuse(("resources", *path), value, f"at most {available}", hint, problem)
 

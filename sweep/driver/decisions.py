@@ -171,6 +171,7 @@ def _closed_event(
     """Return the event of a slice that is over.
 
     `lost` is True if results after the last checkpoint are lost; None derives it from the end.
+    `reason` is a text for people.
     """
     closed = Closed(
         outcome.trial,
@@ -218,7 +219,7 @@ def _mark_unsaved(row: Row, saved_to: int) -> Row:
 def disk_refused(closed: Sequence[Closed], folder: object) -> str:
     """Return why the sweep cannot continue if the disk refused a slice's checkpoints.
 
-    Else empty.
+    Else empty. `folder` is the folder of the sweep.
     """
     for event in closed:
         if event.end is End.UNSAVED:
@@ -235,7 +236,10 @@ def _refusing_place(error: str) -> str:
 
 
 def withdrawal_event(replica: Replica, reason: str) -> Closed:
-    """Return the event that interrupts a replica's newest slice without results or failure."""
+    """Return the event that interrupts a replica's newest slice without results or failure.
+
+    `reason` is a text for people.
+    """
     at = (replica.trial, replica.index, replica.slices - 1)
     nothing = SliceOutcome(*at, End.INTERRUPTED, replica.iteration)
     return _closed_event(replica, nothing, Status.PAUSED, reason, ())
@@ -246,7 +250,7 @@ def interruption_event(
 ) -> Closed:
     """Return the event of a slice whose driver ended, with its journal's contents.
 
-    It counts as no failure of the trial.
+    It counts as no failure of the trial. `reason` is a text for people.
     """
     replica, outcome = (
         history.replica(unfinished.trial, unfinished.replica),
@@ -437,7 +441,10 @@ def _is_due(trial: Trial, replica: Replica) -> bool:
 
 
 def _unknown_metric(name: str, replica: Replica, place: str) -> UnknownMetric:
-    """Return the error that names the missing metric and similar results."""
+    """Return the error that names the missing metric and similar results.
+
+    `place` is the point at which it should have been reported.
+    """
     metric = replica.objective.metric
     close = _similar_names(metric, replica.names)
     other = shlex.quote(close[0]) if close else "NAME"
@@ -451,7 +458,10 @@ def _unknown_metric(name: str, replica: Replica, place: str) -> UnknownMetric:
 
 
 def _describe_missing(metric: str, names: Sequence[str], instead: str) -> str:
-    """Return a text: results lack the metric, and have `names`, with suggestions."""
+    """Return a text: results lack the metric, and have `names`, with suggestions.
+
+    `instead` describes the value in place of the metric.
+    """
     has = f"its results had no metric '{metric}'"
     if not instead and any(name.startswith(f"{metric}/") for name in names):
         instead = "a nested dict"

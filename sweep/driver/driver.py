@@ -323,7 +323,10 @@ class Driver:
         return self._failing_at[1]
 
     def _missing_metric(self, at_end: bool = False) -> SweepError | None:
-        """Return the error if no trial has the metric although one should; otherwise None."""
+        """Return the error if no trial has the metric although one should; otherwise None.
+
+        `at_end` is True if nothing more will be trained.
+        """
         scheduler, name = self.context.scheduler, self.context.folder.name
         # pruners may look before the metric is due
         compares = bool(scheduler.levels) or scheduler.pauses
@@ -418,7 +421,7 @@ class Driver:
         """Return the events of the term's end.
 
         Waiting replicas are pruned if the sweep is finished; otherwise running slices are
-        interrupted.
+        interrupted. `reason` is a text for people.
         """
         if end == "finished":
             paused = self.history.replicas(Status.PAUSED)
@@ -441,7 +444,10 @@ class Driver:
 
 
 def _prune_waiting(replica: Replica, spent: str) -> Moved:
-    """Return the move that prunes a replica that waited at the sweep's end."""
+    """Return the move that prunes a replica that waited at the sweep's end.
+
+    `spent` is the exhausted part of the budget, empty if there is none.
+    """
     where = "" if replica.goal.at is None else f" at rung {replica.goal.at:g}"
     why = spent or f"the sweep ended while it waited{where}"
     return Moved(replica.trial, Status.PRUNED, why, replica.index, waited=True)

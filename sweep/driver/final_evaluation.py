@@ -62,7 +62,10 @@ class FinalEvaluator(Driver):
         """Return None: the search has already compared trials by the metric."""
 
     def _end_events(self, end: str, reason: str) -> list[Event]:
-        """Return the events that interrupt running tests; the search is unchanged."""
+        """Return the events that interrupt running tests; the search is unchanged.
+
+        `reason` is a text for people.
+        """
         return [*self._interrupted_events(self.history.tests(Status.RUNNING))]
 
 

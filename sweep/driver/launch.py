@@ -318,7 +318,7 @@ def _take_over(
 ) -> None:
     """Begin the new term, and record the changes that let the new driver continue every trial.
 
-    Raises UsageError for options that do not fit the sweep.
+    Raises UsageError for options that do not fit the sweep. `jobs` is the number of trials at once.
     """
     events = history.with_sums(unfinished)
     unrecorded_s = history.unrecorded_s(ledger.drove_at)

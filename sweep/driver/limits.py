@@ -415,7 +415,7 @@ class Guard:
     ) -> WorkerLost | None:
         """Return the error for a slice without progress whose worker does not answer.
 
-        Otherwise None.
+        Otherwise None. `now` is the current time in seconds.
         """
         most = self._limits.no_answer_s
         if most is None or min(silent_s, now - observation.moved) < most:
@@ -425,7 +425,7 @@ class Guard:
     def _read_note(self, observation: _Observation, opened: Opened, now: float) -> None:
         """Read a slice's progress file if it changed.
 
-        A half-written one is read again next time.
+        A half-written one is read again next time. `now` is the current time in seconds.
         """
         folder = self._context.folder
         path = folder.trial(opened.trial, opened.replica) / PROGRESS
@@ -444,6 +444,7 @@ class Guard:
         """Yield the error for each limit that the slice exceeds.
 
         `pid` is None before its process has started; `used` is the memory of that process in bytes.
+        `now` is the current time in seconds.
         """
         limits = self._limits
         if limits.trial_s is not None and observation.trained_s is not None:

@@ -123,7 +123,10 @@ def _asked_for(
     paths: Sequence[str],
     trainable: type[Trainable] | None,
 ) -> list[Override]:
-    """Return the settings that the spec of an Optuna objective lacks; none for other trainables."""
+    """Return the settings that the spec of an Optuna objective lacks; none for other trainables.
+
+    `paths` are folders in which modules are searched.
+    """
     wrong = {key for key in refused if (key,) in spec.source.marks}
     if not wrong.isdisjoint(("trainable", "space", "config")) or ":" not in spec.trainable:
         return []
@@ -201,7 +204,7 @@ def start(
 ) -> Launch:
     """Create a sweep, and return the launch of its first driver.
 
-    `jobs` and `pool` None mean default.
+    `jobs` and `pool` None mean default. `say` is called with messages for the user.
     """
     spec = resolved.spec
     folder = Folder(root, spec.name)
@@ -243,7 +246,11 @@ def prepare_existing(
     trainable: type[Trainable] | None = None,
     **more: Any,
 ) -> Launch:
-    """Return the launch of a sweep's next driver; `more` are further fields of `Launch`."""
+    """Return the launch of a sweep's next driver; `more` are further fields of `Launch`.
+
+    `say` is called with messages for the user. `jobs` is the number of trials at once, None if not
+    requested.
+    """
     hold.upgrade(folder, say)
     spec, paths = lookup.read_spec(folder)
     past = lookup.read_history(folder)
@@ -415,7 +422,8 @@ def slots_again(
     """Return how many trials run at once in a resumed sweep, and True if a user chose that.
 
     It is the previous number unless another one is asked. If no user ever asked and the total
-    number of trials grows, it is computed again from the processor cores.
+    number of trials grows, it is computed again from the processor cores. `paths` are folders in
+    which modules are searched. `jobs` is the number of trials at once, None if not requested.
     """
     given = jobs is not None or history.jobs_given
     more = not given and trials is not None and trials > history.wanted

@@ -308,7 +308,10 @@ class Proposer:
         return space.resolve(given)
 
     def _refusal(self, proposal: object, allowed: str) -> UsageError:
-        """Return the error for an invalid answer of the searcher."""
+        """Return the error for an invalid answer of the searcher.
+
+        `allowed` describes accepted values.
+        """
         who = f"searcher: suggest() of '{self.spec.searcher.name}'"
         return UsageError(f"{who} returned {shorten(proposal)}; expected {allowed}")
 

@@ -244,6 +244,8 @@ def left_out(context: TrackerContext) -> dict[str, str]:
 def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[Sent]:
     """Hold the sweep and send all missing events, for up to `patience_s` seconds.
 
+    `say` is called with messages for the user.
+
     Raises:
         SweepLocked: a driver holds the sweep, and sends the events itself.
     """
@@ -255,7 +257,11 @@ def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[
 def send_held(
     folder: Folder, term: int, say: Callable[[str], None], patience_s: float
 ) -> list[Sent]:
-    """Do the same as `send` for a caller that holds the sweep in `term`."""
+    """Do the same as `send` for a caller that holds the sweep in `term`.
+
+    `say` is called with messages for the user. `patience_s` is the longest time to wait, in
+    seconds.
+    """
     here = tracker_context(folder)
     before = count_missing_events(here)
     for name, why in left_out(here).items():

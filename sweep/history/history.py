@@ -430,7 +430,10 @@ class History:
                 replica.reset_values()
 
     def _resize(self, jobs: int | None) -> None:
-        """Set the number of slots of the running search or final evaluation, unless None."""
+        """Set the number of slots of the running search or final evaluation.
+
+        None changes nothing. `jobs` is the number of trials at once, None if not requested.
+        """
         if jobs is not None and self.final_evaluation is not None:
             self.final_evaluation = replace(self.final_evaluation, jobs=jobs)
         elif jobs is not None:

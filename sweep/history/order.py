@@ -108,7 +108,10 @@ class Summary:
         raise NotImplementedError
 
     def changed(self, trials: Sequence[Trial], touched: Sequence[int]) -> Collection[int]:
-        """Return the numbers of trials that are new or changed since the last call."""
+        """Return the numbers of trials that are new or changed since the last call.
+
+        `touched` lists the numbers of changed trials.
+        """
         if self._read == len(touched) and self._known == len(trials):
             return ()
         changed = dict.fromkeys([*touched[self._read :], *range(self._known, len(trials))])
@@ -219,7 +222,10 @@ class Overlay:
         otherwise: Set[int],
         shown: Callable[[Trial], Trial],
     ) -> None:
-        """Update the trials; those in `otherwise` are replaced by `shown(trial)`."""
+        """Update the trials; those in `otherwise` are replaced by `shown(trial)`.
+
+        `touched` lists the numbers of changed trials.
+        """
         if self._source_touched is not touched:
             self.trials, self.touched, self.orders = [], [], {}
             self._source_touched, self._read, self._otherwise = touched, 0, frozenset()

@@ -19,7 +19,10 @@ _PLAIN = frozenset({bool, float})
 
 
 def flatten(result: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
-    """Return a nested result as one level joined with ``/``: scalars only, without `config`."""
+    """Return a nested result as one level joined with ``/``: scalars only, without `config`.
+
+    `prefix` is the path of the mapping, empty at the top.
+    """
     flat: dict[str, Scalar] = {}
     for key, value in result.items():
         path = f"{prefix}{key}"
@@ -48,7 +51,10 @@ def _to_scalar(value: Any) -> Scalar | None:
 
 
 def instead_of_number(result: Mapping[str, Any], path: str, prefix: str = "") -> str:
-    """Return a description of the value at `path` of a nested result; empty if it is a number."""
+    """Return a description of the value at `path` of a nested result; empty if it is a number.
+
+    `prefix` is the path of the mapping, empty at the top.
+    """
     for key, value in result.items():
         here = f"{prefix}{key}"
         if here == path:

@@ -56,7 +56,10 @@ def ask(
 def suggest(
     folder: Folder, settings: Mapping[str, Any], reason: str, author: str | None, patience_s: float
 ) -> tuple[Answer | None, bool]:
-    """Suggest settings to a sweep, see `ask`; `author` is None for the user of this process."""
+    """Suggest settings to a sweep, see `ask`; `author` is None for the user of this process.
+
+    `patience_s` is the longest time to wait, in seconds. `reason` is a text for people.
+    """
     by = user() if author is None else author
     return ask(folder, Verb.SUGGEST, {"settings": settings, "by": by, "why": reason}, patience_s)
 

@@ -206,7 +206,10 @@ def _describe_here(probe: Path, dask_worker: Any) -> dict[str, Any]:
 
 
 def _run_here(sent: bytes) -> SliceOutcome:
-    """Run a slice in this worker until it ends, is cancelled, or the worker closes."""
+    """Run a slice in this worker until it ends, is cancelled, or the worker closes.
+
+    `sent` is the pickled slice.
+    """
     from distributed import get_worker
 
     worker = get_worker()

@@ -317,7 +317,10 @@ class _Slot:
     """An actor, whose process is one slot: calls the functions that it is sent."""
 
     def call(self, sent: bytes) -> bytes:
-        """Return the pickled result of a function, or its error."""
+        """Return the pickled result of a function, or its error.
+
+        `sent` is the pickled call.
+        """
         try:
             function, given = cloudpickle.loads(sent)
             came = (True, function(*given))
@@ -442,7 +445,10 @@ class _Gateway:
             await asyncio.to_thread(ray.kill, actor, no_restart=True)
 
     async def _call(self, address: str, sent: bytes) -> bytes:
-        """Call a function in an actor; never return if the actor is lost."""
+        """Call a function in an actor; never return if the actor is lost.
+
+        `sent` is the pickled call.
+        """
         import ray
 
         actor = self._actors.get(address)
@@ -561,7 +567,10 @@ def _init(address: str) -> None:
 
 
 def _no_node(address: str, problem: str) -> StorageError:
-    """Return the error for a machine that is not a node of the cluster."""
+    """Return the error for a machine that is not a node of the cluster.
+
+    `problem` is the mistake in words.
+    """
     return StorageError(
         f"--address: this machine cannot join the Ray cluster at {address} ({problem}); make it "
         f"one of the nodes: `ray start --address {address}`"

@@ -121,7 +121,8 @@ class Scheduler(PerTrialStopping):
     def plan(self, history: History, free: int) -> Plan:
         """Promote trials, then start new ones, then finish the best.
 
-        With ``type: stopping``, judge trials at their rungs instead.
+        With ``type: stopping``, judge trials at their rungs instead. `free` is the number of free
+        slots.
         """
         if not self.pauses:
             return super().plan(history, free)

@@ -86,6 +86,7 @@ class Scheduler(schedulers.Scheduler):
         """Start the schedule's next step if the last trial reached its goal, and users' clones.
 
         The first step starts a new trial; each later step starts an offspring of the trial before.
+        `free` is the number of free slots.
         """
         chain = [trial for trial in history.trials if trial.clone_of is None]
         if not chain:

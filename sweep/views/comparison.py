@@ -149,7 +149,10 @@ def _value_at(config: Mapping[str, Any], name: str) -> tuple[bool, Any]:
 
 
 def _leaves(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield dotted path and value of each setting that is not itself a mapping of settings."""
+    """Yield dotted path and value of each setting that is not itself a mapping of settings.
+
+    `before` is the name of the mapping that contains them, empty at the top.
+    """
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
             yield from _leaves(value, f"{before}{key}.")

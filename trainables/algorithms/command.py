@@ -366,7 +366,10 @@ def _own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flatten(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (name, value) of all settings, with dots in the names of nested ones."""
+    """Yield (name, value) of all settings, with dots in the names of nested ones.
+
+    `above` is the name of the mapping that contains them, empty at the top.
+    """
     for name, value in config.items():
         if isinstance(value, Mapping) and value:
             yield from _flatten(value, f"{above}{name}.")
@@ -395,7 +398,10 @@ def _quoted(value: Any) -> str:
 
 
 def _arguments(config: Mapping[str, Any], booleans: str) -> Iterator[str]:
-    """Yield the settings as arguments of a command line."""
+    """Yield the settings as arguments of a command line.
+
+    `booleans` is the form of booleans.
+    """
     for name, value in _flatten(config):
         if booleans == "value" or not isinstance(value, bool):
             yield f"--{name}={_to_text(value)}"

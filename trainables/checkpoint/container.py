@@ -137,7 +137,10 @@ def _padding(length: int) -> bytes:
 
 
 def digest_of(content: memoryview, source: object) -> str:
-    """Return the hexadecimal SHA-256 of all but the last 32 bytes; raises CorruptCheckpoint."""
+    """Return the SHA-256 of a file's content without its last 32 bytes, hexadecimal.
+
+    Raises CorruptCheckpoint if the file is too short. `source` names the file in errors.
+    """
     if len(content) < _PREFIX.size + _DIGEST_BYTES:
         _check_magic(content, source)
         raise CorruptCheckpoint(source, f"cut off after {len(content)} bytes")
@@ -147,7 +150,11 @@ def digest_of(content: memoryview, source: object) -> str:
 def check_seal(content: memoryview, digest: str, source: object) -> None:
     """Check that the content begins with the magic bytes and ends with `digest`.
 
-    Raises WrongFormat if it is no checkpoint of this format, CorruptCheckpoint for another digest.
+    `source` names the file in errors.
+
+    Raises:
+        WrongFormat: it is not a checkpoint, or of another format.
+        CorruptCheckpoint: its digest is another one.
     """
     _check_magic(content, source)
     if digest != content[-_DIGEST_BYTES:].hex():
@@ -156,6 +163,8 @@ def check_seal(content: memoryview, digest: str, source: object) -> None:
 
 def header_of(content: memoryview, source: object) -> dict[str, Any]:
     """Return the header of content whose digest was checked.
+
+    `source` names the file in errors.
 
     Raises:
         CorruptCheckpoint: the header is not valid JSON.
@@ -209,7 +218,10 @@ def verify(content: memoryview, header: dict[str, Any], source: Path) -> None:
 
 @contextlib.contextmanager
 def _valid_sections(source: object) -> Iterator[None]:
-    """Turn errors of invalid section entries inside the block into CorruptCheckpoint."""
+    """Turn errors of invalid section entries inside the block into CorruptCheckpoint.
+
+    `source` names the file in errors.
+    """
     try:
         yield
     except CheckpointError:
@@ -220,7 +232,10 @@ def _valid_sections(source: object) -> Iterator[None]:
 
 
 def _check_magic(content: memoryview, source: object) -> None:
-    """Raise WrongFormat or CorruptCheckpoint unless the content begins with the magic bytes."""
+    """Raise WrongFormat or CorruptCheckpoint unless the content begins with the magic bytes.
+
+    `source` names the file in errors.
+    """
     magic = bytes(content[: len(_MAGIC)])
     if magic == _MAGIC:
         return
@@ -232,7 +247,10 @@ def _check_magic(content: memoryview, source: object) -> None:
 
 
 def _check_versions(header: Mapping[str, Any], source: object) -> None:
-    """Raise WrongFormat if the file needs a newer reader or its versions are invalid."""
+    """Raise WrongFormat if the file needs a newer reader or its versions are invalid.
+
+    `source` names the file in errors.
+    """
     written, needed = header.get("format"), header.get("min_reader")
     if not (type(written) is int and type(needed) is int and 1 <= needed <= written):
         raise WrongFormat(source, f"its format is {written!r}, for readers from {needed!r}")

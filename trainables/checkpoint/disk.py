@@ -123,7 +123,10 @@ def _check_free_space(parent: int, size: int) -> None:
 
 
 def _write_file(parent: int, name: str, pieces: Iterable[Piece], durable: bool) -> None:
-    """Create the file `name` and write `pieces` to it; with `durable`, flush them to the disk."""
+    """Create the file `name` and write `pieces` to it; with `durable`, flush them to the disk.
+
+    `parent` is the descriptor of the folder.
+    """
     file = os.open(name, _CREATE, 0o600, dir_fd=parent)
     try:
         for piece in pieces:
@@ -146,6 +149,8 @@ def write_all(file: int, piece: Piece) -> None:
 
 def open_file(path: str | Path, flags: int, parent: int | None = None, mode: int = 0o666) -> int:
     """Open a regular file and return its descriptor, with the arguments of `os.open`.
+
+    `parent` is the descriptor of the folder, None if `path` is complete.
 
     Raises:
         NotRegular: it is a link, pipe, device or folder; never blocks on one.
@@ -170,7 +175,8 @@ def open_file(path: str | Path, flags: int, parent: int | None = None, mode: int
 def open_regular_file(path: str | Path, parent: int | None = None) -> Iterator[tuple[int, int]]:
     """Open a regular file inside the block; yields its descriptor and size in bytes.
 
-    Raises NotRegular for anything else.
+    Raises NotRegular for anything else. `parent` is the descriptor of the folder, None if `path` is
+    complete.
     """
     with closing(open_file(path, os.O_RDONLY, parent)) as file:
         yield file, os.fstat(file).st_size

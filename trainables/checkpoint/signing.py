@@ -82,7 +82,10 @@ def sign(header: Mapping[str, Any], trust: Trust) -> dict[str, Any]:
 
 
 def check(header: Mapping[str, Any], trust: Trust, source: object) -> None:
-    """Raise UntrustedCheckpoint unless this user's key signed it; SigningError without one."""
+    """Raise UntrustedCheckpoint unless `header` is signed by this user's key.
+
+    Raises SigningError if there is no key. `source` names the file in errors.
+    """
     mac, signer = header.get("mac"), header.get("key")
     if not trust.key:
         raise SigningError(*_NO_KEY)

@@ -264,7 +264,10 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         return self._observe(dict(observations))
 
     def _require_known(self, agents: Iterable[str], place: str) -> None:
-        """Raise EnvContractError for an agent that has no spaces."""
+        """Raise EnvContractError for an agent that has no spaces.
+
+        `place` names the value in errors.
+        """
         known = self.observation_space.of
         for agent in agents:
             if agent not in known:
@@ -386,7 +389,10 @@ def _masks(
 
 
 def _converted(env: Any, place: str) -> Any:
-    """Return PettingZoo's turn-based environment as one of joint steps; raises ConfigError."""
+    """Return PettingZoo's turn-based environment as one in which all agents act at once.
+
+    Raises ConfigError if it cannot be. `place` names the value in errors.
+    """
     try:
         from pettingzoo.utils import conversions  # type: ignore[import-untyped]
     except ImportError as error:

@@ -44,7 +44,7 @@ class EnvChecker:
         self._dtype = space.dtype
 
     def step(self, returned: Any) -> Outcome:
-        """Check what `step` returned; return it as an `Outcome`, with the observation as observed.
+        """Check what `step` returned; return an `Outcome`, with the observation after `observe`.
 
         Raises EnvContractError for a breach.
         """
@@ -71,7 +71,7 @@ class EnvChecker:
         return observation, reward, terminated, truncated, info
 
     def reset(self, returned: Any) -> Any:
-        """Check what `reset` returned; returns the observation as observed.
+        """Check what `reset` returned, and return the observation after `observe`.
 
         Raises EnvContractError for a breach.
         """

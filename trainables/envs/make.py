@@ -340,7 +340,7 @@ def make_raw_env(
 ) -> Env:
     """Return a new environment with its own spaces, even if no policy can use them.
 
-    `context` is passed to its creator, None for none.
+    `context` is passed to its creator, None for none. `learning` is False for an evaluation.
     """
     spec = gymnasium.registry.get(config.env)
     only_vector = config.is_native and (spec is None or spec.entry_point is None)
@@ -538,7 +538,10 @@ def has_deepmind_wrappers(config: EnvironmentConfig) -> bool:
 def _creator(
     config: EnvironmentConfig, context: EnvContext, num_envs: int | None, learning: bool
 ) -> Callable[[], Any]:
-    """Return a function that makes the environment, or `num_envs` copies; raises ConfigError."""
+    """Return a function that makes the environment, with `num_envs` copies if given.
+
+    Raises ConfigError. `learning` is False for an evaluation.
+    """
     env = config.env
     creator = registry.find(env)
     if creator is None and ":" not in env and env not in gymnasium.registry:

@@ -201,7 +201,10 @@ class RowsByPolicy:
 
 
 def _check_policy_columns(readers: Mapping[str, Rows], pid: str, columns: Any) -> Columns:
-    """Return the checked columns of one policy; raises NotABatch, which names the policy."""
+    """Return the checked columns of one policy; raises NotABatch, which names the policy.
+
+    `pid` is the name of the policy.
+    """
     if pid not in readers:
         called = f"policy {str(pid)[:40]!r}"
         raise NotABatch(f"a batch of {called}; the policies are {', '.join(readers)}")
@@ -295,6 +298,8 @@ def _add_likelihoods(columns: dict[str, Array]) -> None:
 
 def find_files(place: str, paths: str | Sequence[str]) -> list[Path]:
     """Return the files of a folder, a glob or a list of them.
+
+    `place` names the value in errors.
 
     Raises:
         ConfigError: there are none, or they are of several kinds.

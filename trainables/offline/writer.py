@@ -160,7 +160,11 @@ class JsonWriter(OutputWriter):
     def set_state(self, state: Mapping[str, Any], timesteps: int) -> None:
         """Restore the state that `get_state` returned; the next line replaces what came since.
 
-        Raises StoredDataError if the folder cannot be read.
+        The next line replaces what was written since. `timesteps` is the number of environment
+        steps so far.
+
+        Raises:
+            StoredDataError: the folder cannot be read.
         """
         self._close()
         if state.get("owner") == self._owner and self._has_last_line(state):
@@ -211,7 +215,8 @@ class JsonWriter(OutputWriter):
     def _series_of(self, origin: bytes, timesteps: int) -> int:
         """Return the number of the series that continues `origin`.
 
-        A process that was killed may have begun it.
+        A process that was killed may have begun it. `timesteps` is the number of environment steps
+        so far.
 
         Raises:
             StoredDataError: the folder cannot be read.
@@ -285,7 +290,10 @@ class JsonWriter(OutputWriter):
         self._place, self._bytes, self._last = (self._place[0], self._place[1] + 1), 0, (0, 0)
 
     def _close(self, sync: bool = False) -> None:
-        """Close the current file, if it is open."""
+        """Close the current file, if it is open.
+
+        With `sync` it is flushed to the disk.
+        """
         if self._file is not None:
             file, self._file = self._file, None
             with disk.closing(file):

@@ -186,7 +186,8 @@ class TorchPolicy(Policy):
     def differentiate(self, loss: Tensor, part: str) -> None:
         """Compute the gradient of `loss` that the next `descend` of one optimiser applies.
 
-        Gradients of other parameters do not change.
+        Gradients of other parameters do not change. `part` is the prefix of the parameters that the
+        optimiser updates.
 
         Raises:
             NotFiniteError: the loss is NaN or infinite, as in `minimise`.
@@ -225,7 +226,7 @@ class TorchPolicy(Policy):
         """Make one step of one optimiser.
 
         Return the norm of the stored gradients before clipping to `grad_clip`, None for no
-        clipping.
+        clipping. `part` is the prefix of the parameters that the optimiser updates.
 
         Raises:
             NotFiniteError: a gradient is NaN or infinite, as in `minimise`.
@@ -255,7 +256,10 @@ class TorchPolicy(Policy):
 
     @torch.no_grad()
     def _step(self, part: str, learning_rate: Scalar) -> None:
-        """Update the parameters of one optimiser that have a gradient; create missing moments."""
+        """Update the parameters of one optimiser that have a gradient; create missing moments.
+
+        `part` is the prefix of the parameters that the optimiser updates.
+        """
         moved = {name: p for name, p in self._groups[part].items() if p.grad is not None}
         for name, parameter in moved.items():
             if not self._moments[name]:
@@ -272,7 +276,10 @@ class TorchPolicy(Policy):
         )
 
     def get_hyperparameters(self, part: str = "") -> OptimizerConfig:
-        """Return the settings of one optimiser."""
+        """Return the settings of one optimiser.
+
+        `part` is the prefix of the parameters that the optimiser updates.
+        """
         return self._configs[part]
 
     def gradients(self) -> dict[str, NDArray[Any]]:

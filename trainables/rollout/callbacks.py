@@ -304,7 +304,10 @@ def _accepted_facts(callbacks: Callbacks) -> dict[str, tuple[str, ...]]:
 
 
 def _callable(place: str, source: Any) -> Callable[..., Any]:
-    """Return `source`, imported if it is a path; raises ConfigError if it cannot be called."""
+    """Return `source`, imported if it is a path; raises ConfigError if it cannot be called.
+
+    `place` names the value in errors.
+    """
     if isinstance(source, str):
         return load(place, source, "a class or callable")
     if not callable(source):

@@ -202,11 +202,17 @@ class ExternalSampler(AgentsSampler):
         return []
 
     def _error_prefix(self, pid: str) -> str:
-        """Return the beginning of errors about a policy's transitions."""
+        """Return the beginning of errors about a policy's transitions.
+
+        `pid` is the name of the policy.
+        """
         return self.name if self._is_alone else super()._error_prefix(pid)
 
     def _log_subject(self, subject: str, pid: str) -> str:
-        """Return the name under which a policy's subject is logged."""
+        """Return the name under which a policy's subject is logged.
+
+        `pid` is the name of the policy.
+        """
         return subject if self._is_alone else super()._log_subject(subject, pid)
 
     @property
@@ -236,7 +242,11 @@ class ExternalSampler(AgentsSampler):
         return np.array([one.length for one in self._running.values()], dtype=np.int64)
 
     def _layers(self, pid: str) -> dict[str, Any] | None:
-        """Return the policy's layers and filter for players that can decide themselves, or None."""
+        """Return the policy's layers and filter for players that decide themselves.
+
+        Returns None if they could not compute its decisions from them. `pid` is the name of the
+        policy.
+        """
         layers, seen_by = self._actors[pid].as_layers(), self._filters[pid]
         of, kind = self._plans[pid].spaces, type(seen_by)
         runs = isinstance(of.raw, spaces.Box) and isinstance(
@@ -312,7 +322,7 @@ class ExternalSampler(AgentsSampler):
         """Return the decision for these agents: their own choice, or else that of their policy.
 
         Log-probabilities are those that the environment sent with its choice, or else the policy's
-        for that action.
+        for that action. `pid` is the name of the policy.
         """
         acted = super()._choose_actions(pid, actors, filtered, memory)
         choices = {
@@ -622,7 +632,10 @@ class ExternalSampler(AgentsSampler):
         return with_written(metrics, written, faulty=error is not None)
 
     def _lane(self, env_index: Any, episode: RunningEpisode, pid: str) -> int:
-        """Return a lane of a policy that no agent of the episode uses."""
+        """Return a lane of a policy that no agent of the episode uses.
+
+        `pid` is the name of the policy.
+        """
         return super()._lane(self._running[env_index].seat, episode, pid)
 
     def _policy_of(self, env_index: Any, episode: int | str, agent: str) -> str:

@@ -67,7 +67,10 @@ def _check_item(name: str, item: Any) -> Any:
 
 
 def _table(place: str, table: Mapping[Any, Any]) -> dict[str, list[Any]]:
-    """Return column → cells as plain data; CallbackError unless all have one length."""
+    """Return column → cells as plain data.
+
+    Raises CallbackError unless all columns have one length. `place` names the value in errors.
+    """
     columns = {str(name): list(cells) for name, cells in table.items()}
     if len({len(cells) for cells in columns.values()}) != 1:
         raise CallbackError(f"{place}: a table needs columns, all of one length")
@@ -77,7 +80,10 @@ def _table(place: str, table: Mapping[Any, Any]) -> dict[str, list[Any]]:
 
 
 def _cell(place: str, value: Any) -> Any:
-    """Return a cell as plain data; raises CallbackError unless it is a number, text or None."""
+    """Return a cell as plain data; raises CallbackError unless it is a number, text or None.
+
+    `place` names the value in errors.
+    """
     value = value.item() if isinstance(value, np.generic) else value
     if value is not None and not isinstance(value, str | bool | int | float):
         raise CallbackError(f"{place}: {shorten(value)} is neither a number nor text")
@@ -85,7 +91,10 @@ def _cell(place: str, value: Any) -> Any:
 
 
 def _require_small(place: str, size: int) -> None:
-    """Raise CallbackError if `size` is more than `MOST_BYTES`."""
+    """Raise CallbackError if `size` is more than `MOST_BYTES`.
+
+    `place` names the value in errors.
+    """
     if size > MOST_BYTES:
         raise CallbackError(f"{place}: {size} bytes; at most {MOST_BYTES} are kept")
 

@@ -213,7 +213,10 @@ class LaneDQN(LaneTrainer, DQN):
         return Step(**rows)
 
     def take_lane_state(self, take: Callable[[str], Tree]) -> None:
-        """Copy the target network and the waiting steps from the lane."""
+        """Copy the target network and the waiting steps from the lane.
+
+        `take` returns a field of the lane by name.
+        """
         self.target.set_state({"weights": self.as_policy(take("target"))})
         if self.n_step:
             steps = self.settings.n_step - 1

@@ -139,7 +139,10 @@ class LanePPO(LaneTrainer, PPO):
         )
 
     def take_lane_state(self, take: Callable[[str], Tree]) -> None:
-        """Copy the noise of actions from the lane to the workers' arrays."""
+        """Copy the noise of actions from the lane to the workers' arrays.
+
+        `take` returns a field of the lane by name.
+        """
         self._own.held["age"] = take("age")
         self._own.held["matrices"] = cut(take("matrices"), self._noise_shape)
 

@@ -66,7 +66,10 @@ class Agents:
 
 
 def _source(pid: str, entry: Any) -> tuple[str, str]:
-    """Return the path of a trained policy and its name there."""
+    """Return the path of a trained policy and its name there.
+
+    `pid` is the name of the policy.
+    """
     return (entry["path"], entry["policy"]) if isinstance(entry, Mapping) else (entry, pid)
 
 

@@ -92,6 +92,8 @@ class PeriodicEvaluation:
     def evaluate(self, iteration: int, timesteps: int) -> dict[str, Any]:
         """Play `evaluation_num_episodes` new episodes; their seeds depend on the `iteration`.
 
+        `timesteps` is the number of environment steps so far.
+
         Returns:
             ``episode_reward_{mean,min,max}``, ``episode_len_mean``, ``episodes``, ``hist_stats``;
             ``custom_metrics`` and ``media`` if callbacks wrote some; with several agents
@@ -116,7 +118,8 @@ class PeriodicEvaluation:
     def record(self, iteration: int, timesteps: int, folder: str) -> None:
         """Record the first episodes of the evaluation that ended `iteration` (0: at the start).
 
-        Files are written to `folder`; those that exist are not written again.
+        Files are written to `folder`; those that exist are not written again. `timesteps` is the
+        number of environment steps so far.
         """
         of = self._settings
         drawn, fps = self._rendering_plan(timesteps)
@@ -163,7 +166,10 @@ class PeriodicEvaluation:
         return played
 
     def _rendering_plan(self, timesteps: int) -> tuple[Plan, float]:
-        """Return the plan with environments that can be rendered, and their frames per second."""
+        """Return the plan with environments that can be rendered, and their frames per second.
+
+        `timesteps` is the number of environment steps so far.
+        """
         plan = self._plan(timesteps)
         with closing(make_raw_env(plan.environment, learning=False)) as env:
             fps = frames_per_second(env)

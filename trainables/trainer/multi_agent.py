@@ -138,7 +138,10 @@ def _member_class(algorithm: type[Trainer]) -> type[Trainer]:
 
 
 def _key(pid: str) -> str:
-    """Return the key of a policy's file of trained weights."""
+    """Return the key of a policy's file of trained weights.
+
+    `pid` is the name of the policy.
+    """
     return f"multiagent.policies.{pid}.restore"
 
 
@@ -618,7 +621,10 @@ class MultiAgentTrainer(Trainer):
     def compute_actions(
         self, observations: Mapping[Any, Any], explore: bool = False
     ) -> dict[Any, Any]:
-        """Return agent → action of its policy, for raw observations by agent."""
+        """Return agent → action of its policy, for raw observations by agent.
+
+        `explore` is True to draw actions, False for the best ones.
+        """
         actions = {}
         for agent, one in observations.items():
             stream = rng.generator(self.seed, "mapping", "compute_actions", agent)

@@ -184,7 +184,7 @@ class Trainer(TrainingLoop):
         """Return name → action, for raw observations by name, as `compute_action` does for one.
 
         For a policy with a memory each observation begins an episode; `Policy.compute_actions`
-        takes states.
+        takes states. `explore` is True to draw actions, False for the best ones.
         """
         if not observations:
             return {}

@@ -148,7 +148,7 @@ def _explore(
 ) -> Exploration:
     """Explore an objective in a process of its own, so that nothing of it stays in this one.
 
-    Raises UsageError if it cannot be explored.
+    Raises UsageError if it cannot be explored. `paths` are folders in which modules are searched.
     """
     import cloudpickle
 
@@ -189,7 +189,10 @@ def _serve(
     paths: Sequence[str],
     source: tuple[str, list[str]],
 ) -> Exploration:
-    """Explore an objective in the process of a worker; what it prints is dropped."""
+    """Explore an objective in the process of a worker; what it prints is dropped.
+
+    `paths` are folders in which modules are searched.
+    """
     import cloudpickle
 
     with contextlib.suppress(OSError):

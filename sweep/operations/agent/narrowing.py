@@ -124,7 +124,10 @@ def _raw(space: Space, path: KeyPath) -> Mapping[str, Any]:
 
 
 def _range(domain: Domain, bounds: tuple[Number, Number], place: str) -> dict[str, Any]:
-    """Describe the part of a numeric domain within `bounds`; raises BadConfig if there is none."""
+    """Return the description of the part of a numeric domain within `bounds`.
+
+    Raises BadConfig if it has none. `place` names the value in errors.
+    """
     if not isinstance(domain, Float | Int | Normal):
         raise BadConfig(place, list(bounds), "among, since the parameter has a list of values")
     low, high = (_own(domain, bound, place) for bound in bounds)
@@ -139,7 +142,10 @@ def _range(domain: Domain, bounds: tuple[Number, Number], place: str) -> dict[st
 
 
 def _list(domain: Domain, values: Sequence[Any], place: str, crossed: bool) -> dict[str, Any]:
-    """Describe some values of a domain, in the domain's order; raises BadConfig for others."""
+    """Return the description of some values of a domain, in the domain's order.
+
+    Raises BadConfig for others. `place` names the value in errors.
+    """
     if not values:
         raise BadConfig(place, [], "at least one value")
     wanted = {choice_key(own): own for own in (_own(domain, value, place) for value in values)}
@@ -155,7 +161,10 @@ def _list(domain: Domain, values: Sequence[Any], place: str, crossed: bool) -> d
 
 
 def _own(domain: Domain, value: Any, place: str) -> Any:
-    """Return the value of the domain that equals `value`; raise BadConfig if there is none."""
+    """Return the value of the domain that equals `value`; raise BadConfig if there is none.
+
+    `place` names the value in errors.
+    """
     if not domain.contains(value):
         raise BadConfig(place, value, domain.describe())
     if isinstance(domain, Choice | Ordinal):

@@ -90,6 +90,8 @@ def validate(
 ) -> dict[str, Any]:
     """Return the data of ``sweep validate``.
 
+    `jobs` is the number of trials at once, None if not requested.
+
     Raises:
         UsageError: the spec or its trainable is not valid; the message is the command's own.
     """
@@ -123,7 +125,10 @@ def _command(
     root: Path,
     *options: str,
 ) -> list[str]:
-    """Return the words of a command about a spec; UsageError if one is too long."""
+    """Return the words of a command about a spec; UsageError if one is too long.
+
+    `jobs` is the number of trials at once, None if not requested.
+    """
     settings = [f"--set={change.path}={_yaml(change.value)}" for change in changes]
     if longest := [word for word in settings if len(word) > LONGEST_WORD]:
         where = longest[0].partition("=")[2].partition("=")[0]

@@ -44,7 +44,10 @@ def database(url: str) -> Check:
 
 
 def checkpoints(url: str, patience_s: float) -> Check:
-    """Return the check of the object storage of ``--checkpoints``."""
+    """Return the check of the object storage of ``--checkpoints``.
+
+    `patience_s` is the longest time to wait, in seconds.
+    """
 
     def check() -> list[Finding]:
         ahead_s = store.examine(url, patience_s * CLIENT_SHARE / 2)
@@ -57,7 +60,11 @@ def checkpoints(url: str, patience_s: float) -> Check:
 
 
 def cluster(chosen: str, root: Path, patience_s: float) -> Check:
-    """Return the check of a cluster: its workers share `root` and have our versions."""
+    """Return the check of a cluster: its workers share `root` and have our versions.
+
+    `patience_s` is the longest time to wait, in seconds. `chosen` is the pool as the user names it,
+    such as ``dask@ADDRESS``.
+    """
     name, _, address = chosen.partition("@")
 
     def check() -> list[Finding]:

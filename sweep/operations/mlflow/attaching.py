@@ -66,7 +66,10 @@ def _is_ready(context: TrackerContext) -> bool:
 
 
 def complete(due: Sequence[Folder], patience_s: float) -> bool:
-    """Send the attachments of sweeps in one root, and wait. Returns true after a Ctrl-C."""
+    """Send the attachments of sweeps in one root, and wait. Returns true after a Ctrl-C.
+
+    `patience_s` is the longest time to wait, in seconds.
+    """
     try:
         if due:
             subprocess.run(_command(due, patience_s), stdin=subprocess.DEVNULL, check=False)  # noqa: S603 ours
@@ -76,20 +79,30 @@ def complete(due: Sequence[Folder], patience_s: float) -> bool:
 
 
 def _command(due: Sequence[Folder], patience_s: float) -> list[str]:
-    """Return the command line of the process that sends attachments."""
+    """Return the command line of the process that sends attachments.
+
+    `patience_s` is the longest time to wait, in seconds.
+    """
     words = [str(due[0].root), str(patience_s), *(folder.name for folder in due)]
     return [sys.executable, "-P", "-m", "sweep.operations.mlflow.attachments", *words]
 
 
 def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[sync.Sent]:
-    """Send all that a sweep's trackers miss, and the attachments; raises as `sync.send`."""
+    """Send all that a sweep's trackers miss, and the attachments; raises as `sync.send`.
+
+    `say` is called with messages for the user. `patience_s` is the longest time to wait, in
+    seconds.
+    """
     sent = sync.send(folder, say, patience_s)
     complete([folder] if _is_ready(sync.tracker_context(folder)) else [], patience_s)
     return sent
 
 
 def send_for_page(root: Path, name: str | None, say: Callable[[str], None]) -> None:
-    """Send what MLflow's page of `root` lacks, of all sweeps or of `name`; report failures."""
+    """Send what MLflow's page of `root` still lacks, of all sweeps or of `name`.
+
+    Report failures. `say` is called with messages for the user.
+    """
     due = []
     for folder in [Folder(root, one) for one in folders.list_sweeps(root) if name in (None, one)]:
         try:

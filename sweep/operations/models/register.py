@@ -31,7 +31,10 @@ ONNX_NAME = "model.onnx"
 def register(context: TrackerContext, card: Mapping[str, Any], out: Path, name: str) -> str:
     """Add the model in the folder `out` to its trial's run, as the next version of `name`.
 
-    Returns the URI of the version.
+    `card` is the description of the exported model.
+
+    Returns:
+        The URI of the version.
 
     Raises:
         UsageError: MLflow has no run of the trial, or the model is not an ONNX file.
@@ -71,7 +74,10 @@ def find_run(context: TrackerContext, trial: int) -> str:
 def _register_version(
     context: TrackerContext, card: Mapping[str, Any], out: Path, name: str, run: str
 ) -> str:
-    """Log the model to the run, and register it. Returns the URI of the version."""
+    """Log the model to the run, and register it. Returns the URI of the version.
+
+    `card` is the description of the exported model.
+    """
     model = log(context, card, out, run)
     client = open_client(context)
     import mlflow
@@ -126,7 +132,10 @@ def log(context: TrackerContext, card: Mapping[str, Any], out: Path, run: str) -
 
 
 def onnx_file(card: Mapping[str, Any], out: Path) -> Path:
-    """Return the path of the ONNX file in an exported folder."""
+    """Return the path of the ONNX file in an exported folder.
+
+    `card` is the description of the exported model.
+    """
     files: Mapping[str, str] = card["files"]
     return out / files["onnx"] if "onnx" in files else out / files["mlflow"] / ONNX_NAME
 
@@ -162,12 +171,18 @@ def save(
 
 
 def _shape(port: Mapping[str, Any], free: int) -> tuple[int, ...]:
-    """Return the shape of an input or output, with `free` for sizes that vary."""
+    """Return the shape of an input or output, with `free` for sizes that vary.
+
+    `port` is the description of an input or output.
+    """
     return tuple(free if isinstance(size, str) else size for size in port["shape"])
 
 
 def _example(port: Mapping[str, Any]) -> Any:
-    """Return an example of an input: zeros of batch size 1."""
+    """Return an example of an input: zeros of batch size 1.
+
+    `port` is the description of an input or output.
+    """
     import numpy as np
 
     return np.zeros(_shape(port, 1), port["dtype"])

@@ -166,7 +166,10 @@ def _best_scores(
 
 
 def _head(compared: Mapping[str, Any]) -> Markup:
-    """Return the head of the page."""
+    """Return the head of the page.
+
+    `compared` is the data of `sweep.views.comparison.compare`.
+    """
     rows = compared["sweeps"]
     names = [row["name"] for row in rows]
     want = "greatest" if compared["mode"] == "max" else "least"
@@ -190,7 +193,10 @@ def _name(row: Mapping[str, Any], place: int) -> Markup:
 
 
 def _results(compared: Mapping[str, Any]) -> Section:
-    """Return the section with one line for each sweep."""
+    """Return the section with one line for each sweep.
+
+    `compared` is the data of `sweep.views.comparison.compare`.
+    """
     rows: list[list[Child]] = [
         [
             _name(row, place),
@@ -242,7 +248,10 @@ def _best_by_training(data: Data) -> Section | None:
 
 
 def _settings(compared: Mapping[str, Any]) -> Section | None:
-    """Return the section with the settings of the best trials side by side; None without any."""
+    """Return the section with the settings of the best trials side by side; None without any.
+
+    `compared` is the data of `sweep.views.comparison.compare`.
+    """
     if not compared["settings"]:
         return None
     shared = len(compared["shared"])

@@ -139,12 +139,18 @@ class _Slots:
     """Replica → its open slice that waits for a slot."""
 
     def open(self, event: Opened, time: float) -> None:
-        """Record that a slice was opened."""
+        """Record that a slice was opened.
+
+        `time` is in seconds on the clock of the picture.
+        """
         self._queue[event.trial, event.replica] = event
         self._fill(time)
 
     def close(self, key: _Key, time: float) -> None:
-        """Record that a slice ended."""
+        """Record that a slice ended.
+
+        `time` is in seconds on the clock of the picture.
+        """
         if key in self._queue and self._running:  # it started before one that was opened earlier
             other = max(self._running, key=lambda one: self._running[one][1])
             event, start, lane = self._running.pop(other)
@@ -156,13 +162,19 @@ class _Slots:
         self._fill(time)
 
     def clear(self, time: float) -> None:
-        """Record that the driver ended, and all slices with it."""
+        """Record that the driver ended, and all slices with it.
+
+        `time` is in seconds on the clock of the picture.
+        """
         self._queue.clear()
         for key in list(self._running):
             self.close(key, time)
 
     def _fill(self, time: float) -> None:
-        """Start waiting slices in free slots."""
+        """Start waiting slices in free slots.
+
+        `time` is in seconds on the clock of the picture.
+        """
         while self._queue and (self.count is None or len(self._running) < self.count):
             key, event = next(iter(self._queue.items()))
             del self._queue[key]
@@ -205,7 +217,10 @@ def _merge(bars: Sequence[Bar], grain: float) -> list[Bar]:
 
 
 def _is_mergeable(previous: Bar, bar: Bar, grain: float) -> bool:
-    """Return whether two neighbouring bars are merged."""
+    """Return whether two neighbouring bars are merged.
+
+    `grain` is the duration in seconds below which bars are merged.
+    """
     if bar.end - previous.start < grain:
         return True
     same = previous.who == bar.who and previous.rung == bar.rung

@@ -148,7 +148,10 @@ class Replayed:
         self.statuses[key] = status
 
     def _add_damage(self, k: int, problem: str) -> None:
-        """Add a damage of event `k`."""
+        """Add a damage of event `k`.
+
+        `problem` is the mistake in words.
+        """
         self.damages.append(Damage("ledger", f"event {k}", problem))
 
 

@@ -41,8 +41,11 @@ class Mended:
 def repair(folder: Folder, say: Callable[[str], None]) -> Mended:
     """Repair what the remaining files allow, then verify the sweep again.
 
-    Raises SweepLocked if a driver holds the sweep, before any change; StorageError if the disk
-    refuses.
+    `say` is called with messages for the user.
+
+    Raises:
+        SweepLocked: a driver holds the sweep; nothing was changed.
+        StorageError: the disk or the database reported an error.
     """
     with folder.lock():
         inspected = inspect_sweep(folder, driven=False)
@@ -70,7 +73,10 @@ def _free_lease(folder: Folder, verification: Verification) -> Iterator[str]:
 def _mend(
     folder: Folder, term: int, verification: Verification, say: Callable[[str], None]
 ) -> Iterator[str]:
-    """Apply the remedies of the damages. Yields each repair in words."""
+    """Apply the remedies of the damages. Yields each repair in words.
+
+    `say` is called with messages for the user. `term` is the term in which the sweep is held.
+    """
     remedies = {damage.remedy for damage in verification.damages}
     if Remedy.STATUSES in remedies:
         yield _rebuild_statuses(folder, term)
@@ -85,7 +91,10 @@ def _mend(
 
 
 def _rebuild_statuses(folder: Folder, term: int) -> str:
-    """Replace the table of statuses by those that the events lead to."""
+    """Replace the table of statuses by those that the events lead to.
+
+    `term` is the term in which the sweep is held.
+    """
     statuses = ledger_check.replay(folder.ledger).statuses
     rows = [(trial, replica, status) for (trial, replica), status in statuses.items()]
     with (
@@ -99,7 +108,10 @@ def _rebuild_statuses(folder: Folder, term: int) -> str:
 
 
 def _drop_checkpoints(folder: Folder, term: int, verification: Verification) -> Iterator[str]:
-    """Drop lost checkpoints from the history. Yields one line for each replica."""
+    """Drop lost checkpoints from the history. Yields one line for each replica.
+
+    `term` is the term in which the sweep is held.
+    """
     lost = [damage for damage in verification.damages if damage.remedy is Remedy.DROP]
     history = lookup.read_history(folder)
     events = [Dropped(damage.trial, damage.replica, (damage.digest,)) for damage in lost]
@@ -128,7 +140,10 @@ def _delete_unnamed_files(folder: Folder) -> Iterator[str]:
 def _send_copies(
     folder: Folder, term: int, names: list[str], say: Callable[[str], None]
 ) -> Iterator[str]:
-    """Send everything to the trackers `names` again. Yields one line for each."""
+    """Send everything to the trackers `names` again. Yields one line for each.
+
+    `say` is called with messages for the user. `term` is the term in which the sweep is held.
+    """
     for name, tracker in sync.load_trackers(
         sync.tracker_context(folder), only_installed=True
     ).items():

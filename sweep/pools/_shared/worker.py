@@ -84,7 +84,10 @@ def describe_worker(probe: Path) -> dict[str, Any]:
 
 
 def run(key: str, sent: bytes, is_wanted: Callable[[], bool]) -> SliceOutcome:
-    """Run the slice `key` here; once `is_wanted` is False, kill it and raise WorkerLost."""
+    """Run the slice `key` in this worker's slot.
+
+    Kill it once `is_wanted` returns False, and raise WorkerLost. `sent` is the pickled slice.
+    """
     while not _here.taken.acquire(timeout=LOOK_S):  # another driver's slice, or one to be killed
         if not is_wanted():
             raise WorkerLost(None, None, "its driver has left")

@@ -131,7 +131,10 @@ class _OpenBrackets(Summary):
     """Numbers of the first trials of these brackets."""
 
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
-        """Add the brackets whose trials have changed."""
+        """Add the brackets whose trials have changed.
+
+        `touched` lists the numbers of changed trials.
+        """
         for number in self.changed(trials, touched):
             if number >= self.assignment.first:
                 self.firsts.add(self.assignment.bracket(number, len(trials)).first)
@@ -296,7 +299,10 @@ class Brackets(schedulers.Scheduler):
 def _promote(
     trial: Trial, step: Step, next_step: Step, goal: Goal, reason: str, compared: Evidence
 ) -> Iterator[Resume | AddSeed]:
-    """Yield the decisions that bring a waiting trial to the next step."""
+    """Yield the decisions that bring a waiting trial to the next step.
+
+    `reason` is a text for people.
+    """
     if next_step.seeds > step.seeds:
         if seeding.gets_more(trial, step):
             reason = f"promoted to {next_step.seeds} seeds: {reason}"

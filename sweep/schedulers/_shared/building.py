@@ -51,7 +51,10 @@ def _no_rungs(spec: SweepSpec) -> BadConfig:
 
 
 def options(spec: SweepSpec, paths: Sequence[str] = ()) -> BaseModel:
-    """Return the options of the scheduler that `spec` names; BadConfig if not valid."""
+    """Return the validated options of the scheduler that `spec` names.
+
+    Raises BadConfig if they are not valid. `paths` are folders in which modules are searched.
+    """
     cls = schedulers.find(spec.scheduler.name, paths)
     key, name, given = "finish_best", spec.scheduler.name, spec.scheduler.options
     if key in given and schedulers.KIND.is_shipped(name) and key not in cls.Options.model_fields:

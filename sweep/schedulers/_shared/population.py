@@ -179,7 +179,10 @@ class Population(schedulers.Scheduler):
     def _plan_synchronous(self, history: History, free: int) -> Plan:
         # The population does not wait for a clone, which may be ahead of it. If all members have
         # ended, new trials start at the first level, and clones continue alone.
-        """Return the plan if all trials are compared at once (``synch: true``)."""
+        """Return the plan if all trials are compared at once (``synch: true``).
+
+        `free` is the number of free slots.
+        """
         members = history.order(_members)
         alone = not members and not history.to_create
         newest = _highest_goals(history.order(_living) if alone else members)
@@ -216,7 +219,7 @@ class Population(schedulers.Scheduler):
         members.
 
         A replaced trial ends in the transaction that creates its offspring, so it is replaced only
-        once.
+        once. `free` is the number of free slots.
         """
         level = generation.level
         at_level = [t for t, _ in generation.ranking if t.goal.at == level]
@@ -235,7 +238,10 @@ class Population(schedulers.Scheduler):
         return Plan(_stops(losers), tuple(resume[: free - len(breed)]), breed)
 
     def _plan_asynchronous(self, history: History, free: int) -> Plan:
-        """Return the plan if each trial is compared on arrival (``synch: false``)."""
+        """Return the plan if each trial is compared on arrival (``synch: false``).
+
+        `free` is the number of free slots.
+        """
         there = [trial for trial in history.of(Status.PAUSED) if is_waiting(trial)][:free]
         found = [(trial, self._newest(history, trial)) for trial in there]
         losers = [
@@ -353,7 +359,10 @@ def _lineage_score(history: History, trial: Trial, level: float) -> float | None
 
 
 def _deficit(other: float | None, judged: float | None, sign: float) -> float:
-    """Return by how much score `other` is worse than `judged`; infinite if `other` is missing."""
+    """Return by how much score `other` is worse than `judged`; infinite if `other` is missing.
+
+    `sign` is +1 if the metric is maximised, -1 if it is minimised.
+    """
     if other is None:
         return math.inf
     return -math.inf if judged is None else sign * (judged - other)

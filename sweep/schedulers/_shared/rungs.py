@@ -113,7 +113,8 @@ def origin_text(trial: Trial, level: float) -> str:
 def sides_text(trial: Trial, level: float) -> str:
     """Return the results between which a score was interpolated, in brackets; empty if it was not.
 
-    With several seeds, or a score over several results, the text only says so.
+    With several seeds, or a score over several results, the text only says so. `level` is the value
+    of `time_attr` at which trials are compared.
     """
     found = [reading.sides for reading in trial.readings_at(level) if reading.sides is not None]
     if not found:
@@ -162,7 +163,10 @@ class Described(Ranking, Protocol):
         return describe_rank(self, place, level)
 
     def evidence(self, level: float, place: int, going_on: int) -> Evidence:
-        """Return the values behind a decision about rank `place`; the first `going_on` continue."""
+        """Return the values behind a decision about rank `place`; the first `going_on` continue.
+
+        `level` is the value of `time_attr` at which trials are compared.
+        """
         return evidence(level, self, place, going_on)
 
 
@@ -241,6 +245,7 @@ def evidence(level: float, ranking: Ranking, place: int, going_on: int) -> Evide
     """Return the values behind a decision about rank `place`; the first `going_on` continue.
 
     Of a long ranking it contains the top, and the neighbours of the cut and of the trial itself.
+    `level` is the value of `time_attr` at which trials are compared.
     """
     places = shown_places(ranking, place, going_on)
     return {

@@ -47,7 +47,10 @@ class Ranking:
 
 
 def _rank(trial: FrozenTrial, place: int, sign: float) -> _Rank | None:
-    """Return a key that sorts a trial, best first; None for trials that have not ended."""
+    """Return a key that sorts a trial, best first; None for trials that have not ended.
+
+    `sign` is +1 if the metric is maximised, -1 if it is minimised.
+    """
     if trial.state not in (TrialState.COMPLETE, TrialState.PRUNED):
         return None
     violation = sum(v for v in trial.constraints.values() if v > 0)

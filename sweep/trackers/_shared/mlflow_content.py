@@ -494,7 +494,7 @@ def milliseconds(seconds: float) -> int:
 
 
 def _step(row: Row) -> int:
-    """Return the step of a result's rows."""
+    """Return a result's value on MLflow's horizontal axis: environment steps, else iterations."""
     steps = row.metrics.get("timesteps_total")
     if isinstance(steps, int | float) and 0 <= steps <= _LARGEST_STEP:
         return int(steps)
@@ -519,7 +519,10 @@ def parameters(trial: Trial) -> dict[str, str]:
 def _unsearched_leaves(
     config: Mapping[str, Any], searched: Container[str], above: str = ""
 ) -> dict[str, Any]:
-    """Return the leaves of a trainable's settings without the searched ones."""
+    """Return the leaves of a trainable's settings without the searched ones.
+
+    `above` is the name of the mapping that contains them, empty at the top.
+    """
     leaves: dict[str, Any] = {}
     for part, value in config.items():
         name = f"{above}{part}"

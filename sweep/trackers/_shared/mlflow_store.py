@@ -261,7 +261,10 @@ class FileStore:
         return found is not None
 
     def find_or_create(self, artifacts: str) -> None:
-        """Create the sweep's experiment, or restore it with its runs if it was deleted."""
+        """Create the sweep's experiment, or restore it with its runs if it was deleted.
+
+        `artifacts` is the folder of its artifacts.
+        """
         now = int(time.time() * 1000)
         with self.writing() as database:
             if self.find():
@@ -484,7 +487,7 @@ def _make(database: Path, lock: int) -> None:
 
     The file `TABLES` contains the result of MLflow's migrations for the release that we ship with.
     For another release the migrations are run, which takes seconds; they are not one transaction
-    and cannot continue after a kill.
+    and cannot continue after a kill. `lock` is the descriptor of the locked file.
     """
     draft = database.with_name(f"{database.name}.new")
     for left in (draft, draft.with_name(f"{draft.name}-journal")):
@@ -710,7 +713,10 @@ def _whole(response: Any, endpoint: str, *args: Any, **options: Any) -> Any:
 
 
 def _experiment(client: "MlflowClient", name: str, artifacts: str | None) -> str:
-    """Return the ID of the experiment, created if missing, or restored with its runs if deleted."""
+    """Return the ID of the experiment, created if missing, or restored with its runs if deleted.
+
+    `artifacts` is the folder of its artifacts.
+    """
     found = client.get_experiment_by_name(name)
     if found is None:
         created: str = client.create_experiment(name, artifacts, EXPERIMENT_TAGS)

@@ -51,7 +51,10 @@ METRIC_NAMES = "study:metric_names"
 
 
 def place(folder: Folder) -> "Place":
-    """Return the place of this sweep's copy, even if it does not exist yet."""
+    """Return the place of a sweep's copy in Optuna's tables, even if it does not exist yet.
+
+    It is the path of a file, or a schema on the server of the sweep's ledger.
+    """
     path = folder.optuna
     on_server = None if path.is_symlink() or path.exists() else _schema_on_server(folder)
     return on_server or path.absolute()
@@ -63,7 +66,7 @@ def _schema_on_server(folder: Folder) -> "postgres.Database | None":
 
 
 def exists(place: "Place") -> bool:
-    """Return whether Optuna's tables exist."""
+    """Return whether Optuna's tables exist at a place."""
     return tables.has(place, "studies") if isinstance(place, Path) else place.has("studies")
 
 

@@ -403,7 +403,10 @@ class ExternalEnv:
         return ASYNC_RESET
 
     def abandon(self, reason: str, episodes: Iterable[Any] | None = None) -> None:
-        """Lose these running episodes, or all; their next call raises `EpisodeLost`."""
+        """Lose these running episodes, or all; their next call raises `EpisodeLost`.
+
+        `reason` is a text for people.
+        """
         with self._lock:
             for episode_id in list(self._episodes if episodes is None else episodes):
                 if episode_id in self._episodes:
@@ -560,7 +563,10 @@ class ExternalEnv:
     def _by_agent(
         self, episode_id: str, subject: str, values: Any
     ) -> Iterator[tuple[str, str, Any]]:
-        """Yield each agent of a call, its name in errors, its value; EpisodeError if unknown."""
+        """Yield each agent that a call names, its name in errors, and its value.
+
+        Raises EpisodeError for an unknown agent. `subject` names the value in errors.
+        """
         if not self.has_agents:
             yield AGENT, _describe_place(episode_id), values
             return
@@ -668,7 +674,10 @@ def _checked_action(space: spaces.Space[Any], action: Any, subject: str) -> Any:
 
 
 def _checked_logp(space: spaces.Space[Any], logp: Any, place: str) -> Any:
-    """Return a log-probability, or None if unknown; raises EpisodeError if impossible."""
+    """Return a log-probability, or None for an unknown one.
+
+    Raises EpisodeError if it is impossible. `place` names the value in errors.
+    """
     layout = layout_of(space)
     most = MOST_LOGP * len(layout.sizes)
     highest = most if layout.real_columns else 0.0

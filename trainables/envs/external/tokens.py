@@ -56,7 +56,10 @@ def _read(path: Path) -> str:
 
 
 def _checked(text: str, place: str) -> str:
-    """Return the token in `text`; raises TokenError if it is not valid."""
+    """Return the token in `text`; raises TokenError if it is not valid.
+
+    `place` names the value in errors.
+    """
     token = text.strip()
     if not (LEAST <= len(token) <= MOST and token.isascii() and token.isprintable()):
         raise TokenError(

@@ -85,7 +85,10 @@ def decode(space: Spaces, data: Any, subject: str) -> Any:
 def _decode_each(
     spaces_: Mapping[str, spaces.Space[Any]], data: Any, subject: str
 ) -> dict[str, Any]:
-    """Return agent → element, from JSON by agent."""
+    """Return agent → element, from JSON by agent.
+
+    `subject` names the value in errors.
+    """
     if not isinstance(data, dict):
         _refuse(subject, data, f"an object by agent, of {', '.join(spaces_)}")
     return {
@@ -97,7 +100,10 @@ def _decode_each(
 
 
 def _array(space: spaces.Space[Any], data: Any, subject: str) -> Any:
-    """Return an array from nested lists or base64; raises EpisodeError if it does not fit."""
+    """Return an array from nested lists or base64; raises EpisodeError if it does not fit.
+
+    `subject` names the value in errors.
+    """
     if not isinstance(data, str):
         if not isinstance(data, list | int | float) or isinstance(data, bool):
             _refuse(subject, data, f"nested lists of shape {space.shape}")
@@ -131,7 +137,10 @@ def _wire_dtype(space: spaces.Space[Any]) -> np.dtype[Any]:
 
 
 def _known(agents: Mapping[str, Any], agent: Any, subject: str) -> str:
-    """Return the agent's name; raises EpisodeError if it is unknown."""
+    """Return the agent's name; raises EpisodeError if it is unknown.
+
+    `subject` names the value in errors.
+    """
     if agent not in agents:
         there = ", ".join(map(repr, agents))
         raise EpisodeError(f"{subject} of an unknown agent {shorten(agent)}; there are {there}")
@@ -139,7 +148,10 @@ def _known(agents: Mapping[str, Any], agent: Any, subject: str) -> str:
 
 
 def _refuse(subject: str, data: Any, expected: str) -> NoReturn:
-    """Raise EpisodeError for data that do not fit."""
+    """Raise EpisodeError for data that do not fit.
+
+    `subject` names the value in errors.
+    """
     raise EpisodeError(f"{subject} {shorten(data)} does not fit; expected {expected}")
 
 

@@ -93,7 +93,10 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         return {**parts, MASK: mask.astype(np.int8)}
 
     def _refusal(self, problem: str) -> EnvContractError:
-        """Return the error for an invalid mask."""
+        """Return the error for an invalid mask.
+
+        `problem` is the mistake in words.
+        """
         where = f'{"info" if self._in_info else "observation"}["{MASK}"]'
         return EnvContractError(
             f"step {self._length} of its episode: {where} is {problem}; expected {self._shape[0]} "

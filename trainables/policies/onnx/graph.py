@@ -250,7 +250,7 @@ class BoundedActor(Protocol):
 
     @property
     def follows_state(self) -> bool:
-        """True if means are clipped before they are squashed."""
+        """True if noise depends on the state; means are then clipped before they are squashed."""
 
     def weights(self) -> dict[str, Array]:
         """Return name → weight, those of ``actor`` among them."""

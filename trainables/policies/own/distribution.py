@@ -162,5 +162,8 @@ def _sample_with_fixed_seed(distribution: Distribution) -> "Tensor":
 
 
 def _refusal(path: str, allowed: str, hint: str) -> ConfigError:
-    """Return the error for a distribution that breaks its contract."""
+    """Return the error for a distribution that breaks its contract.
+
+    `allowed` describes accepted values, `hint` gives advice.
+    """
     return ConfigError(PLACE, path, allowed, hint.splitlines()[0])

@@ -312,5 +312,8 @@ def _join_shapes(shapes: Iterable[tuple[int, ...]]) -> str:
 
 
 def _refusal(settings: OwnModule, allowed: str, hint: str) -> ConfigError:
-    """Return the error for a module that breaks its contract."""
+    """Return the error for a module that breaks its contract.
+
+    `allowed` describes accepted values, `hint` gives advice.
+    """
     return ConfigError(PLACE, settings.path, allowed, hint.splitlines()[0])

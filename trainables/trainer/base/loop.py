@@ -90,7 +90,10 @@ class TrainingLoop(Collector):
         return blas_threads(self.settings.resources.threads[0])
 
     def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
-        """Complete a result, write its media as files, and call `on_train_result`."""
+        """Complete a result, write its media as files, and call `on_train_result`.
+
+        `elapsed` is the duration of the iteration in seconds.
+        """
         completed = super()._complete({"config": self._given, **result}, elapsed)
         step = completed["training_iteration"]
         completed = media.with_files(completed, lambda: Path(self.logdir) / media.FOLDER, step)
@@ -178,7 +181,10 @@ class TrainingLoop(Collector):
 
     @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Return everything that affects the future, as plain data; filters are not flushed."""
+        """Return everything that affects the future, as plain data; filters are not flushed.
+
+        Nothing is written to `checkpoint_dir`.
+        """
         settled = {key: self.config[key] for key in self.automatic}
         return {
             **self._learnt_state(checkpoint_dir),
@@ -213,7 +219,10 @@ class TrainingLoop(Collector):
         self._synchronise([])
 
     def _learnt_state(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Return the state of policy, filters, streams and parts, without workers and counters."""
+        """Return the state of policy, filters, streams and parts, without workers and counters.
+
+        Nothing is written to `checkpoint_dir`.
+        """
         return {
             "policy": self.policy.get_state(),
             "filters": filters_.get_state(self.filters),

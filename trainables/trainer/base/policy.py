@@ -100,7 +100,8 @@ class Policy:
     ) -> tuple[Any, list[Array], dict[str, float]]:
         """Return one action, the state for the next observation, and policy outputs.
 
-        The arguments are those of `Trainer.compute_action`.
+        The arguments are those of `Trainer.compute_action`. `explore` is True to draw actions,
+        False for the best ones.
         """
         inference, stream = self._trainer.inference, self._trainer.acting_stream(explore)
         given = self.get_initial_state() if state is None else state

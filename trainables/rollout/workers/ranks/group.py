@@ -100,6 +100,8 @@ class RankGroup(WorkerSet):
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
         """Return the answers by rank, after a restart of the group if necessary and allowed.
 
+        `method` is the name of the requested method.
+
         Raises:
             TrainableError: a rank failed, and the group may not be restarted or failed again.
         """
@@ -134,7 +136,10 @@ class RankGroup(WorkerSet):
         raise self._with_advice(first)
 
     def _ask_once(self, method: str, args: Arguments) -> dict[int, Any]:
-        """Return the answers by rank, without restarts; WorkerError if a rank fails."""
+        """Return the answers by rank, without restarts; WorkerError if a rank fails.
+
+        `method` is the name of the requested method.
+        """
         if not self._processes:
             raise WorkerError("the group of ranks has ended; restore the trainer to continue")
         for index, rank in enumerate(self._processes):
@@ -157,7 +162,11 @@ class RankGroup(WorkerSet):
         return dict(sorted(answers.items()))
 
     def _patience(self, method: str) -> Patience:
-        """Return the patience for a request; those that only send something are quick."""
+        """Return the patience for a request.
+
+        Requests that only send something are quick, however long the ranks sample. `method` is the
+        name of the requested method.
+        """
         if self._recovery.sample_timeout_s is None and method in QUICK:
             return Patience(self._timeout_s, "data_parallel_timeout_s")
         return Patience(self._recovery.sample_timeout_s, "sample_timeout_s")

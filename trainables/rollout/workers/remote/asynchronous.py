@@ -123,7 +123,11 @@ class AsyncWorkers(ChildWorkers):
             ]
 
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
-        """Return index → answer of each worker to a request, after all finished their samples."""
+        """Return index → answer of each worker to a request.
+
+        It is made after all have finished their samples. `method` is the name of the requested
+        method.
+        """
         if self._sampling_children:
             self._early_samples += self._answers(
                 SupervisedWorker.receive, self._sampling_children

@@ -205,7 +205,8 @@ class SupervisedWorker:
     def _patience(self, method: str = "", *args: Any) -> Patience:
         """Return the time limit for an answer.
 
-        A restore that replays episodes may take as long as sampling.
+        A restore that replays episodes may take as long as sampling. `method` is the name of the
+        requested method.
         """
         timeout_s = self.config.sample_timeout_s
         if timeout_s is not None and method == "set_state":
@@ -213,7 +214,10 @@ class SupervisedWorker:
         return Patience(timeout_s, "sample_timeout_s")
 
     def _store_for_replacement(self, method: str, args: tuple[Any, ...], answer: Any) -> Any:
-        """Return the answer, and store its parts that a replacement would need."""
+        """Return the answer, and store its parts that a replacement would need.
+
+        `method` is the name of the requested method.
+        """
         if method in SAMPLING:
             sample, state = answer
             answer, self._restoring_args["set_state"] = (
