@@ -211,7 +211,7 @@ class Driver:
             note_remark(self.context.folder, self.history.term, remark)
 
     def _newly_ended(self) -> list[Future[SliceOutcome]]:
-        """Return the slices that ended since the last turn, waiting up to one tick for the first.
+        """Return the slices that ended since the last turn, waiting `TICK_S` seconds for one.
 
         Futures add themselves to a queue, so the cost of a turn does not depend on the number of
         slots.

@@ -53,7 +53,7 @@ class View(Protocol):
         """Show that the driver is about to run, with warnings."""
 
     def update(self, records: Sequence[Recorded]) -> None:
-        """Show the history after `records` were added; they are empty at an idle tick."""
+        """Show the history after `records` were added; they are empty if nothing has happened."""
 
     def say(self, text: str) -> None:
         """Show a message that is not in the history; may be called from any thread."""
@@ -174,7 +174,7 @@ class _Session:
             self.driver.ask_to_stop()
 
     def watch(self, records: Sequence[Recorded]) -> None:
-        """Handle a tick of the driver: wake the outboxes and update the display."""
+        """Handle a turn of the driver: wake the outboxes and update the display."""
         if records:
             self.outbox.notify()
             self.calls.notify()

@@ -243,7 +243,7 @@ class Trial:
         return [self._aggregate(scores) for scores in zip(*columns, strict=True)]
 
     def steps_at(self, level: float) -> list[float]:
-        """Return the different steps of the newest values in `score_at`, ascending."""
+        """Return the different values of `time_attr` at which `score_at` was read, ascending."""
         return sorted({reading.step for reading in self.readings_at(level)})
 
     def readings_at(self, level: float) -> list[Reading]:

@@ -71,7 +71,11 @@ def _iteration(data: bytes, place: int) -> int:
 
 
 def _settings(searched: Mapping[str, Any], began: float) -> bytes:
-    """Return a session start (``tensorboard/plugins/hparams/plugin_data.proto``)."""
+    """Return the record with a trial's searched settings for TensorBoard's page HPARAMS.
+
+    It is a ``SessionStartInfo`` (``tensorboard/plugins/hparams/plugin_data.proto``). `began` is the
+    start of the trial, in seconds since 1970.
+    """
     settings = b"".join(
         message(1, text(1, name) + message(2, _setting(value))) for name, value in searched.items()
     )

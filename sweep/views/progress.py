@@ -348,7 +348,7 @@ def asked_tests(history: History, final_evaluation: FinalEvaluationBegan) -> lis
 
 
 def _tested(test: Replica, aim: Aim, notes: Notes) -> float:
-    """Return the completed share of a test."""
+    """Return the completed share, 0 to 1, of a training under a test seed."""
     if test.status in FINISHED:
         return 1.0
     if not test.goal.at:

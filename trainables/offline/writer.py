@@ -123,7 +123,7 @@ class JsonWriter(OutputWriter):
 
     @property
     def first_episode(self) -> int:  # type: ignore[override]  # that of the series now
-        """First number of the series' own block."""
+        """First number of the block of episode numbers that belongs to this series of files."""
         return self._nth * BLOCK
 
     def write(self, batch: Batch) -> None:
@@ -204,16 +204,17 @@ class JsonWriter(OutputWriter):
             raise StoredDataError(path, f"cannot be read ({error})") from error
 
     def _keep_series(self) -> None:
-        """Record that a checkpoint has rows of this series.
+        """Record that a checkpoint has rows of this series of files.
 
-        A trial that restores the series' origin again then begins another series.
+        A trial that later restores the checkpoint from which the series began writes another
+        series.
         """
         self._begun_from = b""
         if not self._is_retried:
             self._origin_of(self._place[0]).unlink(missing_ok=True)
 
     def _series_of(self, origin: bytes, timesteps: int) -> int:
-        """Return the number of the series that continues `origin`.
+        """Return the number of the series of files that continues the checkpoint `origin`.
 
         A process that was killed may have begun it. `timesteps` is the number of environment steps
         so far.
@@ -231,7 +232,7 @@ class JsonWriter(OutputWriter):
         return max(timesteps, latest + 1)
 
     def _origin_of(self, series: int) -> Path:
-        """Return the path of the file that names a series' origin."""
+        """Return the path of the file that names the checkpoint from which a series began."""
         return self._folder() / f".output-{series:012d}.origin"
 
     def _existing_files(self) -> dict[Path, tuple[int, int]]:
@@ -286,7 +287,7 @@ class JsonWriter(OutputWriter):
         return file
 
     def _next_file(self) -> None:
-        """Continue in the next file of the series."""
+        """Continue in the next file of this series of files."""
         self._place, self._bytes, self._last = (self._place[0], self._place[1] + 1), 0, (0, 0)
 
     def _close(self, sync: bool = False) -> None:

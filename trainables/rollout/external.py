@@ -446,7 +446,7 @@ class ExternalSampler(AgentsSampler):
         return watch.episode if watch else None
 
     def _remove_episode(self, env_id: Any) -> _Episode:
-        """Remove an episode from the running ones, free its seat, and return it."""
+        """Remove an episode from the running ones, free its index (`seat`), and return it."""
         episode = self._running.pop(env_id)
         heapq.heappush(self._free_seats, episode.seat)
         return episode
@@ -632,7 +632,7 @@ class ExternalSampler(AgentsSampler):
         return with_written(metrics, written, faulty=error is not None)
 
     def _lane(self, env_index: Any, episode: RunningEpisode, pid: str) -> int:
-        """Return a lane of a policy that no agent of the episode uses.
+        """Return a free lane: a column of a policy's fragments that no agent of the episode uses.
 
         `pid` is the name of the policy.
         """

@@ -61,7 +61,11 @@ class PerfStats:
     def add(
         self, began: float, processed: float, decided: float, adapted: float, stepped: float
     ) -> None:
-        """Count one tick by `time.perf_counter` when it began and when each of `PARTS` ended."""
+        """Count one step of all environments.
+
+        The arguments are times of `time.perf_counter`: when the step began, and when each of
+        `PARTS` ended.
+        """
         self._ticks += 1
         sums = self._sums
         if self._coefficient is not None and self._ticks > 1:
@@ -76,26 +80,29 @@ class PerfStats:
         sums[3] += stepped - adapted
 
     def add_deciding(self, seconds: float, ticks: int) -> None:
-        """Count `seconds` of computing the decisions of the latest `ticks` ticks at once."""
+        """Count the `seconds` in which the decisions of the latest `ticks` steps were computed."""
         whole = self._coefficient is None
         self._sums[PARTS.index("inference")] += seconds if whole else seconds / ticks
 
     def add_rendering(self, seconds: float) -> None:
-        """Count the seconds that pictures of the latest tick took."""
+        """Count the seconds that pictures of the latest step took."""
         if self._coefficient is None or self._rendering is None:
             self._rendering = (self._rendering or 0.0) + seconds
         else:
             self._rendering += self._coefficient * (seconds - self._rendering)
 
     def connectors(self, seconds: Mapping[str, float]) -> dict[str, float]:
-        """Return ``connector_metrics/<step>_ms`` per tick, from step → seconds over all ticks."""
+        """Return ``connector_metrics/<step>_ms``, the mean time of each connector per step.
+
+        `seconds` is connector → total time of all steps of the environments.
+        """
         each = 1e3 / max(1, self._ticks)
         return {f"{PREFIX}{name}_ms": total * each for name, total in seconds.items()}
 
     def means(self) -> dict[str, float]:
         """Return ``mean_<part>_ms``, and that of ``env_render`` if pictures are rendered.
 
-        Empty before the first tick.
+        Empty before the first step.
         """
         if self._ticks == 0:
             return {}

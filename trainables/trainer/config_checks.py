@@ -344,7 +344,7 @@ def set_threads(resources: ResourcesConfig) -> None:
 
 
 def lane_form(cls: type[T], config: Mapping[str, Any], path: str) -> type[T] | None:
-    """Return the form of a trainer's class that is a lane.
+    """Return the class derived from a trainer's class whose trials are lanes of one program.
 
     Returns None if the settings do not request lanes.
 

@@ -40,7 +40,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Restored:
-    """A trainable in the state of its checkpoint, with its origin."""
+    """A trainable in the state of its checkpoint, with the trial that wrote the checkpoint."""
 
     trainable: Trainable
     """The trainable in the state of the checkpoint."""

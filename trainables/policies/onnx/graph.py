@@ -411,7 +411,10 @@ def _mask_offsets(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
 def _leaf_features(
     graph: GraphBuilder, name: str, leaf: spaces.Space[Any], kind: int = TensorProto.FLOAT
 ) -> str:
-    """Return the name of one leaf's features (N, d): choices one-hot, pixels scaled."""
+    """Return the name of one leaf's features (N, d): choices one-hot, pixels scaled.
+
+    `kind` is ONNX's number of their type.
+    """
     flat = graph.node("Flatten", [name], f"{name}:flat", axis=1)
     if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete):
         sizes = np.atleast_1d(leaf.n if isinstance(leaf, spaces.Discrete) else leaf.nvec).ravel()

@@ -92,7 +92,7 @@ class RunningEpisode:
     rewards: dict[str, float] = field(default_factory=dict)
     """Agent → sum of its rewards so far."""
     waiting: dict[str, Array] = field(default_factory=dict)
-    """Agent → raw observation (*S) on which it acts in the next tick (step of all environments)."""
+    """Agent → raw observation (*S) on which it acts in the next step of the environments."""
     open: dict[str, int] = field(default_factory=dict)
     """Agent → index of the row of its policy whose consequence is not known yet."""
     lanes: dict[str, int] = field(default_factory=dict)
@@ -365,7 +365,7 @@ class AgentsSampler:
         return sum(map(len, asked.values())), self._envs.count
 
     def _acting_agents(self) -> dict[str, list[tuple[Any, str]]]:
-        """Return policy → (environment, agent) of the agents that act in this tick."""
+        """Return policy → (environment, agent) of the agents that act in the next step."""
         asked: dict[str, list[tuple[Any, str]]] = {}
         for env, episode in self._running.items():
             for agent in episode.waiting:
@@ -416,7 +416,7 @@ class AgentsSampler:
         return connectors.send(acted.actions)
 
     def _count_times(self, asking: float, deciding: float, stepping: float) -> None:
-        """Count the times of a tick, seconds.
+        """Count the times of one step of all environments, in seconds.
 
         Args:
             asking: until the acting agents were known.
@@ -577,7 +577,7 @@ class AgentsSampler:
         self._free_lane(episode, agent)
 
     def _free_lane(self, episode: RunningEpisode, agent: str) -> None:
-        """End an agent's trajectory and free its lane; the agent may begin another trajectory."""
+        """End an agent's trajectory and free its lane (column); the agent may begin another one."""
         for one in (episode.open, episode.lanes, episode.steps, episode.memory):
             one.pop(agent, None)
 
@@ -592,7 +592,7 @@ class AgentsSampler:
         episode.waiting[agent] = self._copy_observation(episode, agent, observation)
 
     def _lane(self, env_index: Any, episode: RunningEpisode, pid: str) -> int:
-        """Return a lane of a policy that no agent of the episode uses.
+        """Return a free lane: a column of a policy's fragments that no agent of the episode uses.
 
         `pid` is the name of the policy.
         """
@@ -740,7 +740,10 @@ class AgentsSampler:
         return taken
 
     def _warn_if_idle(self, fragments: Mapping[str, Fragment], ticks: int) -> None:
-        """Warn once if no agent acted in the latest ticks."""
+        """Warn once if no agent acted in the latest steps of the environments.
+
+        `ticks` is the number of these steps.
+        """
         if fragments or self._warned:
             return
         self._warned = True

@@ -121,7 +121,10 @@ class Transitions:
     # ---- lanes -----------------------------------------------------------------------------------
 
     def lane(self, env_index: int, used: set[int]) -> int:
-        """Return the first lane of an environment that is not in `used`, made if necessary."""
+        """Return the first lane of an environment that is not in `used`, made if necessary.
+
+        A lane is a column of the fragments, for the trajectories of one agent at a time.
+        """
         number = 0
         while (lane := self._lanes.get((env_index, number))) is not None and lane in used:
             number += 1
@@ -236,7 +239,7 @@ class Transitions:
         return fragment
 
     def _scale(self, scaler: RewardScaler, fragment: Fragment, begins: NDArray[np.bool_]) -> None:
-        """Scale the rewards of a fragment (T, lanes) in place, tick after tick.
+        """Scale the rewards of a fragment in place, step after step.
 
         If fragments are unfiltered, rewards only update the scaler's statistics. `begins` (T,
         lanes) is True where a trajectory begins.
@@ -256,7 +259,10 @@ class Transitions:
     def _write_requested(
         self, fragment: Fragment, cells: tuple[Array, Array], rows: list[Row]
     ) -> None:
-        """Write the requested columns into a fragment, at the rows' ticks and lanes `cells`."""
+        """Write the requested columns into a fragment.
+
+        `cells` are the indices of the rows: steps and lanes (columns).
+        """
         size, begins = self._actor.memory_size, _begin_flags(fragment, cells, rows)
         makers: dict[str, Callable[[], Any]] = {
             "new_obs": lambda: self._stored_after(rows),

@@ -88,7 +88,7 @@ class MultiAgentBatch(Sample):
         return {pid: one.split_by_episode() for pid, one in self.policy_batches.items()}
 
     def slice(self, start: int, stop: int) -> Self:
-        """Raise WorkerError: agents act at different ticks, so slice the batch of a policy."""
+        """Raise WorkerError: agents act at different times, so slice the batch of a policy."""
         raise WorkerError("a batch of several agents cannot be sliced by step: slice batch[policy]")
 
     def timeslices(self, size: int) -> list[Self]:

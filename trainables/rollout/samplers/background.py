@@ -102,7 +102,7 @@ class AsyncSampler:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Pause the thread between two ticks while the context is open.
+        """Pause the thread between two steps of the environments while the context is open.
 
         Raises:
             WorkerError: the thread did not finish its tick in time.
@@ -134,7 +134,7 @@ class AsyncSampler:
                 self._thread = None
 
     def abandon(self, farewell: Callable[[], None]) -> None:
-        """End the thread after its tick without waiting, then call `farewell` once.
+        """End the thread after its step without waiting, then call `farewell` once.
 
         The thread calls `farewell` if it is alive, otherwise this method does.
         """
@@ -148,7 +148,7 @@ class AsyncSampler:
             farewell()
 
     def close(self) -> None:
-        """End the thread after its tick; a second call does nothing.
+        """End the thread after its step of the environments; a second call does nothing.
 
         It waits for `STOP_TIMEOUT_S` seconds, and warns if the thread is still in a step then.
         """
@@ -215,7 +215,7 @@ class AsyncSampler:
         self._episodes += collected.episodes
 
     def _pause_if_wanted(self) -> None:
-        """Pause between two ticks if the owner of the sampler has requested it."""
+        """Pause between two steps if the owner of the sampler has requested it."""
         if self._pauses or self._is_abandoning or self._shutdown:
             with self._changed:
                 self._pause_until(lambda: True)

@@ -118,7 +118,7 @@ class EpisodeSampler(Sampler):
         self._first_rows[env_index] = self._next_row
 
     def _allocate(self, spaces_: EnvSpaces) -> list[Fragment]:
-        """Allocate the buffer of ticks; returns no fragments."""
+        """Allocate the buffer of steps; returns no fragments."""
         envs = self.config.num_envs_per_worker
         capacity = 2 * max(self.config.rollout_fragment_length, self._steps // envs)
         self._rows = self._new_fragment(capacity, spaces_)
@@ -128,7 +128,7 @@ class EpisodeSampler(Sampler):
         return []
 
     def _unroll_numbers(self) -> Array:
-        """Return (N,) numbers of the running episodes, as numbers of unrolls."""
+        """Return (N,) numbers of the running episodes, which are also the numbers of unrolls."""
         own, all_ = self._numbers
         return np.asarray(self.episodes.counts * all_ + own)
 
@@ -176,7 +176,10 @@ class EpisodeSampler(Sampler):
         self._missing_columns = frozenset()
 
     def _advance(self, stream: np.random.Generator, episodes: list[RolloutMetrics]) -> list[_Piece]:
-        """Make one tick; return the ended pieces by environment, append ended `episodes`."""
+        """Step all environments once, and return the pieces of episodes that this ended.
+
+        Pieces are in the order of environments. Finished episodes are appended to `episodes`.
+        """
         t = self._next_row
         finished, over, written = self._tick(self._rows, t, stream)
         self._check(self._rows, slice(t, t + 1))  # an episode of NaN might never end
@@ -226,7 +229,7 @@ class EpisodeSampler(Sampler):
         self._next_row = kept
 
     def _grow(self) -> None:
-        """Double the number of ticks in the buffer."""
+        """Double the number of steps for which the buffer has room."""
         self._warn_of_long_episodes()
         columns = {n: np.concatenate([c, np.zeros_like(c)]) for n, c in self._rows.columns.items()}
         self._rows = Fragment.of({**columns, **self._rows.last})

@@ -404,7 +404,10 @@ class Sampler:
         return [self._new_fragment(size, spaces_) for _ in range(rounds)]
 
     def _new_fragment(self, steps: int, spaces_: EnvSpaces) -> Fragment:
-        """Return a fragment of `steps` ticks; a filter makes float32 of an image's bytes."""
+        """Return a fragment of `steps` steps of all environments.
+
+        A filter makes float32 of an image's bytes, otherwise observations keep their type.
+        """
         whole = isinstance(self._filter, NoFilter)
         observed = spaces_.observation_dtype if whole else np.dtype(np.float32)
         if self._stores_unfiltered:
@@ -519,7 +522,7 @@ class Sampler:
         return finished, over if finished else None, written
 
     def _carry(self, memory: Array, has_ended: NDArray[np.bool_]) -> None:
-        """Keep the memory (N, M) for the next tick; it is 0 where an episode begins."""
+        """Keep the memory (N, M) for the next step; it is 0 where an episode begins."""
         self.memory = memory
         self.actor.exploration.ended(has_ended)
         if self.actor.memory_size or self.connectors.steps:
@@ -709,7 +712,7 @@ class Sampler:
         return {name: columns[name] for name in self._requested & columns.keys()}
 
     def _unroll_numbers(self) -> Array:
-        """Return (N,) numbers of the unrolls that are being written."""
+        """Return (N,) numbers of the unrolls (``unroll_id``) that are being written."""
         own, all_ = self._numbers
         return np.asarray(self._fragment_count * all_ + own)
 

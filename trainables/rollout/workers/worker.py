@@ -468,7 +468,7 @@ def _close_when_collected(
 
 
 def _last_resort(envs: VectorEnv, film: VideoRecorder | None, thread: AsyncSampler | None) -> None:
-    """Close environments that nobody has closed, after the thread's tick if there is a thread."""
+    """Close environments that nobody has closed, after the step of the thread, if there is one."""
 
     def let_go() -> None:
         try:
