@@ -47,7 +47,7 @@ class Plateau(Settings):
         0.0, ge=0, description="Minimum improvement that counts as a better result."
     )
     grace: int = Field(
-        0, ge=0, description="Number of iterations during which no trial ends this way."
+        0, ge=0, description="Number of iterations during which the plateau ends no trial."
     )
 
 

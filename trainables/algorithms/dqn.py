@@ -86,7 +86,9 @@ class Config(TrainerConfig):
         default=False, description="Explore with learned noise instead of epsilon-greedily."
     )
     sigma0: float = Field(
-        default=0.5, gt=0, description="Initial standard deviation of that noise, times √inputs."
+        default=0.5,
+        gt=0,
+        description="With noisy: initial standard deviation of the noise, times √inputs.",
     )
     num_atoms: int = Field(
         default=1,
@@ -94,8 +96,8 @@ class Config(TrainerConfig):
         description="Number of values whose probabilities are learned (C51 has 51); 1: only their "
         "mean.",
     )
-    v_min: float = Field(default=-10.0, description="Lowest of these values: the smallest return.")
-    v_max: float = Field(default=10.0, description="Highest of these values: the largest return.")
+    v_min: float = Field(default=-10.0, description="With num_atoms: the smallest return.")
+    v_max: float = Field(default=10.0, description="With num_atoms: the largest return.")
     tau: float | None = Field(
         default=0.005,
         gt=0,

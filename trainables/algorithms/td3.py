@@ -57,7 +57,8 @@ class Config(OffPolicyConfig):
     target_noise_clip: float = Field(
         default=0.5,
         ge=0,
-        description="Maximum absolute value of that noise, in the same unit; 0.3 to 0.6.",
+        description="Maximum absolute value of target_noise, as a fraction of half the action's "
+        "range; 0.3 to 0.6.",
     )
 
     @property

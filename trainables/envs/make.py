@@ -120,8 +120,8 @@ class EnvironmentConfig(Section):
     env_engine: Literal["gymnasium", "envpool"] = Field(
         default="gymnasium",
         description="envpool: use EnvPool's environment of that id, which `native_vector_env: "
-        "auto` steps as one vector environment in C++. Its state cannot be read, so such a trial "
-        "is not bit-exact (level D). Needs pip install 'sweep-rl[envpool]'.",
+        "auto` steps as one vector environment in C++. EnvPool's state cannot be read, so "
+        "such a trial is not bit-exact (level D). Needs pip install 'sweep-rl[envpool]'.",
     )
     preprocessor_pref: Literal["deepmind", "rllib"] | None = Field(
         default="deepmind",

@@ -103,8 +103,8 @@ class EvaluationConfig(Section):
     )
     evaluation_num_workers: WorkerCount = Field(
         default=0,
-        description="Number of child processes that evaluate; 0: the trainer's own process. It "
-        "does not change the result.",
+        description="Number of child processes that evaluate; 0: the trainer's own process. "
+        "The number does not change the result.",
     )
     evaluation_timeout_s: float | None = Field(
         default=None,

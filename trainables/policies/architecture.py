@@ -83,12 +83,13 @@ class ModelConfig(Settings):
     lstm_cell_size: Size = Field(default=64, description="Number of units of the LSTM.")
     lstm_use_prev_action: bool = Field(
         default=False,
-        description="Prepend the policy's last action, with choices one-hot, to the vector it "
-        "observes; with and without an LSTM.",
+        description="Prepend the policy's last action, with choices one-hot, to the vector that "
+        "the policy observes; with and without an LSTM.",
     )
     lstm_use_prev_reward: bool = Field(
         default=False,
-        description="Prepend the last reward, as the environment returns it, in the same way.",
+        description="Prepend the last reward, as the environment returns it, to the vector that "
+        "the policy observes; with and without an LSTM.",
     )
     custom_preprocessor: str | None = Field(
         default=None,

@@ -40,7 +40,7 @@ class PerfConfig(Section):
         default=None,
         gt=0,
         le=1,
-        description="Weight of the newest tick in moving averages; null: the mean of all ticks.",
+        description="Weight of the newest step in moving averages; null: the mean of all steps.",
     )
 
 

@@ -322,12 +322,16 @@ class EpsilonGreedyConfig(ParameterNoiseConfig):
 
     type: Literal["EpsilonGreedy", "ParameterNoise"] = Field(
         default="EpsilonGreedy",
-        description="EpsilonGreedy: this fraction of choices is drawn uniformly; ParameterNoise: "
+        description="EpsilonGreedy: a fraction of choices is drawn uniformly; ParameterNoise: "
         "each episode is played with noise on the weights, scaled so that choices differ as often "
         "(Plappert et al. 2018).",
     )
-    initial_epsilon: float = Field(default=1.0, ge=0, le=1, description="Initial fraction.")
-    final_epsilon: float = Field(default=0.05, ge=0, le=1, description="Final fraction.")
+    initial_epsilon: float = Field(
+        default=1.0, ge=0, le=1, description="Initial fraction of choices drawn uniformly."
+    )
+    final_epsilon: float = Field(
+        default=0.05, ge=0, le=1, description="Final fraction of choices drawn uniformly."
+    )
     epsilon_timesteps: int = Field(
         default=10_000,
         gt=0,
