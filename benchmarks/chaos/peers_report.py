@@ -150,7 +150,7 @@ choice:
 - *Optuna + joblib*: SQLite with a long timeout, a heartbeat every second and a grace period of 10
   s, `RetryHeartbeatStaleTrialCallback(max_retry=3, inherit_intermediate_values=True)`, checkpoints
   in the artifact store as in Optuna's example `pytorch_checkpoint.py`, one trial per joblib task.
-  After a restart it waits until the heartbeats of the dead processes are stale.
+  After a restart this tool waits until the heartbeats of the dead processes are stale.
 - *sweep*: `sweep run`, `sweep resume`, and slices of {slice_s} s, so that a trial has several
   slices. With the default of 30 s, each of these short trials would be one slice and restart from
   the beginning.
@@ -184,7 +184,7 @@ These causes were found in the folders of runs with errors:
   surviving workers finish their tasks beside the restarted run, and then wait.
 - `sem.loky-#` in `/dev/shm` (Optuna with joblib) are names of semaphores of a few bytes each. The
   process that removes them, loky's resource tracker, was killed with the group. In sweep, the next
-  driver removes them.
+  driver removes the semaphores of a killed one.
 - `joblib_memmapping_folder` beside Ray Tune belongs to another program on the machine.
 - These errors were not investigated: the `KeyError` of *two kept*, the `UpdateFinishedTrialError`
   of Optuna after a restart, and the processes that Ray Tune left.

@@ -87,8 +87,9 @@ def _machine() -> str:
 TEXT = """# Performance
 
 This page compares the speed of sweep with other libraries and with hand-written lower bounds. For
-another library, the ratio states how many times faster sweep is. For a hand-written bound, it
-states the share of the bound's rate that sweep reaches, or its time as a multiple of the bound's.
+another library, the ratio states how many times faster sweep is. For a hand-written bound, the
+ratio states the share of the bound's rate that sweep reaches, or its time as a multiple of the
+bound's.
 
 `make bench` writes this page. Each row alternates between sweep and the other program in one run,
 with one process at a time and one thread each; each library uses its own settings for this

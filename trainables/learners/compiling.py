@@ -11,8 +11,8 @@ Loss = TypeVar("Loss", bound=Callable[..., Any])
 #: Description of the setting `learner_compile`.
 DESCRIPTION = (
     "Torch compiles the loss and its gradient to C++ when the first batch is learnt from "
-    "(torch.compile): the same up to rounding. It takes 10 to 60 s of every process that learns, "
-    "and pays for large networks and long trainings. Needs a C++ compiler."
+    "(torch.compile): the same up to rounding. Compiling takes 10 to 60 s of every process that "
+    "learns, and pays for large networks and long trainings. Needs a C++ compiler."
 )
 
 

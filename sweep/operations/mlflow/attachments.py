@@ -89,7 +89,10 @@ def _say_twice(say: Say, log: TextIO, text: str) -> None:
 
 @contextlib.contextmanager
 def _locked_log(folder: Folder, deadline: float) -> Iterator[TextIO]:
-    """Open and lock the log of attachments; StorageError if another process holds the lock."""
+    """Open and lock the log of attachments; StorageError if it is locked until `deadline`.
+
+    `deadline` is a time of time.monotonic().
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     with os.fdopen(disk.open_file(folder.attachments_log, flags), "w", encoding="utf-8") as log:
         while True:

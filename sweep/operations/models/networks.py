@@ -153,7 +153,7 @@ def restore_chosen(
 def _restore_best(
     folder: Folder, choice: Choice, episodes: int, say: Say
 ) -> Iterator[tuple[Restored, dict[str, Any]]]:
-    """Compare the networks of a trial, and restore the best one."""
+    """Compare the networks of a trial; yield the best trainable and its row of the comparison."""
     # The import takes seconds, and a driver may train meanwhile, so the history is read after it.
     cls = launch.trainable_of(folder)
     with tempfile.TemporaryDirectory(prefix="sweep-") as scratch:

@@ -105,7 +105,7 @@ class AsyncSampler:
         """Pause the thread between two steps of the environments while the context is open.
 
         Raises:
-            WorkerError: the thread did not finish its tick in time.
+            WorkerError: the thread did not finish its step in time.
         """
         with self._changed:
             self._pauses += 1
