@@ -7,7 +7,7 @@ temperature, and moves the targets a little. B rows, D features, K numbers of an
 import math
 from collections.abc import Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from pydantic import Field
 from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
 from trainables.learners.compiling import compiled
-from trainables.learners.fused.twins import SoftLossesOfChoices, SoftLossesOfNumbers
+from trainables.learners.fused.twins import SoftLosses, SoftLossesOfChoices, SoftLossesOfNumbers
 from trainables.learners.schedules import ScheduleConfig
 from trainables.policies.bounded.acting import (
     Bounds,
@@ -97,10 +97,7 @@ class SAC(OffPolicyTrainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for settings that do not work together, as `Trainer.validate_config`.
-
-        It also rejects a target entropy for a fixed temperature.
-        """
+        """Raise ConfigError also for a target entropy with a fixed temperature."""
         super().validate_config(settings)
         if not isinstance(settings, Config) or settings.learn_alpha:
             return
@@ -140,12 +137,12 @@ class SAC(OffPolicyTrainer):
         return TwinsPolicy(model, actor, settings.optimizer, device)
 
     @property
-    def losses(self) -> "Losses":
+    def losses(self) -> "SoftLosses | TorchLosses":
         """Losses, which compute gradients in numpy or in torch."""
         return self._fused_losses if self.is_fused else self._torch_losses
 
     @cached_property
-    def _fused_losses(self) -> "Losses":
+    def _fused_losses(self) -> SoftLosses:
         """Losses in numpy, made at the first access."""
         model = self.policy.model
         given = model, self.settings.gamma, self.target_entropy
@@ -210,48 +207,8 @@ class SAC(OffPolicyTrainer):
         }
 
 
-class Losses(Protocol):
-    """Protocol of SAC's losses, computed for one batch after the other.
-
-    Gradients are left in the parameters, for the policy's optimisers.
-    """
-
-    @property
-    def alpha(self) -> Scalar:
-        """Return the temperature."""
-
-    @property
-    def entropy(self) -> Scalar:
-        """Return the actor's mean entropy over this step's observations, nats, after `actor`."""
-
-    def begin(self, rows: Rows, stream: np.random.Generator) -> None:
-        """Use the batch `rows` (B, …) from now on, and draw the actor's actions for it."""
-
-    def critics(self, rows: Rows) -> tuple[Scalar, Scalar]:
-        """Compute the gradient of the critics.
-
-        Returns:
-            Half the squared errors of both critics, averaged over rows; and their mean value.
-        """
-
-    def actor(self) -> Scalar:
-        """Compute the gradient of the actor.
-
-        Returns the mean of alpha log p - min Q of its actions.
-        """
-
-    def temperature(self) -> None:
-        """Compute the gradient of the temperature's loss, log(alpha) · (entropy - target)."""
-
-
 class TorchLosses:
-    """SAC's losses with gradients by torch, on any device.
-
-    Args:
-        policy: policy that learns.
-        settings: settings of the trainer.
-        target_entropy: entropy to which the temperature is adapted, nats.
-    """
+    """SAC's losses with gradients by torch, on any device."""
 
     def __init__(self, policy: "TwinsPolicy", settings: Config, target_entropy: float) -> None:
         self.policy, self.gamma, self.target_entropy = policy, settings.gamma, target_entropy
@@ -275,12 +232,7 @@ class TorchLosses:
         self.take(self.inputs(rows, stream))
 
     def inputs(self, rows: Rows, stream: np.random.Generator) -> "dict[str, Tensor]":
-        """Return a batch (B, …) on the policy's device, with the noise for the actor's actions.
-
-        Args:
-            rows: columns of the batch.
-            stream: random numbers for the noise.
-        """
+        """Return a batch (B, …) on the policy's device, with the noise for the actor's actions."""
         model, drawn = self.policy.model, dict[str, NDArray[Any]]()
         if model.limits is not None:
             shape = model.noise_shape(2 * len(rows["rewards"]))
@@ -300,8 +252,7 @@ class TorchLosses:
     def critics(self, rows: Rows) -> tuple[Scalar, Scalar]:
         """Compute the gradient of the critics for the batch of `begin`; `rows` are ignored.
 
-        Returns:
-            Half the squared errors of both critics, averaged over rows; and their mean value.
+        Returns half the squared errors of both critics, averaged over rows; and their mean value.
         """
         with self.policy.lowered():
             loss, q = self._critic_loss(self.policy.model, self._batch, self.gamma)
@@ -309,10 +260,7 @@ class TorchLosses:
         return loss.detach(), q
 
     def actor(self) -> Scalar:
-        """Compute the gradient of the actor.
-
-        Returns the mean of alpha log p - min Q of its actions.
-        """
+        """Compute the gradient of the actor; return the mean of alpha log p - min Q."""
         with self.policy.lowered():
             loss, entropy = self._actor_loss(self.policy.model, self._batch)
         self.policy.differentiate(loss, "actor")
@@ -363,14 +311,8 @@ def soft_values(
 ) -> "tuple[Tensor, Tensor]":
     """Return soft values (B,) of observations, by the lower critic, and entropies (B,).
 
-    Both are estimated by one draw for real numbers, and are expectations for choices.
-
-    Args:
-        model: the networks.
-        observations: filtered observations (B, D).
-        noise: standard normal numbers for the draw; None for choices.
-        alpha: temperature ().
-        slow: True for the target critics.
+    Both are estimated by one draw with standard normal `noise` for real numbers, and are
+    expectations for choices. With `slow`, the target critics are used.
     """
     if noise is not None:
         drawn, logp = model.draw(observations, noise)

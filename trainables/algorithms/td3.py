@@ -7,7 +7,7 @@ numbers of an action.
 
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,12 +97,12 @@ class TD3(OffPolicyTrainer):
         return {**super().make_parts(), "updates": self.updates}
 
     @property
-    def losses(self) -> "Losses":
+    def losses(self) -> "DelayedLosses | TorchLosses":
         """Losses, which compute gradients in numpy or in torch."""
         return self._fused_losses if self.is_fused else self._torch_losses
 
     @cached_property
-    def _fused_losses(self) -> "Losses":
+    def _fused_losses(self) -> DelayedLosses:
         """Losses in numpy, made at the first access."""
         settings, limits = self.settings, Bounds.of(self.spaces.action)
         smoothing = settings.target_noise, settings.target_noise_clip
@@ -145,7 +145,7 @@ class TD3(OffPolicyTrainer):
         found: tuple[Scalar, Scalar],
         actor: Callable[[], Scalar],
     ) -> dict[str, Scalar]:
-        """Make one step with the critics' gradients that were computed; return statistics.
+        """Make one step with the critics' gradients; return statistics.
 
         Args:
             whole: True to update actor and targets, too.
@@ -178,34 +178,8 @@ class Updates:
         self.count = int(state["count"])
 
 
-class Losses(Protocol):
-    """Protocol of TD3's losses; gradients are left in the parameters for the optimisers."""
-
-    def critics(self, rows: Rows, stream: np.random.Generator) -> tuple[Scalar, Scalar]:
-        """Compute the gradient of the critics.
-
-        Args:
-            rows: columns of a batch (B, …).
-            stream: random numbers for the noise on the target's action.
-
-        Returns:
-            The squared errors of both critics, averaged over rows; and their mean value.
-        """
-
-    def actor(self, rows: Rows) -> Scalar:
-        """Compute the gradient of the actor.
-
-        Returns the mean of -Q of its actions, by the first critic.
-        """
-
-
 class TorchLosses:
-    """TD3's losses with gradients by torch, on any device.
-
-    Args:
-        policy: policy that learns.
-        settings: settings of the trainer.
-    """
+    """TD3's losses with gradients by torch, on any device."""
 
     def __init__(self, policy: "TwinsPolicy", settings: Config) -> None:
         self.policy, self.settings = policy, settings
@@ -215,14 +189,9 @@ class TorchLosses:
             self._critic_loss, self._actor_loss = compiled(critic_loss), compiled(actor_loss)
 
     def critics(self, rows: Rows, stream: np.random.Generator) -> tuple[Scalar, Scalar]:
-        """Compute the gradient of the critics.
+        """Compute the gradient of the critics for columns (B, …); draw the noise on target actions.
 
-        Args:
-            rows: columns of a batch (B, …).
-            stream: random numbers for the noise on the target's action.
-
-        Returns:
-            The squared errors of both critics, averaged over rows; and their mean value.
+        Returns the squared errors of both critics, averaged over rows; and their mean value.
         """
         batch = self.inputs(rows, stream)
         self._seen = batch["observations"]
@@ -243,10 +212,7 @@ class TorchLosses:
         return loss.detach(), q
 
     def actor(self, rows: Rows) -> Scalar:
-        """Compute the gradient of the actor for the batch of `critics`; `rows` are ignored.
-
-        Returns the mean of -Q of its actions, by the first critic.
-        """
+        """Compute the gradient of the actor for `critics`' batch; return the mean of -Q."""
         return self.actor_of(self._seen)
 
     def actor_of(self, seen: "Tensor") -> Scalar:
@@ -262,11 +228,7 @@ def critic_loss(
 ) -> "tuple[Tensor, Tensor]":
     """Return the squared errors () of both critics, averaged over rows, and their mean value ().
 
-    Args:
-        model: the networks.
-        batch: columns (B, …), with ``noise`` for the target's action.
-        gamma: discount factor.
-        smoothing: standard deviation of that noise, and bound on it.
+    The batch has ``noise`` for the target's action; `smoothing` is its deviation, and its bound.
     """
     import torch
 

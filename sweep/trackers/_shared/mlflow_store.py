@@ -24,7 +24,7 @@ from http import HTTPStatus
 from importlib import metadata
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from sweep.core.errors import StorageError
@@ -114,64 +114,11 @@ class StoredRun:
         return self.tags.get("sweep.run", self.tags.get("sweep.trial", ""))
 
 
-class Store(Protocol):
-    """The runs of one sweep; writes inside `writing` may form one transaction."""
-
-    def runs(self) -> list[StoredRun]:
-        """Return all runs of the sweep, including deleted ones."""
-        ...
-
-    def rows(self, run: StoredRun, keys: Collection[str]) -> list[Standing]:
-        """Return the rows of a run with these keys."""
-        ...
-
-    def writing(self) -> AbstractContextManager[object]:
-        """Return the context in which all methods that write are called."""
-        ...
-
-    def create(self, title: str, started: int, tags: Mapping[str, str]) -> StoredRun:
-        """Create a run with start time `started` (ms)."""
-        ...
-
-    def log(
-        self,
-        run: StoredRun,
-        rows: Sequence[Value],
-        tags: Mapping[str, str],
-        parameters: Mapping[str, str],
-    ) -> None:
-        """Add rows, tags and parameters to a run.
-
-        A run deleted by a user is only marked as deleted.
-        """
-        ...
-
-    def replace(self, run: StoredRun, rows: Sequence[Value]) -> None:
-        """Change the values of existing rows, if the store can."""
-        ...
-
-    def set_status(self, run: StoredRun, status: str, end_ms: int | None, title: str) -> None:
-        """Set status and title of a run; `end_ms` (ms) is None while it runs."""
-        ...
-
-    def delete(self, run: StoredRun) -> None:
-        """Delete a run."""
-        ...
-
-    def tag_experiment(self, key: str, value: str) -> None:
-        """Set a tag of the sweep's experiment."""
-        ...
-
-    def attach(self, run: StoredRun, file: Path, subfolder: str = "") -> None:
-        """Add a file to the folder `subfolder` of a run's artifacts, if the store accepts files."""
-        ...
-
-    def close(self) -> None:
-        """Close everything that was opened."""
-        ...
+#: The runs of one sweep; writes inside `writing` may form one transaction.
+Store: TypeAlias = "FileStore | ServerStore"
 
 
-def connect(context: TrackerContext) -> Store:
+def connect(context: TrackerContext) -> "Store":
     """Return the store of a sweep, creating its experiment or restoring a deleted one."""
     if context.tracking_uri is not None:
         return ServerStore(context, _experiment(open_client(context), context.name, None))
@@ -194,7 +141,7 @@ def connect(context: TrackerContext) -> Store:
         return ServerStore(context, _experiment(open_client(context), context.name, artifacts))
 
 
-def find_store(context: TrackerContext, only_read: bool) -> Store | None:
+def find_store(context: TrackerContext, only_read: bool) -> "Store | None":
     """Return the store of a sweep, or None if its experiment does not exist."""
     database = context.folder.mlflow
     if context.tracking_uri is None and _is_known(database):
@@ -539,12 +486,7 @@ def _locked(path: Path) -> Iterator[int]:
 
 
 class ServerStore:
-    """A sweep's runs behind MLflow's client, without an active run or global tracking URI.
-
-    Args:
-        context: the sweep and the server.
-        experiment: id of the sweep's experiment.
-    """
+    """A sweep's runs behind MLflow's client, without an active run or global tracking URI."""
 
     def __init__(self, context: TrackerContext, experiment: str) -> None:
         self._context = context
@@ -639,10 +581,8 @@ class ServerStore:
     def attach(self, run: StoredRun, file: Path, subfolder: str = "") -> None:
         """Add a media file of trials (`subfolder` is given) if the server stores files.
 
-        Ignore other files.
-
-        Many servers accept only rows, and others would write to the current folder. Failures are
-        logged.
+        Many servers accept only rows, and others would write to the current folder; other files are
+        ignored. Failures are logged.
         """
         place = self._client.get_run(run.id).info.artifact_uri if subfolder else ""
         if urlsplit(place).scheme not in ("", "file"):

@@ -7,16 +7,19 @@ the environment's restarts.
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from trainables.core import rng
-from trainables.envs.contract import EnvContractError, Outcome
+from trainables.envs.contract import EnvContractError
 from trainables.envs.faults import close, describe_fault
-from trainables.envs.spaces.connectors import EnvConnector
 from trainables.envs.vector.base import WorkerContext
 from trainables.errors import EnvError
+
+if TYPE_CHECKING:
+    from trainables.envs.vector.remote_slot import RemoteEnvSlot
+    from trainables.envs.vector.slot import EnvSlot
 
 logger = logging.getLogger(__name__)
 
@@ -28,63 +31,12 @@ STEPS_THAT_COUNT = 100
 BACK_OFF_S = 0.05
 #: The setting that allows restarts.
 SETTING = "restart_failed_sub_environments: true"
-
-
-class AnySlot(Protocol):
-    """Protocol of one environment, in this or another process."""
-
-    connector: EnvConnector
-    """Connector of the environment."""
-
-    @property
-    def seconds(self) -> Mapping[str, float]:
-        """Connector step → total time, seconds."""
-
-    def send_step(self, action: Any) -> None:
-        """Request a step."""
-
-    def receive_step(self) -> Outcome:
-        """Return the results of a step; the next request may overwrite the observation."""
-
-    def reset(self, seed: int | None) -> Any:
-        """Return the first observation (*O) of the next episode.
-
-        `seed` None continues its streams.
-        """
-
-    def render(self) -> Any:
-        """Return a picture of the environment."""
-
-    def remake(self, seed: int) -> None:
-        """Replace the environment by a new one.
-
-        `seed` is for the process's streams, if it has its own.
-        """
-
-    def seed_spaces(self, seed: int) -> None:
-        """Seed the spaces, each with its own stream."""
-
-    def get_state(self) -> dict[str, Any]:
-        """Return the environment's state."""
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state that `get_state` returned."""
-
-    def left_out(self) -> list[str]:
-        """Return the names of attributes that `get_state` cannot store."""
-
-    def close(self) -> None:
-        """Close the environment."""
+#: One environment, in this or another process.
+AnySlot: TypeAlias = "EnvSlot | RemoteEnvSlot"
 
 
 class Restarts:
-    """Restarts failed environments, and counts restarts and failures of each.
-
-    Args:
-        allowed: True if environments may be replaced.
-        place: place of the worker.
-        count: N.
-    """
+    """Restarts failed environments if `allowed`, and counts restarts and failures of each."""
 
     def __init__(self, allowed: bool, place: WorkerContext, count: int) -> None:
         self._allowed = allowed
@@ -97,14 +49,9 @@ class Restarts:
     def recover(
         self, slot: AnySlot, env_index: int, method: str, error: Exception, length: int
     ) -> Any:
-        """Restart a failed environment, and return its first observation.
+        """Restart an environment whose `method` failed with `error`; return its first observation.
 
-        Args:
-            slot: slot of the environment.
-            env_index: its index.
-            method: name of the method that failed.
-            error: exception that it raised.
-            length: number of steps of the lost episode.
+        The lost episode had `length` steps.
 
         Raises:
             EnvError: restarts are not allowed, the contract was broken, or it failed too often
@@ -130,10 +77,7 @@ class Restarts:
     def _try_restart(
         self, slot: AnySlot, env_index: int, method: str, error: Exception
     ) -> tuple[Any, Exception | None]:
-        """Replace the environment once.
-
-        Return its first observation, or the exception if that fails.
-        """
+        """Replace the environment once; return its first observation, or the exception."""
         logger.warning(
             "%s: %s() %s; its episode is dropped and it is replaced, restart %d",
             self._place.name(env_index),
@@ -174,7 +118,7 @@ class Restarts:
 def require_restartable(
     allowed: bool, name: str, method: str, error: Exception, advice: str
 ) -> None:
-    """Raise EnvError if the contract was broken or restarts are not allowed.
+    """Raise EnvError if the contract was broken or restarts are not `allowed`.
 
     Args:
         allowed: True if environments may be replaced.
