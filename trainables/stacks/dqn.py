@@ -104,11 +104,6 @@ class LaneDQN(LaneTrainer, DQN):
     """DQN as one of ``lanes`` lanes of a compiled program."""
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> type["LaneDQN"]:
-        """Return this class."""
-        return cls
-
-    @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
         """Raise ConfigError also for settings that are impossible in a lane."""
         super().validate_config(settings)

@@ -15,8 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax, random
 
-from trainables.stacks import episodes, n_step
-from trainables.stacks.environments import Environment
+from trainables.stacks import episodes, lanes, n_step
 from trainables.stacks.episodes import Episodes, Stepped
 from trainables.stacks.filtering import Counted, filtered, see
 from trainables.stacks.lanes import Finished
@@ -29,39 +28,18 @@ from trainables.stacks.replay import Replay, add, packed, sample
 STATS = ("loss", "mean_q", "grad_norm")
 
 
-@dataclass(frozen=True)
-class Shape:
+@dataclass(frozen=True, kw_only=True)
+class Shape(lanes.Shape):
     """The settings that are compiled into a program, equal for all of its lanes."""
 
-    env: str
-    """Name of the environment, one of `environments.KNOWN`."""
-    limit: int
-    """Steps after which an episode is truncated."""
-    num_envs: int
-    """Number of environments, N."""
-    steps: int
-    """Steps of each environment in a round, T."""
-    rounds: int
-    """Rounds of collecting and learning in an iteration, R."""
     layers: tuple[str, ...]
     """Names of the network's layers, from input to output."""
-    hidden: tuple[int, ...]
-    """Number of units of each hidden layer, as `program_width` returns it."""
     batch: int
     """Rows of one update, B."""
     places: int
     """Maximum number of rows of the replay, C."""
     waiting: int
     """Number of latest steps that are kept since their transitions may be incomplete, K."""
-
-    @property
-    def rows(self) -> int:
-        """Environment steps of a round."""
-        return self.steps * self.num_envs
-
-    def make_env(self) -> Environment:
-        """Return the environment that the lanes step."""
-        return episodes.make_env(self.env, self.limit)
 
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Return name → shape of each learned array."""

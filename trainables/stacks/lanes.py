@@ -4,12 +4,17 @@ L lanes, R rounds per iteration. A shape defines how a lane computes an iteratio
 rates and outcomes are trees of arrays whose classes depend on the shape.
 """
 
-from typing import Any, NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+
+from trainables.stacks.environments import Environment
+from trainables.stacks.episodes import make_env
 
 Tree = Any
 """A tree of arrays."""
@@ -27,20 +32,37 @@ class Finished(NamedTuple):
     """Steps of the episode where one ended, (R, T, N) int32; 0 elsewhere."""
 
 
-class Shape(Protocol):
-    """The settings that are compiled into a program, equal for all of its lanes; hashable."""
+@dataclass(frozen=True, kw_only=True)
+class Shape(ABC):
+    """The settings that are compiled into a program, equal for all of its lanes."""
+
+    env: str
+    """Name of the environment, one of `environments.KNOWN`."""
+    limit: int
+    """Steps after which an episode is truncated."""
+    num_envs: int
+    """Number of environments, N."""
+    steps: int
+    """Steps of each environment in a round, T."""
+    rounds: int
+    """Rounds of collecting and learning in an iteration, R."""
+    hidden: tuple[int, ...]
+    """Number of units of each hidden layer, as `program_width` returns it."""
 
     @property
     def rows(self) -> int:
         """Environment steps per round."""
+        return self.steps * self.num_envs
 
-    @property
-    def rounds(self) -> int:
-        """Rounds per iteration, R."""
+    def make_env(self) -> Environment:
+        """Return the environment that the lanes step."""
+        return make_env(self.env, self.limit)
 
+    @abstractmethod
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Return name → shape of each learned array, with weights as (inputs, outputs)."""
 
+    @abstractmethod
     def iterate(self, settings: Tree, lane: Tree, rates: Tree) -> tuple[Tree, Tree]:
         """Return the lane after one iteration, and its report."""
 

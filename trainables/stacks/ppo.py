@@ -1,7 +1,7 @@
 """PPO that trains as a lane of a compiled program."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,11 +36,6 @@ _READ_OF_MODEL = frozenset({"hidden", "activation", "log_std_init"})
 
 class LanePPO(LaneTrainer, PPO):
     """PPO as one of ``lanes`` lanes of a compiled program."""
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> type["LanePPO"]:
-        """Return this class."""
-        return cls
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:

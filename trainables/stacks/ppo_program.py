@@ -18,8 +18,7 @@ from jax import Array, lax, random
 
 from trainables.learners.standardizing import LEAST_ROWS, SMALL
 from trainables.policies.exploration.actions import LEAST_VARIANCE
-from trainables.stacks import episodes
-from trainables.stacks.environments import Environment
+from trainables.stacks import episodes, lanes
 from trainables.stacks.episodes import Episodes, Stepped
 from trainables.stacks.filtering import Counted, filtered, see
 from trainables.stacks.lanes import Finished
@@ -31,35 +30,14 @@ STATS = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction")
 _LOG_2PI = 1.8378770664093453
 
 
-@dataclass(frozen=True)
-class Shape:
+@dataclass(frozen=True, kw_only=True)
+class Shape(lanes.Shape):
     """The settings that are compiled into a program, equal for all of its lanes."""
 
-    env: str
-    """Name of the environment, one of `environments.KNOWN`."""
-    limit: int
-    """Steps after which an episode is truncated."""
-    num_envs: int
-    """Number of environments, N."""
-    steps: int
-    """Steps of each environment in a round, T."""
-    rounds: int
-    """Rounds of collecting and learning in an iteration, R."""
-    hidden: tuple[int, ...]
-    """Number of units of each hidden layer, as `program_width` returns it."""
     minibatch: int
     """Rows of a minibatch; B is a multiple of it."""
     spreads_actions: bool
     """True if the policy's numbers from -1 to 1 are scaled to the bounds of actions."""
-
-    @property
-    def rows(self) -> int:
-        """Rows of a batch, B = T · N."""
-        return self.steps * self.num_envs
-
-    def make_env(self) -> Environment:
-        """Return the environment that the lanes step."""
-        return episodes.make_env(self.env, self.limit)
 
     @property
     def noise_shape(self) -> tuple[int, int, int]:
@@ -218,13 +196,7 @@ def _choice_logp(head: Array, actions: Array) -> tuple[Array, Array]:
 
 
 def _real_logp(head: Array, log_std: Array, actions: Array) -> tuple[Array, Array]:
-    """Return log-probabilities (…,) of real-valued actions (…, A), and their entropy ().
-
-    Args:
-        head: means (…, A).
-        log_std: log-deviations (A,).
-        actions: the actions.
-    """
+    """Return log-probabilities (…,) of actions (…, A) under means (…, A), and their entropy ()."""
     noise = (actions - head) * jnp.exp(-log_std)
     logp = (-0.5 * noise**2 - log_std - 0.5 * _LOG_2PI).sum(-1)
     return logp, (log_std + 0.5 * (1.0 + _LOG_2PI)).sum()
@@ -291,13 +263,8 @@ def _tick(
 ) -> tuple[_Running, _Tick]:
     """Step all environments once.
 
-    Args:
-        shape: shape of the lane.
-        settings: settings of the lane.
-        weights: weights of actor and critic.
-        running: state of environments, filter and noise.
-        drawn: noise (N, A) of the actions; first states (N, S) of the episodes that may begin; a
-            random key for state-dependent noise.
+    `drawn` are noise (N, A) of the actions, first states (N, S) of the episodes that may begin, and
+    a random key for state-dependent noise.
     """
     env, (noise, begun, key) = shape.make_env(), drawn
     counted, x = see(settings, running.seen, episodes.observe(env, running.episodes.states))

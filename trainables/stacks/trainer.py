@@ -11,7 +11,7 @@ import functools
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,6 +110,11 @@ class LaneTrainer(Trainer):
     """True while the lane has a newer state than policy, filter and workers."""
     _is_behind = True
     """True while policy, filter and workers have a newer state than the lane."""
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> type[Self]:
+        """Return this class."""
+        return cls
 
     # ---- implemented by a subclass -----------------------------------------------------------
 

@@ -6,7 +6,7 @@ actions are drawn in numpy with the same random numbers as on the CPU. N rows, B
 steps, *S the shape of an observation, A choices.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -30,11 +30,7 @@ MOST_FRAGMENTS = 64
 
 
 class Frames:
-    """The observations of the latest fragments, on a device and in memory from which it reads.
-
-    Args:
-        device: the device.
-    """
+    """The observations of the latest fragments, on a device and in memory from which it reads."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -112,14 +108,9 @@ class Frames:
 
 
 class DeviceActor(Actor):
-    """An actor with the networks of the policy that learns, on their device.
+    """An actor with the networks of the policy that learns, on their device; see `Actor`.
 
-    Args:
-        layout: layout of the actions.
-        architecture: sizes and options of the networks.
-        exploration: way to choose actions; by default the policy's own distribution.
-        networks: the networks.
-        frames: the observations that it sees in fragments.
+    `frames` are the observations that it sees in fragments.
     """
 
     def __init__(
@@ -175,16 +166,13 @@ class DeviceActor(Actor):
 
 
 class DeviceQActor(QActor):
-    """An actor with the Q-network of the policy that learns, on its device.
+    """An actor with the Q-network of the policy that learns, on its device; see `QActor`.
 
-    Args:
-        layout: layout of the actions.
-        architecture: sizes and options of the network.
-        config: settings of the exploration.
-        values_of: function of observations (N, *S) on the device and of the noise's factors that
-            returns the values (N, A) of all choices.
-        frames: sends the observations.
+    `values_of` returns the values (N, A) for observations (N, *S) on the device and the noise's
+    factors.
     """
+
+    acts_by_row = True
 
     def __init__(
         self,
@@ -201,16 +189,6 @@ class DeviceQActor(QActor):
 
     def load(self, weights: Weights) -> None:
         """Do nothing, since the actor uses the weights of the policy."""
-
-    def act_each(
-        self,
-        observations: NDArray[Any],
-        memory: Array,
-        streams: Sequence[np.random.Generator | None],
-    ) -> tuple[NDArray[Any], Array]:
-        """Choose the action of each row as if it were alone, as `QActor.act_each`."""
-        pairs = zip(observations, streams, strict=True)
-        return np.concatenate([self._choose(row[None], one) for row, one in pairs]), memory
 
     def _values(self, observations: NDArray[Any], noise: Noise) -> Array:
         """Return the values (N, A) of filtered observations; `NO_CHOICE` for invalid choices."""

@@ -59,10 +59,7 @@ class QArchitecture:
         return {name: (self.inputs, *self.hidden, size) for name, size in sizes.items()}
 
     def draw_noise(self, choices: int, stream: np.random.Generator) -> dict[str, Array]:
-        """Return ``<head>.<layer>.in`` and ``.out`` → factors of the noise (units,).
-
-        Empty without noise.
-        """
+        """Return ``<head>.<layer>.in`` and ``.out`` → factors (units,) of the noise, if any."""
         drawn: dict[str, Array] = {}
         for name, sizes in self.heads(choices).items() if self.noisy else ():
             for i in range(len(sizes) - 1):
@@ -76,16 +73,13 @@ class QActor(Actor):
     """An actor that takes the choice of the highest value, or explores.
 
     It explores with noisy layers, if there are any, else with parameter noise or epsilon-greedily.
-
-    Args:
-        layout: layout of the actions.
-        architecture: sizes and options of the network.
-        config: settings of the exploration.
     """
 
     columns: ClassVar[Mapping[str, Any]] = {}
     judged: ClassVar[tuple[str, ...]] = ()
     fetches: ClassVar[Mapping[str, str]] = {}
+    acts_by_row: ClassVar[bool] = False
+    """True if `act_each` runs the network for one row after the other, also without exploring."""
 
     def __init__(
         self, layout: ActionLayout, architecture: QArchitecture, config: EpsilonGreedyConfig
@@ -118,20 +112,14 @@ class QActor(Actor):
     def act(
         self, observations: NDArray[Any], memory: Array, stream: np.random.Generator | None
     ) -> Acted:
-        """Choose actions for filtered observations, with exploration if there is a stream.
+        """Choose actions for filtered observations (N, *S), with exploration if there is a stream.
 
-        Args:
-            observations: filtered observations (N, *S).
-            memory: empty memories, returned unchanged.
-            stream: random numbers of the exploration; None for the best choices.
+        Memories are empty, and returned unchanged.
         """
         return Acted(self._choose(observations, stream), {}, memory)
 
     def one_by_one(self, draws: np.random.Generator) -> Decider | None:
-        """Return an epsilon-greedy decider for one environment.
-
-        Returns None if `act` must be called instead.
-        """
+        """Return an epsilon-greedy decider for one environment, or None if it needs `act`."""
         of, greedy = self._architecture, self._greedy
         plain = type(self) is QActor and self._takes_vectors and not self._masks
         plain = plain and not (of.noisy or of.dueling or of.support)
@@ -145,16 +133,8 @@ class QActor(Actor):
         memory: Array,
         streams: Sequence[np.random.Generator | None],
     ) -> tuple[NDArray[Any], Array]:
-        """Return the choice (N,) of each row as if it were alone, and the memories (N, M).
-
-        No bit depends on other rows.
-
-        Args:
-            observations: filtered observations (N, *S).
-            memory: empty memories, returned unchanged.
-            streams: N streams for the exploration; None for the best choice of a row.
-        """
-        if any(streams):
+        """Choose the action of each row as if it were alone, as `Actor.act_each`."""
+        if self.acts_by_row or any(streams):
             pairs = zip(observations, streams, strict=True)
             return np.concatenate([self._choose(row[None], one) for row, one in pairs]), memory
         q = self._q(self._features_each(observations)[:, None], {})[:, 0]
@@ -210,10 +190,7 @@ class QActor(Actor):
     def _q(self, x: Array, noise: Noise, weights: Noise | None = None) -> Array:
         """Return the values (…, A) for inputs (…, D) of the trunk's dense layers.
 
-        Args:
-            x: inputs.
-            noise: factors of noisy layers; empty for no noise.
-            weights: weights by name; None for those of `load`.
+        `noise` has the factors of noisy layers; without `weights`, those of `load` are used.
         """
         weights = weights or self._weights
         for i in range(len(self._architecture.trunk.hidden) if self._trunk is None else 0):
@@ -248,15 +225,9 @@ class QActor(Actor):
 
 
 class GreedyOneByOne:
-    """An epsilon-greedy decider for one environment.
+    """An epsilon-greedy decider for one environment, whose layers have transposed weights.
 
     Its results equal those of `QActor.act` to the bit.
-
-    Args:
-        weights: weight and bias of each layer, transposed.
-        activation: activation after each layer but the last.
-        greedy: the exploration.
-        stream: its random numbers.
     """
 
     def __init__(
@@ -296,10 +267,5 @@ class GreedyOneByOne:
         return self._choices[choice]
 
     def columns(self, steps: slice, chosen: Sequence[Any]) -> dict[str, NDArray[Any]]:
-        """Return ``actions`` (T,) of these steps.
-
-        Args:
-            steps: range of steps, not used.
-            chosen: results of `choose` in these steps.
-        """
+        """Return ``actions`` (T,) of these steps, as `choose` returned them."""
         return {"actions": np.array(chosen, dtype=np.int64)}

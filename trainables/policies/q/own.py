@@ -1,10 +1,8 @@
 """Q-networks around a user's torch module, whose ``forward`` returns the values (B, A)."""
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -23,13 +21,7 @@ from trainables.policies.q.networks import QNetwork, QPolicy
 
 
 class OwnQNetwork(QNetwork):
-    """A Q-network whose values a user's module computes.
-
-    Args:
-        layout: layout of the actions.
-        architecture: sizes and options; `trunk.own` names the module.
-        seed: seed of the trial; a stream of it draws the weights.
-    """
+    """A Q-network whose values a user's module computes."""
 
     def __init__(self, layout: ActionLayout, architecture: QArchitecture, seed: int) -> None:
         Networks.__init__(self)  # without the layers that `QNetwork.__init__` makes
@@ -53,6 +45,8 @@ class OwnQNetwork(QNetwork):
 class OwnQActor(TorchActor, QActor):
     """An actor around a user's module; it explores epsilon-greedily."""
 
+    acts_by_row = True
+
     def __init__(
         self, layout: ActionLayout, architecture: QArchitecture, config: EpsilonGreedyConfig
     ) -> None:
@@ -60,33 +54,12 @@ class OwnQActor(TorchActor, QActor):
         self._constructor_arguments = layout, architecture, config
         self._networks = OwnQNetwork(layout, architecture, 0).eval()
 
-    def act_each(
-        self,
-        observations: NDArray[Any],
-        memory: Array,
-        streams: Sequence[np.random.Generator | None],
-    ) -> tuple[NDArray[Any], Array]:
-        """Return the choice (N,) of each row as if it were alone, and the memories (N, M).
-
-        No bit depends on other rows.
-
-        Args:
-            observations: filtered observations (N, *S).
-            memory: empty memories, returned unchanged.
-            streams: N streams for the exploration; None for the best choice of a row.
-        """
-        pairs = zip(observations, streams, strict=True)
-        return np.concatenate([self._choose(row[None], one) for row, one in pairs]), memory
-
     def _features(self, images: NDArray[Any]) -> NDArray[Any]:
         """Return images (…, H, W, C) unchanged, as the module takes them."""
         return images
 
     def _q(self, x: NDArray[Any], noise: Noise, weights: Weights | None = None) -> Array:
-        """Return the module's values (N, A) of observations (N, *S).
-
-        `noise` and `weights` are ignored.
-        """
+        """Return the module's values (N, A) of observations (N, *S); the rest is ignored."""
         values: Array = self._run(x).numpy()
         return values
 
@@ -112,15 +85,7 @@ def build_own_q_policy(
     seed: int,
     device: str,
 ) -> OwnQPolicy:
-    """Return a policy with the initial weights that belong to a seed.
-
-    Args:
-        networks: layout of the actions, and architecture.
-        exploration: settings of the exploration.
-        config: settings of the optimiser.
-        seed: seed of the trial.
-        device: device of the networks.
-    """
+    """Return a policy of these networks with the initial weights that belong to a seed."""
     make_actor = partial(OwnQActor, *networks, exploration)
     made = OwnQPolicy(OwnQNetwork(*networks, seed), make_actor, config, device)
     made.exploration = exploration
