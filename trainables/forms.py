@@ -53,7 +53,7 @@ class ReportingCalls:
 
 def adapt(function: Callable[..., Any], ours: ReportingCalls) -> Callable[[dict[str, Any]], Any]:
     """Return a function of the settings that does the work of `function`, whatever its form."""
-    if _is_generator(function):
+    if inspect.isgeneratorfunction(innermost(function)):
         return functools.partial(_run_generator, function, ours)
     if objectives.is_objective(function):
         return functools.partial(_run_objective, function, ours)
@@ -67,10 +67,7 @@ def adapt(function: Callable[..., Any], ours: ReportingCalls) -> Callable[[dict[
 
 
 def problem(function: Callable[..., Any]) -> str:
-    """Return why `function` cannot be called with the settings as its only argument.
-
-    Empty if it can.
-    """
+    """Return why `function` cannot be called with the settings as its only argument, or ""."""
     try:
         inspect.signature(function).bind({})
     except TypeError:
@@ -84,11 +81,6 @@ def problem(function: Callable[..., Any]) -> str:
 
 
 # ---- generators -----------------------------------------------------------------------------
-
-
-def _is_generator(function: Any) -> bool:
-    """Return whether `function` is a generator function."""
-    return inspect.isgeneratorfunction(innermost(function))
 
 
 def _run_generator(
@@ -158,10 +150,7 @@ def _redirect_ray(function: Any, ours: ReportingCalls) -> None:
 
 
 def _module_name(value: Any) -> str:
-    """Return the module that a value is, or that a function is defined in.
-
-    Empty for anything else.
-    """
+    """Return the module that a value is, or that a function is defined in, or ""."""
     if isinstance(value, ModuleType):
         return value.__name__
     ours = isinstance(value, _RayFunction)
@@ -169,14 +158,9 @@ def _module_name(value: Any) -> str:
 
 
 class _RayFunction:
-    """A replacement of one of Ray's reporting functions.
+    """A replacement of one of Ray's reporting functions, the `verb` such as ``report``, by ours.
 
     Outside our trials it calls the original.
-
-    Args:
-        before: the original function.
-        verb: its name, such as ``report``.
-        ours: calls that replace it.
     """
 
     def __init__(self, before: Callable[..., Any], verb: str, ours: ReportingCalls) -> None:

@@ -86,10 +86,7 @@ def _hidden_arguments(name: str) -> Iterator[None]:
 
 
 def _place_of(error: BaseException, name: str) -> str:
-    """Return the place in the module `name` where `error` was raised, as `` (file:line)``.
-
-    Returns an empty string if its traceback has no frame of that module.
-    """
+    """Return where in the module `name` `error` was raised, as `` (file:line)``, or ""."""
     own = f"{name.replace('.', '/')}.py"
     frames = traceback.extract_tb(error.__traceback__)
     found = [one for one in frames if one.filename.endswith(own)]
@@ -120,7 +117,7 @@ def import_object(path: str) -> object:
         public = [
             n
             for n, v in vars(module).items()
-            if _is_defined_in(module, v) and not n.startswith("_")
+            if getattr(v, "__module__", "") == module.__name__ and not n.startswith("_")
         ]
         problem = f"{module.__name__} has no '{printable(name)}'"
         raise NotImportable(problem, known_names=public)
@@ -129,20 +126,12 @@ def import_object(path: str) -> object:
 
 
 def path_to(value: Any) -> str | None:
-    """Return the path ``package.module:Name`` under which any process can import `value`.
-
-    Returns None for objects of ``__main__`` and for local or nested ones.
-    """
+    """Return the path by which any process can import `value`; None for local or nested ones."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     if module in (None, "__main__") or "." in name or "<" in name:
         return None
     found = getattr(importlib.import_module(module), name, None)
     return f"{module}:{name}" if found is value else None
-
-
-def _is_defined_in(module: ModuleType, value: object) -> bool:
-    """Return whether `value` was defined in `module`, not imported into it."""
-    return getattr(value, "__module__", "") == module.__name__
 
 
 def load_module(place: str, path: str) -> ModuleType:
@@ -154,15 +143,9 @@ def load_module(place: str, path: str) -> ModuleType:
 
 
 def load(place: str, path: str, description: str) -> Callable[..., Any]:
-    """Return the callable that the setting `place` names by its path.
+    """Return the callable that the setting `place` names by its path ``package.module:Name``.
 
-    Args:
-        place: dotted path of the setting.
-        path: ``package.module:Name``.
-        description: description of the callable, for the error message.
-
-    Raises:
-        ConfigError: the path leads to no callable.
+    Raises ConfigError, with its `description`, if the path leads to no callable.
     """
     module = load_module(place, path)
     allowed = f"{description} in {module.__name__}"

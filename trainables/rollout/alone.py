@@ -92,7 +92,8 @@ class RolloutWorker(worker.RolloutWorker):
 
     def __new__(cls, env_creator: Any, policy: Any, *_: Any, **__: Any) -> Self:  # noqa: ARG004
         """Make a worker of several policies if `policy` is a mapping."""
-        kind: Any = _multi_agent_class(cls) if isinstance(policy, Mapping) else cls
+        has_agents = isinstance(policy, Mapping) and not issubclass(cls, _AgentsRolloutWorker)
+        kind: Any = _AgentsRolloutWorker if has_agents else cls
         made: Self = super().__new__(kind)
         return made
 
@@ -189,10 +190,7 @@ class _AgentsRolloutWorker(RolloutWorker, AgentsWorker):
         return AgentsSpec
 
     def _spec(self, config: WorkerConfig, columns: frozenset[str], seed: int) -> WorkerSpec:
-        """Return the worker's spec.
-
-        Raises ConfigError for settings that several agents do not support.
-        """
+        """Return the worker's spec; ConfigError for settings that several agents lack."""
         require_together(flatten(config))
         return super()._spec(config, columns, seed)
 
@@ -201,10 +199,7 @@ class _AgentsRolloutWorker(RolloutWorker, AgentsWorker):
         return AgentsWorker.sample(self)
 
     def _make_sampler(self, spec: WorkerSpec) -> Any:
-        """Make the policies for their agents' spaces, then the sampler.
-
-        Raises ConfigError for missing policies.
-        """
+        """Make the policies, then the sampler; raises ConfigError for missing policies."""
         environment = spec.environment
         agents = agents_spaces(environment, *self.envs.own_spaces)
         if not agents:
@@ -235,11 +230,6 @@ def PolicyEvaluator(  # noqa: N802  it makes a worker
 ) -> RolloutWorker:
     """Return a `RolloutWorker`, under the class and argument names of earlier RLlib versions."""
     return RolloutWorker(env_creator, policy_graph, policy_mapping_fn, **more)
-
-
-def _multi_agent_class(cls: type[RolloutWorker]) -> type[RolloutWorker]:
-    """Return the multi-agent class to use in place of `cls`."""
-    return cls if issubclass(cls, _AgentsRolloutWorker) else _AgentsRolloutWorker
 
 
 def _policy_spec(policy: Any, common: Mapping[str, Any]) -> PolicySpec:

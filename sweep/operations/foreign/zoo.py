@@ -85,16 +85,10 @@ _LR_FACTOR, _TRIALS = 5.0, 16
 def convert(
     raw: Mapping[str, Any], file: str, env: str | None, algorithm: str | None
 ) -> tuple[dict[str, Any], list[str]]:
-    """Convert the content of a file of rl-baselines3-zoo.
+    """Convert the content of a file of rl-baselines3-zoo, as `conversion.convert`.
 
-    Args:
-        raw: environment → hyperparameters, or algorithm → such a mapping.
-        file: name of the file.
-        env: environment to choose if the file has several.
-        algorithm: name of the algorithm; None to take it from the file name.
-
-    Returns:
-        The keys of a spec except its name, and notes for the user.
+    `raw` maps environments to hyperparameters, or algorithms to such mappings. Returns the keys of
+    a spec except its name, and notes for the user.
 
     Raises:
         UsageError: the algorithm is not supported, or no environment is chosen.
@@ -373,11 +367,9 @@ class _Settings:
         """Set state-dependent exploration. Returns false if the algorithm has none."""
         more = _number(self.given.get("sde_sample_freq"))
         freq = {"sample_freq": int(more)} if more and more > 0 else {}
-        return not self._is_dqn() and self._set_exploration(type="StateDependentNoise", **freq)
-
-    def _is_dqn(self) -> bool:
-        """Return true if the algorithm is DQN."""
-        return "double_q" in self.known
+        if "double_q" in self.known:  # DQN
+            return False
+        return self._set_exploration(type="StateDependentNoise", **freq)
 
     def _take_sde_sample_freq(self, _value: Any) -> bool:
         """Return true, since `_take_use_sde` converts it."""
@@ -411,10 +403,7 @@ def _number(value: Any) -> int | float | None:
 
 
 def _literal(text: str) -> Any:
-    """Return the value of a text such as ``dict(net_arch=[64], activation_fn=nn.ReLU)``.
-
-    None if the text is anything else.
-    """
+    """Return the value of a text like ``dict(net_arch=[64], activation_fn=nn.ReLU)``, or None."""
     try:
         return _evaluate(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError):

@@ -74,18 +74,14 @@ class Copy:
 
     def _can_become(self, expected: Iterable[FrozenTrial]) -> bool:
         """Return whether the study's trials can become `expected` by additions alone."""
-        known = self._trials
-        if not self._compared and not self._has_the_metric():
+        known, of = self._trials, self._context.spec.metric
+        if not self._compared and self._storage.attribute(self._study, "metric") != of:
             return False
         return len(known) <= len(self.history.trials) and all(
             _may_become(known[trial.number], trial)
             for trial in expected
             if trial.number < len(known)
         )
-
-    def _has_the_metric(self) -> bool:
-        """Return whether the study has the sweep's metric."""
-        return self._storage.attribute(self._study, "metric") == self._context.spec.metric
 
     def _grow(self, expected: Sequence[FrozenTrial]) -> None:
         """Add the trials that the study lacks, and the values that its other trials lack."""
@@ -190,10 +186,7 @@ def _last(curve: Mapping[int, float]) -> list[float]:
 
 
 def _local_time(seconds: float | None) -> datetime:
-    """Return a time in seconds since 1970 for Optuna: local, without time zone.
-
-    None counts as 0.
-    """
+    """Return a time in seconds since 1970, or 0, for Optuna: local, without time zone."""
     return datetime.fromtimestamp(seconds or 0.0)
 
 

@@ -150,12 +150,7 @@ class ServerConfig(Settings):
 
 
 class Refused(Exception):
-    """A request that is refused.
-
-    Args:
-        status: HTTP status of the answer.
-        reason: reason, one line.
-    """
+    """A request that is refused, with the HTTP status of the answer and a reason of one line."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -259,11 +254,9 @@ class PolicyServer(ExternalEnv):
         return {"protocol": PROTOCOL, **({"agents": both} if self.has_agents else both[AGENT])}
 
     def take_policies(self, version: int, layers: Mapping[str, Mapping[str, Any] | None]) -> None:
-        """Set the policies for clients that choose actions themselves.
+        """Set the policies for clients that choose actions themselves: policy → its layers.
 
-        Args:
-            version: version of the weights.
-            layers: policy → layers, or None if clients cannot run it.
+        Layers are None if clients cannot run the policy; `version` is that of the weights.
         """
         if version != self._policies[0]:
             self._policies = (
@@ -272,10 +265,7 @@ class PolicyServer(ExternalEnv):
             )
 
     def policy(self) -> dict[str, Any]:
-        """Return the latest policy with its version; of several agents all policies by name.
-
-        Raises Refused (503) before the first.
-        """
+        """Return the latest policy, or policies, with its version; Refused (503) before it."""
         version, layers = self._policies
         if version == 0:
             raise Refused(503, "there is no policy yet; send the same request again")
@@ -355,10 +345,7 @@ class PolicyServer(ExternalEnv):
         remote.asks = request["call"] == "get_action"
 
     def _remote(self, client: str, episode_id: str, begins: bool) -> _Remote:
-        """Return the episode of a request; raises Refused if it belongs to another client.
-
-        An ended episode may begin again.
-        """
+        """Return the episode of a request, or begin it again; Refused if it is another client's."""
         with self._table:
             remote = self._remotes.get(episode_id) or self._gone.get(episode_id)
             own = remote is not None and remote.client == client and remote.number >= 0
@@ -366,7 +353,8 @@ class PolicyServer(ExternalEnv):
                 remote = None
             if remote is None and begins:
                 if len(self._remotes) >= self.config.max_episodes:
-                    self._forget_lost()
+                    for lost in [one for one in self._remotes if not self.is_running(one)]:
+                        del self._remotes[lost]
                 if len(self._remotes) >= self.config.max_episodes:
                     raise Refused(429, f"{len(self._remotes)} episodes run already (max_episodes)")
                 self._gone.pop(episode_id, None)
@@ -376,11 +364,6 @@ class PolicyServer(ExternalEnv):
             if remote.client != client:
                 raise Refused(409, f"episode {episode_id} is another client's")
             return remote
-
-    def _forget_lost(self) -> None:
-        """Forget the episodes that do not run any more."""
-        for episode_id in [one for one in self._remotes if not self.is_running(one)]:
-            del self._remotes[episode_id]
 
     def _take(self, remote: _Remote, episode_id: str, request: dict[str, Any]) -> None:
         """Execute a request; one that is refused changes nothing."""
@@ -408,10 +391,7 @@ class PolicyServer(ExternalEnv):
                     del self._gone[next(iter(self._gone))]
 
     def _step(self, episode_id: str, request: dict[str, Any]) -> None:
-        """Add an episode's observations, actions and rewards from a request.
-
-        Raises Refused if it is not valid.
-        """
+        """Add an episode's observations, actions and rewards from a request, or raise Refused."""
         call, place = request["call"], f"episode {episode_id}"
         observation = decode(
             self.observation_space, request.get("observation"), f"{place}: observation"
@@ -435,10 +415,7 @@ class PolicyServer(ExternalEnv):
             raise Refused(429, str(error)) from None
 
     def _bind(self, episode_id: str, agents: Any) -> None:
-        """Choose the policies of these agents for the episode.
-
-        Raises Refused (400) unless `agents` is a list.
-        """
+        """Choose the policies of these agents for the episode; Refused unless they are a list."""
         if not (self.has_agents and isinstance(agents, list) and agents):
             allowed = "a list of agents" if self.has_agents else "absent: there is one agent"
             raise Refused(
@@ -484,10 +461,7 @@ class PolicyServer(ExternalEnv):
     # ---- inside ------------------------------------------------------------------------------
 
     def _spaces(self) -> tuple[Spaces, Spaces]:
-        """Return the action space and the observation space from the settings.
-
-        Raises ConfigError without any.
-        """
+        """Return the action and the observation space from the settings, or raise ConfigError."""
         config = self.config
         if config.spaces_of is not None:
             # By its name: what makes environments imports what these are.
