@@ -15,12 +15,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning import report
+from benchmarks.learning import finished, report
 from benchmarks.learning.rows import EPISODES, ROWS, Row
 from benchmarks.speed import peers
 
@@ -39,13 +39,6 @@ def version(row: Row, by: str = OURS) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def finished_runs() -> dict[tuple[str, str, int], dict[str, Any]]:
-    """Return (name of the row, version, seed) → run, for all finished runs."""
-    lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else []
-    runs = [json.loads(line) for line in lines]
-    return {(run["row"], run["version"], run["seed"]): run for run in runs}
-
-
 def missing_runs(rows: list[Row], seeds: int | None) -> Iterator[tuple[Row, int, str]]:
     """Yield the missing runs, seed by seed, as (row, seed, trainer).
 
@@ -53,7 +46,7 @@ def missing_runs(rows: list[Row], seeds: int | None) -> Iterator[tuple[Row, int,
         rows: rows whose runs are needed.
         seeds: number of seeds of each row; None for the row's own number.
     """
-    made = finished_runs()
+    made = finished.by_version(RESULTS)
     largest = max(seeds or row.seeds for row in rows)
     for seed in range(largest):
         for row in rows:
@@ -94,19 +87,18 @@ def main() -> None:
     if any(by == REFERENCE for _, _, by in wanted):
         peers.interpreter_of("sb3-simulators")  # install the packages before two runs need them
     with ThreadPoolExecutor(options.jobs) as pool:
-        for done, future in enumerate(as_completed(pool.submit(make, *one) for one in wanted), 1):
-            run = future.result()
-            with RESULTS.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(run) + "\n")
-            text = f"{run['row']} seed {run['seed']}, {run['by']}: {run['mean']:.1f}"
-            sys.stdout.write(f"{done} of {len(wanted)}: {text} after {run['cpu_s']} s\n")
-            sys.stdout.flush()
-    made = finished_runs()
+        finished.append(RESULTS, [pool.submit(make, *one) for one in wanted], _text)
+    made = finished.by_version(RESULTS)
     trainers = {(row.name, version(row, by)): by for row in ROWS for by in (REFERENCE, OURS)}
     runs = [{**run, "by": trainers[key[:2]]} for key, run in made.items() if key[:2] in trainers]
     report.write(
         [run for run in runs if run["by"] == OURS], [run for run in runs if run["by"] == REFERENCE]
     )
+
+
+def _text(run: finished.Run) -> str:
+    seed = f"{run['row']} seed {run['seed']}, {run['by']}"
+    return f"{seed}: {run['mean']:.1f} after {run['cpu_s']} s"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import matplotlib as mpl
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.learning import stored, updates
+from benchmarks.learning import finished, stored, updates
 from benchmarks.learning.rows import ROWS, Row
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -66,7 +66,7 @@ def write(runs: Sequence[dict[str, Any]], references: Sequence[dict[str, Any]] =
 
 def searched() -> list[str]:
     """Return the lines of the table of searches: found settings, compared with tuned ones."""
-    runs = [json.loads(line) for line in SEARCHED.read_text("utf-8").splitlines()]
+    runs = finished.read(SEARCHED)
     lines = []
     for row in ROWS:
         means = {who: _means(runs, row.name, who) for who in ("found", "tuned")}
@@ -92,7 +92,7 @@ def searched() -> list[str]:
 
 def from_files() -> list[str]:
     """Return the lines of the table of learning from files alone."""
-    made = stored.finished_runs()
+    made = finished.by_version(stored.RESULTS)
     lines = []
     for row in stored.ROWS:
         runs = [run for key, run in made.items() if key[:2] == (row.name, stored.version(row))]

@@ -16,12 +16,13 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.learning import finished
 from benchmarks.learning.rows import EPISODES, PPO_CARTPOLE, SMALL_NETWORKS
 from benchmarks.learning.run import FRESH
 
@@ -202,16 +203,9 @@ def version(row: StoredRow) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def finished_runs() -> dict[tuple[str, str, int], dict[str, Any]]:
-    """Return (name of the row, version, seed) → run, for all finished runs."""
-    lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else []
-    runs = [json.loads(line) for line in lines]
-    return {(run["row"], run["version"], run["seed"]): run for run in runs}
-
-
 def missing_runs(rows: list[StoredRow], seeds: int) -> list[tuple[StoredRow, int]]:
     """Return the missing runs, seed by seed, as (row, seed)."""
-    made = finished_runs()
+    made = finished.by_version(RESULTS)
     due = [(row, seed) for seed in range(seeds) for row in rows]
     return [(row, seed) for row, seed in due if (row.name, version(row), seed) not in made]
 
@@ -248,13 +242,11 @@ def main() -> None:
         writings = sorted({(row.writers, seed) for row, seed in wanted}, key=lambda one: one[1])
         for name, seed in writings:
             write(name, seed)
-        for done, future in enumerate(as_completed(pool.submit(make, *one) for one in wanted), 1):
-            run = future.result()
-            with RESULTS.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(run) + "\n")
-            text = f"{run['row']} seed {run['seed']}: {run['mean']:.1f}"
-            sys.stdout.write(f"{done} of {len(wanted)}: {text}\n")
-            sys.stdout.flush()
+        finished.append(
+            RESULTS,
+            [pool.submit(make, *one) for one in wanted],
+            lambda run: f"{run['row']} seed {run['seed']}: {run['mean']:.1f}",
+        )
 
 
 if __name__ == "__main__":

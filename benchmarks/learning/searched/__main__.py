@@ -14,10 +14,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from benchmarks.learning import finished
 from benchmarks.learning.rows import find
 
 HERE = Path(__file__).parent
@@ -57,11 +58,6 @@ def search(name: str, jobs: int) -> dict[str, Any]:
     return {key: value for key, value in config.items() if not key.startswith(WITHOUT_INFLUENCE)}
 
 
-def finished_runs() -> list[dict[str, Any]]:
-    """Return all finished runs."""
-    return [json.loads(line) for line in RESULTS.read_text("utf-8").splitlines()]
-
-
 def missing_runs(
     name: str, settings: Mapping[str, Any]
 ) -> Iterator[tuple[str, Mapping[str, Any], int]]:
@@ -72,7 +68,7 @@ def missing_runs(
         settings: that the search found.
     """
     sources = {"found": settings, "tuned": find(name).config}
-    made = [(run["row"], run["who"], run["config"], run["seed"]) for run in finished_runs()]
+    made = [(run["row"], run["who"], run["config"], run["seed"]) for run in finished.read(RESULTS)]
     for seed in SEEDS:
         for who, config in sources.items():
             if (name, who, json.loads(json.dumps(dict(config))), seed) not in made:
@@ -101,18 +97,14 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=NAMES, metavar="ROW", help=", ".join(NAMES))
     parser.add_argument("--jobs", type=int, default=2, help="trials and runs at the same time")
     options = parser.parse_args()
-    RESULTS.touch()
     for name in options.only or NAMES:
         wanted = list(missing_runs(name, search(name, options.jobs)))
         with ThreadPoolExecutor(options.jobs) as pool:
-            runs = [pool.submit(train, name, *one) for one in wanted]
-            for done, future in enumerate(as_completed(runs), 1):
-                run = future.result()
-                with RESULTS.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(run) + "\n")
-                text = f"{name}, {run['who']}, seed {run['seed']}: {run['mean']:.1f}"
-                sys.stdout.write(f"{done} of {len(wanted)}: {text}\n")
-                sys.stdout.flush()
+            finished.append(
+                RESULTS,
+                [pool.submit(train, name, *one) for one in wanted],
+                lambda run: f"{run['row']}, {run['who']}, seed {run['seed']}: {run['mean']:.1f}",
+            )
 
 
 if __name__ == "__main__":
