@@ -214,7 +214,7 @@ def resume(
         timeout: seconds after which the sweep saves and stops.
         retry_failed: True to retry failed trials.
         strict: True to refuse if code or library versions have changed.
-        space: a wider space from now on, or a file that contains it.
+        space: the space to search from now on, or a file that contains it.
         metric: name of the result by which trials are compared from now on.
         budget: keys of the spec's budget with their new values.
         max_disk: new limit for the size of all checkpoints, for example ``40GB``.

@@ -246,7 +246,7 @@ def _may_be_space(space: str) -> bool:
     "--space",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A wider search space from now on: the key space of a spec, or a space alone.",
+    help="Another space from now on: the key space of a spec, or a space alone.",
 )
 @click.option(
     "--metric",
@@ -268,7 +268,7 @@ def _may_be_space(space: str) -> bool:
 @attach_option
 @options.json_option
 def resume(name: str, **given: Any) -> int:
-    """Resume a sweep, however it ended, or widen it."""
+    """Resume a sweep, however it ended, with changes if wanted."""
     from sweep.cli.live import make_view
     from sweep.cli.terminal import terminal
     from sweep.driver import prepare, session, sync

@@ -13,7 +13,7 @@ from sweep import pools
 from sweep import spec as space_file
 from sweep import spec as specs
 from sweep.core import pickled, plugins
-from sweep.core.errors import Source, UsageError
+from sweep.core.errors import BadConfig, Place, Source, UsageError
 from sweep.core.pickled import PickledTrainable
 from sweep.driver import capacity, control, decisions, limits
 from sweep.driver.context import DriverContext
@@ -27,9 +27,9 @@ from sweep.history.events import (
     Measured,
     OtherKernel,
     Recoded,
+    SpaceChanged,
     Status,
     TermBegan,
-    Widened,
 )
 from sweep.history.history import History
 from sweep.ledger import hold, lease
@@ -41,17 +41,18 @@ from sweep.ledger.requests import Answer, Requests, answer_writer
 from sweep.ledger.signed import REMOTE
 from sweep.ledger.tables import Connection
 from sweep.pools import Pool
+from sweep.schedulers._shared.population import Population
 from sweep.slices import reports, retention, store
 from sweep.slices.store import SweepStore
 from sweep.spec import Override, SweepSpec
-from sweep.spec.space import Space, widening
+from sweep.spec.space import Space, changing, initial
 from sweep.views import reading
 from trainables.checkpoint.remote import RemoteError
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, shorten
 from trainables.trainable import Trainable
 
 #: Events by which the spec of a sweep changes.
-Respecified = Widened | Measured | Recoded | OtherKernel
+Respecified = SpaceChanged | Measured | Recoded | OtherKernel
 
 
 def pickled_of(folder: Folder, ledger: Ledger, spec: SweepSpec) -> PickledTrainable | None:
@@ -80,7 +81,7 @@ def trainable_of(folder: Folder) -> type[Trainable]:
 
 
 def _apply_space(launch: "Launch", spec: SweepSpec) -> SweepSpec:
-    """Return the spec with the wider space of `--space`, or unchanged without one."""
+    """Return the spec with the space of `--space`, or unchanged without one."""
     if launch.space is None:
         return spec
     if isinstance(launch.space, Path):
@@ -89,9 +90,40 @@ def _apply_space(launch: "Launch", spec: SweepSpec) -> SweepSpec:
         space = Space.parse(launch.space, Source(), spec.forbid)
     if space.raw == spec.space.raw:
         return spec
-    widening.check(spec.space, space)
+    changing.check(spec.space, space)
     space.check_against(spec.config)
     return spec.model_copy(update={"space": space})
+
+
+def _check_what_waits(history: History, spec: SweepSpec) -> None:
+    """Raise UsageError if settings that the next trials will take are outside a changed space."""
+    first = history.searched_count - history.tried
+    what = {f"initial[{n}]": given for n, given in enumerate(spec.initial) if n >= first}
+    what |= {f"suggestion {n}": one.settings for n, one in enumerate(history.suggested.values(), 1)}
+    for name, settings in what.items():
+        try:
+            initial.suggestion(spec.space, settings, Source(marks={(): Place(name)}))
+        except BadConfig as error:
+            later = "resume with the old space until a trial has taken these settings"
+            raise UsageError(f"--space: a trial is still to take {error}; {later}") from error
+
+
+def _check_inherited(history: History, space: Space, resolved: Resolved) -> None:
+    """Raise BadSpace if offspring of a population would inherit a value that `space` lacks.
+
+    They continue from checkpoints that hold such settings, so these cannot be changed.
+    """
+    if not isinstance(resolved.scheduler, Population):
+        return
+    for name in sorted(space.determining(resolved.trainable.fixed_keys)):
+        domain = space.role(name)
+        for trial in history.trials:
+            if name in trial.searched and not domain.contains(trial.searched[name]):
+                has = f"trial {trial.number} has {shorten(trial.searched[name])}"
+                problem = f"{has}, which its offspring inherit with its checkpoint"
+                path = space.parameters[name].path
+                allowed = f"all present values of {name}"
+                raise space.source.refuse(path, domain.describe(), allowed, problem=problem)
 
 
 def _apply_metric(launch: "Launch", ledger: Ledger, spec: SweepSpec) -> SweepSpec:
@@ -121,7 +153,7 @@ class Launch:
     other_kernel: bool = False
     """True if trials may continue with another compiled kernel than that of their checkpoints."""
     space: Path | Mapping[str, Any] | None = None
-    """Wider space, or a file with one; None to keep the space."""
+    """Space to search from now on, or a file with it; None to keep the space."""
     metric: str | None = None
     """Metric by which trials are compared from now on; None to keep it."""
     budget: Mapping[str, float | None] = field(default_factory=dict)
@@ -183,7 +215,7 @@ def open_context(
         if source is not None and given and not pickled.is_usable(kept, source):
             kept = pickled.write(launch.folder.trainable, given, ledger.sweep_id)
         history = reading.history(ledger, resolved.objective)
-        events = _spec_changes(history, before, spec)
+        events = _spec_changes(history, before, spec, resolved)
         if source not in (None, known["source"]):
             events.append(Recoded(source))
         if launch.other_kernel and not history.other_kernel:
@@ -344,7 +376,7 @@ def _take_over(
         )
     changes, answers = _read_earlier_changes(ledger, history) if launch.changes else ([], {})
     retried = decisions.retried_moves(history) if launch.retry_failed else []
-    other = any(isinstance(event, Measured | Widened) for event in respecified)
+    other = any(isinstance(event, Measured | SpaceChanged) for event in respecified)
     failing = history.why.startswith(FAIL_FAST)
     if wanted > history.wanted > 0 or launch.budget or changes or other or retried or failing:
         brought_back = decisions.topped_up_moves(history)
@@ -364,11 +396,18 @@ def _take_over(
     held.drives = True
 
 
-def _spec_changes(history: History, before: SweepSpec, spec: SweepSpec) -> list[Respecified]:
-    """Return the events by which the spec `before` becomes `spec`."""
+def _spec_changes(
+    history: History, before: SweepSpec, spec: SweepSpec, resolved: Resolved
+) -> list[Respecified]:
+    """Return the events by which the spec `before` becomes `spec`.
+
+    Raises UsageError if the history does not allow the new space.
+    """
     events: list[Respecified] = []
     if spec.space is not before.space:
-        events.append(Widened(spec.space.raw, len(history.trials)))
+        _check_what_waits(history, spec)
+        _check_inherited(history, spec.space, resolved)
+        events.append(SpaceChanged(spec.space.raw, len(history.trials)))
     if spec.metric != before.metric:
         events.append(Measured(spec.metric))
     return events

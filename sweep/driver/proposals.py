@@ -141,6 +141,7 @@ class Proposer:
                 raise BadConfig(f"--set {name}", value, was, hint)
         own = {name: canonical(space.role(name), value) for name, value in changes.items()}
         searched = {**parent.searched, **own}
+        _check_inside(space, searched, parent)
         if from_checkpoint:
             if any(replica.newest is None for replica in parent.replicas):
                 raise UsageError(f"trial {parent.number} has no checkpoint to start from")
@@ -335,3 +336,11 @@ class Proposer:
             raise Exhausted(f"each of the {points.count} points of the space has a trial")
         stream = rng.generator(self.spec.seed, "search", len(trials), "left")
         return left[int(stream.integers(len(left)))]
+
+
+def _check_inside(space: Space, searched: Mapping[str, Any], parent: Trial) -> None:
+    """Raise BadConfig if a clone of `parent` would inherit a value outside a changed space."""
+    for name in space.searched:
+        if name in searched and not (domain := space.role(name)).contains(searched[name]):
+            of = f"trial {parent.number} is outside the present space; change its {name} too"
+            raise BadConfig(f"--set {name}", searched[name], domain.describe(), of)

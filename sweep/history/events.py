@@ -535,14 +535,14 @@ class Learnt:
 
 
 @dataclass(frozen=True)
-class Widened:
+class SpaceChanged:
     """The search space was replaced."""
 
     kind: ClassVar[str] = "space"
     space: Mapping[str, Any]
     """New `space` section, as in a spec."""
     trial: int
-    """Number of the first trial searched in it."""
+    """Number of the first trial searched in it; earlier ones may be outside."""
 
 
 @dataclass(frozen=True)
@@ -561,7 +561,7 @@ Event = (
     | TermEnded
     | OfTrials
     | Learnt
-    | Widened
+    | SpaceChanged
     | SpaceExhausted
     | UserCommand
 )

@@ -37,6 +37,7 @@ from sweep.history.events import (
     Recorded,
     Reported,
     Row,
+    SpaceChanged,
     SpaceExhausted,
     Status,
     Suggested,
@@ -44,7 +45,6 @@ from sweep.history.events import (
     TermBegan,
     TermEnded,
     UserHold,
-    Widened,
 )
 from sweep.history.expectation import Expectations, Expected
 from sweep.history.objective import Objective
@@ -358,7 +358,7 @@ class History:
         match event:
             case TermBegan() | FinalEvaluationBegan() | TermEnded():
                 self._apply_term(event, record)
-            case Learnt() | Widened() | SpaceExhausted() | Suggested():
+            case Learnt() | SpaceChanged() | SpaceExhausted() | Suggested():
                 self._apply_supply(event, record.k)
             case HoldChanged() | Suspended() | Changed() | Dropped():
                 self._apply_command(event)
@@ -439,7 +439,9 @@ class History:
         elif jobs is not None:
             self.jobs, self.jobs_given = jobs, True
 
-    def _apply_supply(self, event: Learnt | Widened | SpaceExhausted | Suggested, k: int) -> None:
+    def _apply_supply(
+        self, event: Learnt | SpaceChanged | SpaceExhausted | Suggested, k: int
+    ) -> None:
         """Apply event `k` about the searcher's input or an exhausted space."""
         if isinstance(event, Suggested):
             self.suggested = {**self.suggested, k: event}

@@ -113,10 +113,14 @@ class Scheduler(Population):
 
 
 def _unit(domain: Float | Int, value: float | None) -> float:
-    """Return the position of a value in its domain, 0 to 1; 0.5 for None."""
+    """Return the position of a value in its domain, 0 to 1; 0.5 for None.
+
+    It is below 0 or above 1 if the value is outside a changed space.
+    """
     if value is None:
         return 0.5
     low, high = float(domain.low), float(domain.high)
     if domain.log:
+        value = value if value > 0 else low
         low, high, value = math.log(low), math.log(high), math.log(value)
     return (value - low) / (high - low)

@@ -63,7 +63,8 @@ class Request:
     objective: Objective
     """Objective by which trials are compared."""
     trials: Sequence[Trial]
-    """All earlier trials, by number; the new one gets the next number."""
+    """All earlier trials, by number; the new one gets the next number. If the space was changed,
+    some may be outside it: see `Space.has`."""
     levels: tuple[float, ...]
     """Rungs of the scheduler."""
     seed: int

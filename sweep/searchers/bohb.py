@@ -138,15 +138,16 @@ class _Rungs:
             trial = trials[number]
             if number < len(self._of):
                 self._remove(self._of[number])
-            keys = {
-                level: rank_key(trial, score)
-                for level in self._levels
-                if (score := _score(trial, level)) is not None
-            }
+            keys, inside = dict[float, _Key](), request.space.has(trial.searched)
+            for level in self._levels if inside else ():
+                if (score := _score(trial, level)) is not None:
+                    keys[level] = rank_key(trial, score)
             self._of[number : number + 1] = [keys]
             for level, key in keys.items():
                 insort(self._keys[level], key)
-            self._set_point(number, _point(trial, self._domains))
+            # A trial outside a changed space is at no rung, so its point is never used.
+            nowhere = [math.nan] * len(self._domains)
+            self._set_point(number, _point(trial, self._domains) if inside else nowhere)
 
     def highest_with(self, count: int) -> float | None:
         """Return the highest rung with at least `count` trials, or None if there is none."""

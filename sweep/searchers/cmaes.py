@@ -1,7 +1,8 @@
 """Evolution of a normal distribution: CMA-ES.
 
 Hansen, The CMA Evolution Strategy: A Tutorial, arXiv:1604.00772, 2016. The strategy's state is not
-stored: past generations are replayed, each with the scores known at the time.
+stored: past generations are replayed, each with the scores known at the time. After a change of the
+space they are replayed in the present one, without the trials outside it.
 """
 
 import copy

@@ -8,12 +8,23 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sweep.history.events import Closed, Created, End, Event, Goal, Moved, Opened, Status
+from sweep.history.events import (
+    Closed,
+    Created,
+    End,
+    Event,
+    Goal,
+    Moved,
+    Opened,
+    SpaceChanged,
+    Status,
+)
 from sweep.history.seeds import is_test
 from sweep.history.trial import Trial
 from sweep.schedulers._shared.front_rungs import compared_at
 from sweep.schedulers._shared.population import born_at
 from sweep.schedulers._shared.rungs import Listed, is_interpolated, ranked_at
+from sweep.spec.space import Space
 from sweep.views import formatting, overview
 from sweep.views.formatting import finite
 from sweep.views.lookup import Sweep
@@ -57,6 +68,9 @@ def steps(sweep: Sweep, trial: Trial) -> Iterator[Data]:
     before: tuple[str, str] | None = None
     for record in sweep.records:
         event = record.event
+        if isinstance(event, SpaceChanged) and trial.number < event.trial:
+            step = {"event": record.k, "at": record.at, "what": "space", "facts": {}, "tables": []}
+            yield {**step, "why": _space_change(event, sweep, trial)}
         if not isinstance(event, Created | Opened | Closed | Moved) or event.trial != trial.number:
             continue
         if is_test(getattr(event, "replica", 0)):
@@ -72,6 +86,16 @@ def steps(sweep: Sweep, trial: Trial) -> Iterator[Data]:
             facts, tables = _numbers(getattr(event, "evidence", {}))
             step = {"event": record.k, "at": record.at, "what": what, "why": why}
             yield {**step, "facts": facts, "tables": tables}
+
+
+def _space_change(event: SpaceChanged, sweep: Sweep, trial: Trial) -> str:
+    """Return what a change of the space means for an earlier trial, as a text."""
+    space = Space.parse(event.space, forbid=sweep.spec.forbid)
+    outside = [n for n, value in trial.searched.items() if not space.has({n: value})]
+    text = f"trials from {event.trial} on have settings of another space"
+    if outside:
+        text += f", in which {', '.join(outside)} of this trial cannot be proposed"
+    return text
 
 
 def _decision(event: Event, sweep: Sweep) -> tuple[str, str] | None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sweep import schedulers
 from sweep import spec as specs
 from sweep.core.errors import DamagedLedger, UsageError
-from sweep.history.events import Measured, Widened
+from sweep.history.events import Measured, SpaceChanged
 from sweep.history.history import History
 from sweep.history.objective import Objective
 from sweep.ledger.ledger import Ledger, iterate
@@ -60,9 +60,9 @@ def spec_of(ledger: Ledger) -> SweepSpec:
     """Return the spec of a sweep with its present space and metric."""
     spec = recorded(ledger)
     changed: dict[str, object] = {}
-    widened, measured = ledger.newest(Widened.kind), ledger.newest(Measured.kind)
-    if isinstance(widened, Widened):
-        changed["space"] = Space.parse(widened.space, forbid=spec.forbid)
+    replaced, measured = ledger.newest(SpaceChanged.kind), ledger.newest(Measured.kind)
+    if isinstance(replaced, SpaceChanged):
+        changed["space"] = Space.parse(replaced.space, forbid=spec.forbid)
     if isinstance(measured, Measured):
         changed["metric"] = measured.metric
     return spec.model_copy(update=changed) if changed else spec

@@ -34,13 +34,14 @@ def explore(
         space: space of the sweep.
         searched: the parent's searched values.
         names: parameters that change; the others are inherited. A parameter that only the offspring
-            has is sampled.
+            has, or whose inherited value the space no longer allows, is sampled.
         stream: random numbers.
         resample_probability: probability that a parameter is sampled instead of perturbed.
         factors: factors of a perturbation, one of which is chosen at random.
 
     Returns:
-        A valid point, or the parent's values if none of `ATTEMPTS` points is valid.
+        A valid point, or the parent's values if none of `ATTEMPTS` points is valid; values outside
+        a changed space are then replaced by the middle of their domains.
 
     Raises:
         BadSpace: the parent's values are not valid either.
@@ -64,7 +65,10 @@ def explore(
 
 
 def is_in(space: Space, searched: dict[str, Any]) -> bool:
-    """Return whether the space allows these values; a missing one counts as its domain's middle."""
+    """Return whether the space allows these values together.
+
+    One that is missing, or outside a changed space, counts as the middle of its domain.
+    """
     try:
         space.resolve(partial(_inherit, searched))
     except BadSpace:
@@ -73,8 +77,9 @@ def is_in(space: Space, searched: dict[str, Any]) -> bool:
 
 
 def _inherit(searched: dict[str, Any], name: str, domain: Domain) -> Any:
-    """Return the value in `searched`, or the domain's middle."""
-    return searched[name] if name in searched else domain.value_at(0.5)
+    """Return the value in `searched`, or the domain's middle if it has none there."""
+    inherited = name in searched and domain.contains(searched[name])
+    return searched[name] if inherited else domain.value_at(0.5)
 
 
 def _neighbour(domain: Choice | Ordinal, value: Any, stream: np.random.Generator) -> Any:

@@ -1,11 +1,13 @@
 """Generations for NSGA-II and NSGA-III, replayed from the history.
 
 A generation's parents are chosen once, when its first trial is proposed, from what was known then.
-Optuna stores that choice in a study's attributes; here it is computed again.
+Optuna stores that choice in a study's attributes; here it is computed again. If the space was
+changed, all generations are replayed in the present one: trials outside it are in no generation, as
+they could not be crossed.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -22,6 +24,7 @@ from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.searchers._shared import study as _study
 from sweep.searchers._shared.study import AsComplete
 from sweep.spec.space import Settings, Space
+from sweep.spec.space.parameters import Parameter
 from trainables.core import rng
 
 # -------------------------------------------------------------------------------------------------
@@ -65,12 +68,15 @@ class Replay:
     """Number of the recorded trials whose proposals were replayed, the first ones."""
     touched: Sequence[int] | None = None
     """`Request.touched` of the history that was replayed; None if its changes were unknown."""
+    parameters: Mapping[str, Parameter] | None = None
+    """Parameters of the space in which it was replayed; None before the first trial."""
     waiting: list[int] = field(default_factory=list)
-    """Numbers of the replayed trials without a score so far, except offspring."""
+    """Numbers of the replayed trials of the space without a score so far, except offspring."""
 
     def fits(self, request: Request) -> bool:
         """Return whether the replay can continue with the trials of a request."""
         same = request.touched is not None and request.touched is self.touched
+        same = same and self.parameters is request.space.parameters
         return same and self.replayed <= request.number
 
     def arrived_by(self, k: float, trials: Sequence[Trial]) -> list[int]:
@@ -83,12 +89,12 @@ class Replay:
     def advance(self, request: Request) -> Self:
         """Return the replay up to the trial to be proposed; keeps the steps of recorded trials."""
         state, trials = self, request.trials
-        self.touched = request.touched
+        self.touched, self.parameters = request.touched, request.space.parameters
         for number in range(self.replayed, request.number + 1):
             if state is self and not is_recorded(request, number):
                 state = self.copy()
             state.step(trials, number)
-            if number < request.number and trials[number].parent is None:
+            if number < request.number and is_member(request.space, trials[number]):
                 state.waiting.append(number)
             if state is self:
                 self.replayed += 1
@@ -101,6 +107,11 @@ class Replay:
     def step(self, trials: Sequence[Trial], number: int) -> None:
         """Replay the proposal of one trial."""
         raise NotImplementedError
+
+
+def is_member(space: Space, trial: Trial) -> bool:
+    """Return whether a trial belongs to a generation: offspring and trials outside do not."""
+    return trial.parent is None and space.has(trial.searched)
 
 
 def is_recorded(request: Request, number: int) -> bool:
@@ -222,7 +233,8 @@ class Evolving(searchers.Searcher):
         elite, k = [trials[n] for n in state.parents[-1]] if state.parents else [], 0.0
         for generation in range(len(state.parents) + 1, len(firsts)):
             first = firsts[generation]
-            members = [t for t in trials[firsts[generation - 1] : first] if t.parent is None]
+            candidates = trials[firsts[generation - 1] : first]
+            members = [t for t in candidates if is_member(request.space, t)]
             k = seen_by(trials, first)
             pool = [t for t in (*members, *elite) if milestone_at(t, k) is not None]
             elite = self._choose(request, pool, k, generation)

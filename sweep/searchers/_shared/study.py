@@ -2,6 +2,10 @@
 
 Each proposal gets a new study and a new sampler, with the present distributions. The study's trials
 are a cache of the history: a trial is converted again after an event about it.
+
+After a change of the space, a sampler learns from the trials that lie in the present one; the
+others are shown as failed, which it ignores. Optuna's estimator would put the weight of a value
+outside a range at its end, and no sampler can hold a choice that is gone.
 """
 
 import math
@@ -114,17 +118,22 @@ class Cache:
 
     def update(self, request: Request, view: View) -> list[int]:
         """Convert the trials of `request` that have changed; return their indices, ascending."""
-        domains, known = request.space.domains, request.trials
-        same_space = self.parameters is request.space.parameters and self.names == tuple(domains)
+        space, known = request.space, request.trials
+        domains = space.domains
+        same_space = self.parameters is space.parameters and self.names == tuple(domains)
         if not same_space or self.view != view:
             self._changes = Changes()
-            self.parameters, self.names = request.space.parameters, tuple(domains)
+            self.parameters, self.names = space.parameters, tuple(domains)
             self.view = view
         changed = self._changes.update(request)
         del self.frozen[len(known) :]
         for place in changed:
             trial = known[place]
-            self.frozen[place : place + 1] = [freeze(trial, domains, view(trial), place)]
+            if space.has(trial.searched):
+                frozen = freeze(trial, domains, view(trial), place)
+            else:
+                frozen = freeze(trial, {}, SamplerView(TrialState.FAIL), place)
+            self.frozen[place : place + 1] = [frozen]
         return changed
 
 

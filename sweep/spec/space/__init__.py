@@ -19,7 +19,7 @@ aliases      other tools' names of our keywords
 initial      given settings, to be tried first
 json_schema  JSON Schema of the language, for editors
 enumeration  the points of a finite space by index
-widening     checks that one space contains another
+changing     checks that one space may replace another
 """
 
 import copy
@@ -217,6 +217,16 @@ class Space:
             if clause.holds(values):
                 raise Forbidden(clause, values)
         return self.settings(values)
+
+    def has(self, searched: Mapping[str, Any]) -> bool:
+        """Return whether a trial's searched values are all allowed here.
+
+        They may not be in a sweep whose space was changed after the trial.
+        """
+        return all(
+            name in self.searched and self.role(name).contains(value)
+            for name, value in searched.items()
+        )
 
     def draw(self, seed: int) -> Settings:
         """Return a random point of the space.

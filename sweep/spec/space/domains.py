@@ -442,6 +442,26 @@ Ordered = Float | Int | Ordinal | Normal
 Domain = Ordered | Choice
 
 
+def extended(domain: Domain, value: Any) -> Domain:
+    """Return a domain that contains another value of its kind too, for showing old trials.
+
+    A number outside a range moves the nearer end of the range, which then has no step; a value that
+    a list lacks becomes its last one.
+    """
+    if domain.contains(value):
+        return domain
+    match domain:
+        case Choice(values):
+            return Choice((*values, value))
+        case Ordinal(values):
+            return Ordinal((*values, value))
+        case Int(low, high):
+            low, high = min(low, value), max(high, value)
+            return Int(low, high, domain.log and low > 0)
+    low, high = min(domain.value_at(0.0), value), max(domain.value_at(1.0), value)
+    return Float(low, high, domain.log and low > 0)
+
+
 def canonical(domain: Domain, value: Any) -> Any:
     """Return a value in the type of the domain, such as 1.0 for 1 among real numbers."""
     return domain.snap(float(value)) if isinstance(domain, Float | Normal) else value

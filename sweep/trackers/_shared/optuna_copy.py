@@ -18,6 +18,7 @@ from sweep.history import ranking
 from sweep.history.events import Recorded
 from sweep.history.optuna_terms import STATES, directions, distribution, encode, finite
 from sweep.history.trial import Trial
+from sweep.spec.space.domains import extended
 from sweep.trackers import TrackerContext
 from sweep.trackers._shared.groups import aggregate_seeds
 from sweep.trackers._shared.optuna_storage import DRAFT, Storage, exists, place
@@ -38,6 +39,7 @@ class Copy:
             self._storage.name_metrics(self._study, metrics(context))
         self._trials = self._storage.trials(self._study)
         """Trials of the study, by number."""
+        self._domains = Domains(context)
         self._compared = False
         """True once every trial was compared with the history, not only those of new events."""
 
@@ -49,10 +51,11 @@ class Copy:
         """Update the study to the last of `records`."""
         self.history.extend(records)
         trials = self.history.trials
+        self._compared &= not self._domains.update(trials)
         about = {getattr(record.event, "trial", None) for record in records}
         known = sorted(number for number in about if number is not None)
         numbers = known if self._compared else range(len(trials))
-        wanted = [frozen(self._context, trials[number]) for number in numbers]
+        wanted = [frozen(self._domains, trials[number]) for number in numbers]
         if self._can_become(wanted):
             self._grow(wanted)
         else:
@@ -100,7 +103,7 @@ class Copy:
     def _rewrite(self) -> None:
         """Write a new study with all trials, which replaces the present one."""
         draft = self._create(DRAFT.format(self._context.name))
-        trials = [frozen(self._context, trial) for trial in self.history.trials]
+        trials = [frozen(self._domains, trial) for trial in self.history.trials]
         self._storage.write(draft, trials)
         self._storage.replace(self._study, draft, self._context.name)
         self._study, self._trials = draft, trials
@@ -111,17 +114,38 @@ def metrics(context: TrackerContext) -> list[str]:
     return [context.spec.metric, *context.spec.objectives]
 
 
-def frozen(context: TrackerContext, trial: Trial) -> FrozenTrial:
-    """Return `trial` as a trial of the study."""
-    space = context.spec.space
-    domains = {name: space.role(name) for name in space.searched}
+class Domains:
+    """The domains of a study's parameters: those of the space, with all values of old trials.
+
+    The space may have been changed, and Optuna requires equal choices in all trials of a study.
+    """
+
+    def __init__(self, context: TrackerContext) -> None:
+        space = context.spec.space
+        self.by_name = {name: space.role(name) for name in space.searched}
+        self._read = 0
+        """Number of the trials whose values the domains contain, the first ones."""
+
+    def update(self, trials: Sequence[Trial]) -> bool:
+        """Extend the domains to the values of all trials; return whether one has changed."""
+        before = dict(self.by_name)
+        for trial in trials[self._read :]:
+            for name in trial.searched.keys() & self.by_name.keys():
+                self.by_name[name] = extended(self.by_name[name], trial.searched[name])
+        self._read = len(trials)
+        return self.by_name != before
+
+
+def frozen(known: Domains, trial: Trial) -> FrozenTrial:
+    """Return `trial` as a trial of the study with these domains."""
+    domains = known.by_name
     searched = {name: value for name, value in trial.searched.items() if name in domains}
     state = STATES[trial.status]
     curve = _curve(trial)
     values = [score for score in ranking.values(trial) if score is not None]
-    if state is TrialState.PRUNED and len(context.objective.signs) == 1:
+    if state is TrialState.PRUNED and len(trial.objective.signs) == 1:
         values = _last(curve)
-    if len(values) < len(context.objective.signs):
+    if len(values) < len(trial.objective.signs):
         values = []
         if state is TrialState.COMPLETE:
             state = TrialState.FAIL  # Optuna's complete trials need values
@@ -192,7 +216,7 @@ def _local_time(seconds: float | None) -> datetime:
 
 def _may_become(old: FrozenTrial, new: FrozenTrial) -> bool:
     """Return whether adding to `old` makes it `new`."""
-    if old.distributions != new.distributions:  # the space was widened
+    if old.distributions != new.distributions:  # the space was changed
         return False
     if old.params != new.params or old.intermediate_values.keys() - new.intermediate_values.keys():
         return False
@@ -240,8 +264,10 @@ def differences(context: TrackerContext) -> Iterator[str]:
         yield f"is of the metric {metric}, the sweep is compared by {context.spec.metric}"
     if len(trials) != len(history.trials):
         yield f"has {len(trials)} trials, the ledger has {len(history.trials)}"
+    domains = Domains(context)
+    domains.update(history.trials)
     for old, trial in zip(trials, history.trials, strict=False):
-        if problem := _compare(old, frozen(context, trial)):
+        if problem := _compare(old, frozen(domains, trial)):
             yield f"trial {trial.number}: {problem}"
 
 

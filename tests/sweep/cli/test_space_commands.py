@@ -45,20 +45,30 @@ def test_what_is_learnt_from_earlier_sweeps_is_said_when_a_sweep_begins(
     assert "sweep: prior: demo is left out: it has mode min\n" in left[2]
 
 
-def test_a_space_is_widened_on_resume(here: Here, tmp_path: Path) -> None:
+def test_a_space_is_changed_on_resume(here: Here, tmp_path: Path) -> None:
     here("run", write_spec(tmp_path, **SHORT, space=SPACE), "--pool", "inline")
     spec = tmp_path / "spec.yaml"
     narrow = spec.read_text()
-    spec.write_text(narrow.replace("0.2", "0.15"))
+    spec.write_text(narrow.replace("0.1", "1").replace("0.2", "2").replace("uniform", "randint"))
     code, out, err = here("resume", "demo", "--pool", "inline", "--space", spec)
     assert (code, out) == (2, "")
-    assert "space.lr: 0.1 to 0.15, both included is not a wider space: values above 0.15 are" in err
+    assert (
+        "space.lr: whole numbers 1 to 2, both included is not the same parameter: it is of" in err
+    )
+    assert len(err.splitlines()) == 1
     spec.write_text(narrow.replace("0.2", "0.9"))
     arguments = ("resume", "demo", "--pool", "inline", "--space", spec, "--trials", 9)
     assert here(*arguments)[0] == 0
     trials = sorted(here.json("results", "demo")["trials"], key=lambda trial: trial["trial"])
     assert all(trial["settings"]["lr"] <= 0.2 for trial in trials[:3])
     assert any(trial["settings"]["lr"] > 0.2 for trial in trials[3:])
+    spec.write_text(narrow.replace("0.1", "0.3").replace("0.2", "0.4"))
+    assert here(*arguments[:-1], 12)[0] == 0
+    trials = sorted(here.json("results", "demo")["trials"], key=lambda trial: trial["trial"])
+    assert all(0.3 <= trial["settings"]["lr"] <= 0.4 for trial in trials[9:])
+    assert "in which lr of this trial cannot be proposed" in " ".join(
+        here("explain", "demo", "0")[1].split()
+    )
     assert {trial["config"]["model"]["act"] for trial in trials} == {"a", "b"}
 
 
