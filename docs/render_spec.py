@@ -29,8 +29,8 @@ INTRODUCTION = """\
 This page lists every key of a sweep's YAML file with its default. The file is YAML 1.2 (`1e-5` is
 a number, `on` is text). Times are in seconds. Paths into results use `/`, and paths into settings
 use dots. An unknown key is an error that names the closest known key. All mistakes of a file are
-reported at once, in the order of the file and one per line, before anything is written. This
-includes names of results that a built-in trainer never reports; for other trainables, sweep checks
+reported at once, in the order of the file and one per line, before anything is written. Names of
+results that a built-in trainer never reports are mistakes too; for other trainables, sweep checks
 names of results against the first result.
 
 Trainables, schedulers, searchers, pools, trackers, environments and filters are named by a
@@ -42,9 +42,9 @@ spec file, and then in the folder where the sweep was started.
 Editors with a YAML language server (VS Code's YAML extension, Neovim, Helix, Emacs, JetBrains)
 complete and check a spec by its JSON Schema, which `sweep init` writes beside the spec and the
 first line of the spec names: `# yaml-language-server: $schema=sweep.schema.json`. `sweep schema >
-sweep.schema.json` writes it beside an existing spec and renews it after an update. It has the
-options of all installed plugins and the settings of all installed trainables, and needs no
-network. What it refuses cannot work; `sweep validate` checks the rest.
+sweep.schema.json` writes the schema beside an existing spec and renews it after an update. The
+schema has the options of all installed plugins and the settings of all installed trainables, and
+needs no network. What the schema refuses cannot work; `sweep validate` checks the rest.
 
 ## The sweep
 """

@@ -101,7 +101,7 @@ def _run_generator(
 def _run_objective(
     function: Callable[..., Any], ours: ReportingCalls, config: dict[str, Any]
 ) -> Any:
-    """Run an objective of Optuna's."""
+    """Call an objective written for Optuna with a trial of ours; return its last result."""
     names = ours.metric(), *ours.objectives()
     told = ours.number(), ours.report, names, ours.ends
     return objectives.run(function, config, *told)

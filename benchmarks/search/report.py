@@ -89,10 +89,10 @@ def _answer(games: Sequence[Figures], looks: Sequence[float]) -> Iterator[str]:
     peer = min(others, key=lambda name: (found[name], name))
     yield from textwrap.wrap(
         f"How good are the settings that a search recommends? After the environment steps of "
-        f"{REACHED_AT} full trainings, those of sweep's default are {found[MAIN]:.0f} % of a "
-        f"game's range below the best ones (median of {len(its)} games, on seeds that no search "
-        f"saw). The best peer, {peer}, is at {found[peer]:.0f} %, and sweep without its prior and "
-        f"with one seed a setting (`asha` with `tpe`) at {found[BASELINE]:.0f} %.",
+        f"{REACHED_AT} full trainings, the settings of sweep's default are {found[MAIN]:.0f} % of "
+        f"a game's range below the best settings (median of {len(its)} games, on seeds that no "
+        f"search saw). The best peer, {peer}, is at {found[peer]:.0f} %, and sweep without its "
+        f"prior and with one seed a setting (`asha` with `tpe`) at {found[BASELINE]:.0f} %.",
         100,
     )
 
@@ -295,12 +295,12 @@ _REACHED = f"""The next table has the number of full trainings after which a met
 and stays, at most that of {BASELINE} after {REACHED_AT} (*never*: not within the plays):"""
 _HOW = """## How the searches are played
 
-**A game** is a table of learning curves: one for each setting and seed. A search plays it by asking
-for parts of curves instead of training. One full training is a whole curve: one setting under one
-seed. In each play half of the seeds of each setting, drawn anew, are shown to the search; the other
-half judge the setting that it recommends. The tables have medians over plays with 95 % bootstrap
-intervals. `benchmarks/search/game.py` describes the file; `--table` plays any such file, and
-`python -m benchmarks.search.trained` makes one from our own trainers.
+**A game** is a table of learning curves: one for each setting and seed. A search plays a game by
+asking for parts of curves instead of training. One full training is a whole curve: one setting
+under one seed. In each play half of the seeds of each setting, drawn anew, are shown to the search;
+the other half judge the setting that it recommends. The tables have medians over plays with 95 %
+bootstrap intervals. `benchmarks/search/game.py` describes the file; `--table` plays any such file,
+and `python -m benchmarks.search.trained` makes one from our own trainers.
 
 **sweep** runs as it does for users, with driver, scheduler, searcher and choice of the best trial,
 but on the [simulated pool](testing-schedulers.md). The prior of `default` never contains the game

@@ -288,7 +288,10 @@ def test_the_page_begins_with_the_regret_of_the_default_and_of_the_best_peer() -
     played = [row for name, first in lines.items() for row in rows(name, [[first] * 25] * 2)]
     page = report.text(figures.sum_up(played))
     answer = page.split("\n\n")[1].replace("\n", " ")
-    assert "those of sweep's default are 30 % of a game's range below the best ones" in answer
+    assert (
+        "the settings of sweep's default are 30 % of a game's range below the best settings"
+        in answer
+    )
     assert "The best peer, Optuna X, is at 40 %, and sweep without its prior" in answer
     assert "(`asha` with `tpe`) at 48 %." in answer
     assert "| **default** | 30, 30 | 30, 30 |" in page

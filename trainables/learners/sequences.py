@@ -84,7 +84,7 @@ class Judged(NamedTuple):
     row: NDArray[np.int64]
     """Index among the fragment's T·N rows of each row, (B,)."""
     follows: NDArray[np.bool_]
-    """Flags (B,) of rows that are not that row of the fragment, but the observation after it."""
+    """Flags (B,): True for the observation after the row `row`, False for that row itself."""
 
 
 def to_judge(fragment: Fragment, longest: int) -> Judged:

@@ -50,7 +50,7 @@ class Shape(lanes.Shape):
     def iterate(
         self, settings: "Settings", lane: "Lane", rates: "Rates"
     ) -> tuple["Lane", "Outcome"]:
-        """Return the lane after one iteration, and its report."""
+        """Return the lane after one iteration, and the outcome of the iteration."""
         lane, reports = lax.scan(functools.partial(_round, self, settings), lane, rates)
         sums, updates, finished, is_finite = reports
         return lane, Outcome(sums, updates, finished, is_finite.all())
@@ -308,7 +308,7 @@ def _learn(
 def _round(
     shape: Shape, settings: Settings, lane: Lane, rates: Rates
 ) -> tuple[Lane, tuple[Any, ...]]:
-    """Collect a fragment, then learn from rows drawn from the replay."""
+    """Collect a fragment, and learn from rows of the replay; return the lane and statistics."""
     key, acting, drawing = random.split(random.wrap_key_data(lane.key), 3)
     lane, of = _collect(shape, settings, lane, rates.epsilon, acting)
     lane, end = _learn(shape, settings, rates, lane, drawing)

@@ -64,7 +64,7 @@ class Shape(ABC):
 
     @abstractmethod
     def iterate(self, settings: Tree, lane: Tree, rates: Tree) -> tuple[Tree, Tree]:
-        """Return the lane after one iteration, and its report."""
+        """Return the lane after one iteration, and the outcome of the iteration."""
 
 
 def iterate(

@@ -68,7 +68,7 @@ class Shape(lanes.Shape):
     def iterate(
         self, settings: "Settings", lane: "Lane", rates: "Rates"
     ) -> tuple["Lane", "Outcome"]:
-        """Return the lane after one iteration, and its report."""
+        """Return the lane after one iteration, and the outcome of the iteration."""
         lane, reports = lax.scan(functools.partial(_round, self, settings), lane, rates)
         stats, norms, explained, finished, is_finite = reports
         return lane, Outcome(stats, norms, explained, finished, is_finite.all())
@@ -474,7 +474,7 @@ def _learn(
 def _round(
     shape: Shape, settings: Settings, lane: Lane, rates: Rates
 ) -> tuple[Lane, tuple[Any, ...]]:
-    """Collect a fragment and learn from it."""
+    """Collect a fragment and learn from it; return the lane and statistics."""
     key, acting, beginning, following, ordering = random.split(random.wrap_key_data(lane.key), 5)
     lane, ticks = _collect(shape, settings, lane, jnp.stack([acting, beginning, following]))
     rows = _rows(shape, settings, lane.learnt.weights, ticks)

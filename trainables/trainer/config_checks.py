@@ -48,23 +48,23 @@ NEEDED_BY_RANKS: dict[str, tuple[Any, str]] = {
 _OTHER_BYTES = 4 + 1 + 4
 #: Units of a layer from which on a GPU is asked for actions.
 WIDE = 256
-_ONE = "it is one object, which plays as many episodes at once as it likes"
-_OWN_PACE = "it decides when it steps"
-_NO_PICTURES = "it is not drawn"
+_ONE = "such an environment is one object, which plays as many episodes at once as it likes"
+_OWN_PACE = "the environment decides when it steps"
+_NO_PICTURES = "such an environment is not drawn"
 _AS_IT_SAYS = "connectors and an environment that calls do not combine: prepare what it sends there"
 #: Key → the values that it may have with an environment that calls the trainer, and the reason.
 NEEDED_BY_CALLERS: dict[str, tuple[tuple[Any, ...], str]] = {
     "native_vector_env": ((False, "auto"), _ONE),
     "remote_worker_envs": ((False,), _ONE),
-    "env_level": (("auto",), "its state is unknown, so it is at level D"),
+    "env_level": (("auto",), "the state of the environment is unknown, so it is at level D"),
     "sample_async": ((False,), _OWN_PACE),
     "fake_sampler": ((False,), _OWN_PACE),
     "data_parallel": ((False,), "all ranks need batches of one size"),
-    "compress_observations": ((False,), "what children send of it is not compressed"),
-    "soft_horizon": ((False,), "its episodes end when it says so"),
+    "compress_observations": ((False,), "observations that children send are not compressed"),
+    "soft_horizon": ((False,), "the environment itself ends its episodes"),
     "normalize_rewards": ((False,), "returns are followed by environment, not by episode"),
-    "action_mask": ((None,), "it calls without a mask"),
-    "observation_fn": ((None,), "it says what each agent sees"),
+    "action_mask": ((None,), "the environment calls without a mask"),
+    "observation_fn": ((None,), "the environment says what each agent sees"),
     "connectors": (((),), _AS_IT_SAYS),
     "normalize_actions": ((False, "auto"), _AS_IT_SAYS),
     "model.lstm_use_prev_action": ((False,), _AS_IT_SAYS),

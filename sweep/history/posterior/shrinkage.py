@@ -268,8 +268,8 @@ def _solve_share(
 ) -> tuple["_Levels", float]:
     """Return the levels, and the share of their variance that is between seeds, found by bisection.
 
-    The larger the share, the larger the variance under one seed, and the smaller the squares
-    relative to it.
+    The larger the share, the larger the variance under one seed, and the smaller `squares` divided
+    by this variance.
     """
     low, high = LEAST_SHARE, GREATEST_SHARE
     for _ in range(HALVINGS):

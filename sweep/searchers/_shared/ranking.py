@@ -65,5 +65,5 @@ def _rank(trial: FrozenTrial, place: int, sign: float) -> _Rank | None:
 
 
 def by_fronts(ranked: Sequence[Trial], level: float) -> list[int]:
-    """Return the numbers of trials front by front at a rung, each spread from its first."""
+    """Return the numbers of trials at the rung `level`, sorted by `fronts.arrange`."""
     return [one.number for one in fronts.arrange([fronts.compare(t, level) for t in ranked])]

@@ -161,7 +161,7 @@ def _of_kind(word: str) -> Schema:
 
 
 def _operand(word: str) -> Schema:
-    """Return the schema of the value of a word."""
+    """Return the schema of the value of a domain's key, such as ``uniform`` or ``choice``."""
     if word == "value":
         return {}
     if word in ("choice", "ordinal", "grid"):

@@ -54,7 +54,7 @@ class Standing:
     start: int = 0
     """Bytes before the first row; 0 if the file has not been started."""
     columns: list[str] = field(default_factory=list)
-    """Columns of a file that names them once."""
+    """Names of the columns in the header of the file, such as CSV; empty without a header."""
     iterations: "array[int]" = field(default_factory=lambda: array("q"))
     """Iteration of each row."""
     ends: "array[int]" = field(default_factory=lambda: array("q"))

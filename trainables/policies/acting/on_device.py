@@ -93,7 +93,7 @@ class Frames:
         self._kept, self._steps, self._filled = [], 0, 0
 
     def _allocate(self, observations: NDArray[Any]) -> tuple[Tensor, Tensor]:
-        """Return memory for a fragment of such observations (N, *S), here and on the device."""
+        """Return memory (T, N, *S) for a fragment of observations: the CPU's and the device's."""
         shape = (self._steps, *observations.shape)
         like = torch.from_numpy(_writable(observations)).dtype
         while self._free:
