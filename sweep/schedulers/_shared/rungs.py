@@ -33,8 +33,8 @@ class RungOptions(TimeOptions):
     max_t: float | None = Field(
         None,
         gt=0,
-        description="Top rung, in units of time_attr; default: stop[time_attr]. Without both, "
-        "rungs grow as trials reach them.",
+        description="Top rung, in units of time_attr; default: stop[time_attr]. Without max_t and "
+        "stop[time_attr], new rungs are added as trials reach the top one.",
     )
     grace_period: float = Field(1, gt=0, description="Lowest rung, in units of time_attr.")
     reduction_factor: int = Field(
