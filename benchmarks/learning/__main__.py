@@ -14,7 +14,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -56,6 +56,12 @@ def missing_runs(rows: list[Row], seeds: int | None) -> Iterator[tuple[Row, int,
                     yield row, seed, by
 
 
+def untrained_rows(runs: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the names of the rows that none of these runs belongs to."""
+    trained = {run["row"] for run in runs}
+    return [row.name for row in ROWS if row.name not in trained]
+
+
 def make(row: Row, seed: int, by: str) -> dict[str, Any]:
     """Make one run in a process of its own; return its figures."""
     ours = by == OURS
@@ -91,9 +97,14 @@ def main() -> None:
     made = finished.by_version(RESULTS)
     trainers = {(row.name, version(row, by)): by for row in ROWS for by in (REFERENCE, OURS)}
     runs = [{**run, "by": trainers[key[:2]]} for key, run in made.items() if key[:2] in trainers]
-    report.write(
-        [run for run in runs if run["by"] == OURS], [run for run in runs if run["by"] == REFERENCE]
-    )
+    ours = [run for run in runs if run["by"] == OURS]
+    report.write(ours, [run for run in runs if run["by"] == REFERENCE])
+    if absent := untrained_rows(ours):
+        listed = " ".join(absent)
+        sys.stderr.write(
+            f"not on the page, because no run has today's settings: {listed}; "
+            f"train them with --only {listed}\n"
+        )
 
 
 def _text(run: finished.Run) -> str:

@@ -137,3 +137,26 @@ def test_better_than_the_best_that_wrote_is_what_all_seeds_say(
 @pytest.mark.parametrize("row", stored.ROWS, ids=lambda row: row.name)
 def test_every_row_from_files_has_settings_that_its_algorithm_has(row: stored.StoredRow) -> None:
     stored.trainer_of(row.algorithm).check_config({**row.config, "input": "data"})
+
+
+def test_rows_whose_settings_have_changed_since_their_runs_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = ROWS[:2]
+    runs = [
+        {"row": first.name, "version": learning.version(first), "seed": 0},
+        {"row": second.name, "version": "of former settings", "seed": 0},
+    ]
+    written: list[list[str]] = []
+
+    def write(ours: list[dict[str, object]], _: object) -> None:
+        written.append([str(run["row"]) for run in ours])
+
+    (tmp_path / "results.jsonl").write_text("\n".join(map(json.dumps, runs)))
+    monkeypatch.setattr(learning, "RESULTS", tmp_path / "results.jsonl")
+    monkeypatch.setattr(learning, "ROWS", (first, second))
+    monkeypatch.setattr(report, "write", write)
+    monkeypatch.setattr("sys.argv", ["learning", "--report-only"])
+    learning.main()
+    assert written == [[first.name]]
+    assert f"no run has today's settings: {second.name};" in capsys.readouterr().err
