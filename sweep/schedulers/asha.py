@@ -289,10 +289,13 @@ class Scheduler(PerTrialStopping):
             f"reach them, at {self.time_attr} {first}, …; the trial promoted last trains to its end"
         )
 
-    def _remark_on_seeds(self, seeds: Mapping[float, int]) -> str:
+    def _remark_on_seeds(self, seeds: seeding.Added) -> str:
         """Return the remark about the rungs at which trials get further seeds."""
-        rungs = ", ".join(f"{count} at rung {level:g}" for level, count in seeds.items())
-        return f"seeds: auto, so promoted trials get further seeds: {rungs} (seeds: 1 gives none)"
+        rungs = ", ".join(
+            f"{', then '.join(map(str, counts))} at rung {level:g}"
+            for level, counts in seeds.items()
+        )
+        return f"seeds: auto, so the best trials get further seeds: {rungs} (seeds: 1 gives none)"
 
     # ---- stopping ---------------------------------------------------------------------------
 

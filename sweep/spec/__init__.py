@@ -211,9 +211,9 @@ class SweepSpec(Settings):
     seeds: SeedsField | None = Field(
         None,
         description="Number of seeds for each setting. With asha, hyperband and bohb a plan adds "
-        "seeds to trials that reach high rungs: auto (3 at the last rung before the top, 6 at the "
-        "top) or {15000: 3, 45000: 6}. Default: auto with asha and a trainer, whose results depend "
-        "on the seed, else 1.",
+        "seeds to trials that reach high rungs: auto (3 for the best at the top rung, then 6 for "
+        "the best of these) or {15000: 3, 45000: 6}. Default: auto with asha and a trainer, whose "
+        "results depend on the seed, else 1.",
     )
     aggregate: AggregateField = Field(
         Aggregate(), description="Aggregate of the scores of a trial's seeds."

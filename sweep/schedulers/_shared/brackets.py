@@ -79,7 +79,7 @@ class _Assignment:
     sizes: tuple[int, ...]
     """Number of trials of each bracket in one round, beginning with the bracket of the lowest
     level."""
-    seeds: tuple[tuple[float, int], ...]
+    seeds: tuple[tuple[float, tuple[int, ...]], ...]
     """Pairs of a level at which trials get further seeds, and the number of seeds from there on."""
 
     def brackets(self, trials: int, first: int = 0) -> Iterator[Bracket]:
@@ -150,7 +150,7 @@ class Brackets(schedulers.Scheduler):
 
     def __init__(self, options: RungOptions, context: SchedulerContext) -> None:
         self.time_attr = options.time_attr
-        self._seeds: tuple[tuple[float, int], ...] = ()
+        self._seeds: tuple[tuple[float, tuple[int, ...]], ...] = ()
         self.eta, self.grace = options.reduction_factor, options.grace_period
         top = top_rung(options, context)
         if top is None:

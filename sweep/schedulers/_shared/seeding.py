@@ -28,8 +28,11 @@ from sweep.schedulers._shared.front_rungs import FrontRung, values_at_level
 from sweep.schedulers._shared.rungs import Rung
 from sweep.spec.sections import AUTO, Seeds, written_seeds
 
-#: Numbers of seeds at the last rung before the top and at the top for ``auto``.
+#: Numbers of seeds at the top rung for ``auto``, after the first seed. Further seeds below the top
+#: cost more than they tell: a setting is better judged by one longer training.
 AUTO_SEEDS = (3, 6)
+#: Rung → numbers of seeds that the best trials there get, one number after another.
+Added = Mapping[float, tuple[int, ...]]
 
 
 class Step(NamedTuple):
@@ -41,8 +44,8 @@ class Step(NamedTuple):
     """Number of seeds of the trial."""
 
 
-def added(plan: Seeds, levels: Sequence[float], time_attr: str) -> dict[float, int]:
-    """Return the rungs at which trials get further seeds → the number of seeds from there on.
+def added(plan: Seeds, levels: Sequence[float], time_attr: str) -> Added:
+    """Return the rungs at which trials get further seeds, with the numbers of seeds.
 
     Raises:
         BadConfig: a level of the plan is not a rung, or the rungs are unknown.
@@ -53,12 +56,12 @@ def added(plan: Seeds, levels: Sequence[float], time_attr: str) -> dict[float, i
         allowed = f"a number, unless max_t or stop.{time_attr} says where the top is"
         raise BadConfig("seeds", written_seeds(plan), allowed)
     if plan == AUTO:
-        return dict(zip(levels[-2:], AUTO_SEEDS[-len(levels[-2:]) :], strict=True))
+        return {levels[-1]: AUTO_SEEDS}
     rungs = {f"{level:g}": level for level in levels}  # as users read and write them
     for level, _ in plan:
         if f"{level:g}" not in rungs:
             raise BadConfig("seeds", f"{level:g}", f"seeds at rungs: {', '.join(rungs)}")
-    return {rungs[f"{level:g}"]: seeds for level, seeds in plan}
+    return {rungs[f"{level:g}"]: (seeds,) for level, seeds in plan}
 
 
 def most_seeds(plan: Seeds) -> int:
@@ -68,14 +71,16 @@ def most_seeds(plan: Seeds) -> int:
     return AUTO_SEEDS[-1] if plan == AUTO else max(seeds for _, seeds in plan)
 
 
-def ladder(seeds: Mapping[float, int], levels: Sequence[float]) -> Iterator[Step]:
+def ladder(seeds: Added, levels: Sequence[float]) -> Iterator[Step]:
     """Yield the steps of a ladder; one that starts above a rung includes that rung's seeds."""
     count = 1
     for level in levels:
         yield Step(level, count)
-        if (more := max((n for at, n in seeds.items() if at <= level), default=1)) > count:
-            count = more
-            yield Step(level, count)
+        below = max((n for at, counts in seeds.items() if at < level for n in counts), default=1)
+        for more in sorted({below, *seeds.get(level, ())}):
+            if more > count:
+                count = more
+                yield Step(level, count)
 
 
 def first_seeds(trial: Trial, seeds: int) -> Trial | None:

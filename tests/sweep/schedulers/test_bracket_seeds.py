@@ -83,7 +83,7 @@ def test_brackets_are_halved_in_steps_and_in_seeds(name: str, slots: int) -> Non
     assert statuses == {Status.COMPLETED, Status.PRUNED}
 
 
-def test_auto_is_three_seeds_below_the_top_and_six_there() -> None:
+def test_auto_is_three_seeds_at_the_top_and_then_six() -> None:
     counts = [len(seeds) for seeds in trained(simulate(spec(seeds="auto"), curve, 4)).values()]
     assert sorted(counts, reverse=True)[:4] == [6, 6, 6, 1]
 

@@ -60,9 +60,9 @@ def seeds(course: SimulationResult) -> list[int]:
 def test_the_ladder_has_a_step_more_where_seeds_are_added() -> None:
     assert scheduler().steps == (Step(1, 1), Step(3, 1), Step(3, 2), Step(9, 2), Step(9, 4))
     assert scheduler(1).steps == scheduler(3).steps == ()  # the rungs alone
-    auto = (Step(1, 1), Step(3, 1), Step(3, 3), Step(9, 3), Step(9, 6))
+    auto = (Step(1, 1), Step(3, 1), Step(9, 1), Step(9, 3), Step(9, 6))
     assert scheduler("auto").steps == auto
-    assert made("auto", max_t=1).steps == (Step(1, 1), Step(1, 6))
+    assert made("auto", max_t=1).steps == (Step(1, 1), Step(1, 3), Step(1, 6))
 
 
 @pytest.mark.parametrize(
