@@ -195,6 +195,7 @@ def resume(
     strict: bool = False,
     space: Mapping[str, Any] | str | Path | None = None,
     metric: str | None = None,
+    stop: Mapping[str, Any] | None = None,
     budget: Mapping[str, float | None] | None = None,
     max_disk: int | str | None = None,
     other_kernel: bool = False,
@@ -216,6 +217,7 @@ def resume(
         strict: True to refuse if code or library versions have changed.
         space: the space to search from now on, or a file that contains it.
         metric: name of the result by which trials are compared from now on.
+        stop: later ends of trials, such as ``{"timesteps_total": 200000}``.
         budget: keys of the spec's budget with their new values.
         max_disk: new limit for the size of all checkpoints, for example ``40GB``.
         other_kernel: True to continue if a compiled kernel that a trial used is not available.
@@ -249,6 +251,7 @@ def resume(
         strict=strict,
         space=Path(space) if isinstance(space, str | Path) else plain(space, "space"),
         metric=metric,
+        stop=_mapping(stop, "stop"),
         budget=changed,
         max_disk=size.max_disk,
         other_kernel=other_kernel,

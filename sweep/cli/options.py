@@ -217,6 +217,14 @@ def overrides(options_given: dict[str, Any]) -> "list[Override]":
     return [*settings, *(Override.of_option(key, value) for key, value in named)]
 
 
+def read_stop(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the values of the option ``--stop``."""
+    from sweep.spec import Override
+
+    read = [Override.parse(text, "--stop", "timesteps_total=200000") for text in texts]
+    return {override.path: override.value for override in read}
+
+
 def read_budget(options_given: dict[str, Any]) -> dict[str, Any]:
     """Return the values of the options ``--budget`` and ``--max-disk``."""
     from sweep.core.errors import Place, Source

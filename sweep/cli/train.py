@@ -253,6 +253,12 @@ def _may_be_space(space: str) -> bool:
     metavar="NAME",
     help="Compare trials by another result from now on, including their earlier results.",
 )
+@click.option(
+    "--stop",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A later end of trials from now on, such as timesteps_total=200000.",
+)
 @click.option("--strict", is_flag=True, help="Refuse if code or library versions have changed.")
 @click.option(
     "--other-kernel",
@@ -286,6 +292,7 @@ def resume(name: str, **given: Any) -> int:
             other_kernel=given["other_kernel"],
             space=given["space"],
             metric=given["metric"],
+            stop=options.read_stop(given["stop"]),
             checkpoints=given["checkpoints"],
             **options.read_budget(given),
         )

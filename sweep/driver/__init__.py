@@ -4,6 +4,7 @@ session           one term of a driver: signals, trackers, display
 prepare           reads and checks a spec, and prepares the launch of a driver
 creation          creates a new sweep from a spec: plugins, checks, folder
 launch            opens an existing sweep and assembles its driver's parts
+changing          another space or later stopping criteria: which ended trials continue
 driver            the loop: resume, plan, submit, record
 context           the parts of a driver, and the messages that it sends to workers
 decisions         plans and outcomes as events

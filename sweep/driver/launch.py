@@ -15,7 +15,7 @@ from sweep import spec as specs
 from sweep.core import pickled, plugins
 from sweep.core.errors import BadConfig, Place, Source, UsageError
 from sweep.core.pickled import PickledTrainable
-from sweep.driver import capacity, control, decisions, limits
+from sweep.driver import capacity, changing, control, decisions, limits
 from sweep.driver.context import DriverContext
 from sweep.driver.creation import provenance, resolving, samples
 from sweep.driver.creation.resolving import Resolved
@@ -25,10 +25,12 @@ from sweep.history.events import (
     Changed,
     Closed,
     Measured,
+    Moved,
     OtherKernel,
     Recoded,
     SpaceChanged,
     Status,
+    StopChanged,
     TermBegan,
 )
 from sweep.history.history import History
@@ -45,14 +47,14 @@ from sweep.schedulers._shared.population import Population
 from sweep.slices import reports, retention, store
 from sweep.slices.store import SweepStore
 from sweep.spec import Override, SweepSpec
-from sweep.spec.space import Space, changing, initial
-from sweep.views import reading
+from sweep.spec.space import Space, initial
+from sweep.views import formatting, reading
 from trainables.checkpoint.remote import RemoteError
 from trainables.errors import ConfigError, shorten
 from trainables.trainable import Trainable
 
 #: Events by which the spec of a sweep changes.
-Respecified = SpaceChanged | Measured | Recoded | OtherKernel
+Respecified = SpaceChanged | Measured | Recoded | OtherKernel | StopChanged | Moved
 
 
 def pickled_of(folder: Folder, ledger: Ledger, spec: SweepSpec) -> PickledTrainable | None:
@@ -90,7 +92,7 @@ def _apply_space(launch: "Launch", spec: SweepSpec) -> SweepSpec:
         space = Space.parse(launch.space, Source(), spec.forbid)
     if space.raw == spec.space.raw:
         return spec
-    changing.check(spec.space, space)
+    changing.check_space(spec.space, space)
     space.check_against(spec.config)
     return spec.model_copy(update={"space": space})
 
@@ -126,6 +128,12 @@ def _check_inherited(history: History, space: Space, resolved: Resolved) -> None
                 raise space.source.refuse(path, domain.describe(), allowed, problem=problem)
 
 
+def _apply_changes(launch: "Launch", ledger: Ledger, spec: SweepSpec) -> SweepSpec:
+    """Return the spec with the space, metric and stopping criteria of the launch."""
+    changed = _apply_metric(launch, ledger, _apply_space(launch, spec))
+    return changing.with_later_stop(ledger, changed, launch.stop)
+
+
 def _apply_metric(launch: "Launch", ledger: Ledger, spec: SweepSpec) -> SweepSpec:
     """Return the spec with the metric of `--metric`, or unchanged without one."""
     if launch.metric in (None, spec.metric):
@@ -156,6 +164,8 @@ class Launch:
     """Space to search from now on, or a file with it; None to keep the space."""
     metric: str | None = None
     """Metric by which trials are compared from now on; None to keep it."""
+    stop: Mapping[str, Any] = field(default_factory=dict)
+    """Stopping criterion → its later value, as in a spec; those that are absent stay unchanged."""
     budget: Mapping[str, float | None] = field(default_factory=dict)
     """Changed keys of the spec's budget → new values; None removes a limit."""
     max_disk: int | None = None
@@ -200,7 +210,7 @@ def open_context(
         stored = _open_store(launch, ledger)
         _refuse_what_a_copy_shares(launch.folder, ledger)
         before = reading.spec_of(ledger)
-        spec = _apply_metric(launch, ledger, _apply_space(launch, before))
+        spec = _apply_changes(launch, ledger, before)
         paths = tuple(ledger.provenance["paths"])
         make_pool = make_pool or pools.find(launch.pool, paths)
         kept, resolved = pickled_of(launch.folder, ledger, spec), launch.resolved
@@ -215,7 +225,7 @@ def open_context(
         if source is not None and given and not pickled.is_usable(kept, source):
             kept = pickled.write(launch.folder.trainable, given, ledger.sweep_id)
         history = reading.history(ledger, resolved.objective)
-        events = _spec_changes(history, before, spec, resolved)
+        events = _spec_changes(history, before, spec, resolved, launch.say)
         if source not in (None, known["source"]):
             events.append(Recoded(source))
         if launch.other_kernel and not history.other_kernel:
@@ -376,7 +386,7 @@ def _take_over(
         )
     changes, answers = _read_earlier_changes(ledger, history) if launch.changes else ([], {})
     retried = decisions.retried_moves(history) if launch.retry_failed else []
-    other = any(isinstance(event, Measured | SpaceChanged) for event in respecified)
+    other = any(isinstance(e, Measured | SpaceChanged | StopChanged) for e in respecified)
     failing = history.why.startswith(FAIL_FAST)
     if wanted > history.wanted > 0 or launch.budget or changes or other or retried or failing:
         brought_back = decisions.topped_up_moves(history)
@@ -397,11 +407,15 @@ def _take_over(
 
 
 def _spec_changes(
-    history: History, before: SweepSpec, spec: SweepSpec, resolved: Resolved
+    history: History,
+    before: SweepSpec,
+    spec: SweepSpec,
+    resolved: Resolved,
+    say: Callable[[str], None],
 ) -> list[Respecified]:
     """Return the events by which the spec `before` becomes `spec`.
 
-    Raises UsageError if the history does not allow the new space.
+    Raises UsageError if the history does not allow the new space or stopping criteria.
     """
     events: list[Respecified] = []
     if spec.space is not before.space:
@@ -410,6 +424,14 @@ def _spec_changes(
         events.append(SpaceChanged(spec.space.raw, len(history.trials)))
     if spec.metric != before.metric:
         events.append(Measured(spec.metric))
+    if spec.stop is not before.stop:
+        change = changing.stop_change(history, spec, resolved)
+        moves = list(changing.continued(history, before, spec, change))
+        several = len({moved.trial for moved in moves})
+        say(f"--stop: {formatting.plural(several, 'ended trial')} may continue")
+        for text in changing.schedule_note(history, resolved, before, spec):
+            say(text)
+        events += [change, *moves]
     return events
 
 

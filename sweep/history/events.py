@@ -119,8 +119,27 @@ class Suggested:
     """The author's reason."""
 
 
+@dataclass(frozen=True)
+class StopChanged:
+    """Trials end later from now on; ended ones that continue move to PAUSED after the event."""
+
+    kind: ClassVar[str] = "stop"
+    stop: Mapping[str, Any]
+    """New `stop` section, as in a spec."""
+    top: float | None = None
+    """Top rung from now on; None without one."""
+
+
 UserCommand = (
-    HoldChanged | Suspended | Changed | Dropped | Measured | Recoded | OtherKernel | Suggested
+    HoldChanged
+    | Suspended
+    | Changed
+    | Dropped
+    | Measured
+    | Recoded
+    | OtherKernel
+    | StopChanged
+    | Suggested
 )
 
 
@@ -151,7 +170,7 @@ MOVES: Mapping[Status, frozenset[Status]] = {
         {Status.PAUSED, Status.COMPLETED, Status.PRUNED, Status.STOPPED, Status.FAILED}
     ),
     Status.PAUSED: frozenset({Status.RUNNING, Status.PRUNED, Status.STOPPED}),
-    Status.COMPLETED: frozenset(),
+    Status.COMPLETED: frozenset({Status.PAUSED}),
     Status.PRUNED: frozenset({Status.PAUSED}),
     Status.STOPPED: frozenset({Status.PAUSED}),
     Status.FAILED: frozenset({Status.PAUSED}),

@@ -40,6 +40,7 @@ from sweep.history.events import (
     SpaceChanged,
     SpaceExhausted,
     Status,
+    StopChanged,
     Suggested,
     Suspended,
     TermBegan,
@@ -362,8 +363,8 @@ class History:
                 self._apply_supply(event, record.k)
             case HoldChanged() | Suspended() | Changed() | Dropped():
                 self._apply_command(event)
-            case Measured():
-                self._reset_values()
+            case Measured() | StopChanged():
+                self._apply_spec_change(event)
             case Recoded() | OtherKernel():
                 # results after the event come from the new code
                 self.other_kernel |= isinstance(event, OtherKernel)
@@ -423,11 +424,22 @@ class History:
                     replica.log, replica.log_deleted = 0, True
                 self.touch(event.trial)
 
-    def _reset_values(self) -> None:
-        """Set the values of all checkpoints from the curves, after the metric changed."""
+    def _apply_spec_change(self, event: Measured | StopChanged) -> None:
+        """Move the top of all goals, or set the values of checkpoints to those of a new metric."""
+        if isinstance(event, StopChanged):
+            self._move_top(event)
+            return
         for trial in self.trials:
             for replica in (*trial.replicas, *trial.tests):
                 replica.reset_values()
+
+    def _move_top(self, event: StopChanged) -> None:
+        """Let the goals of all replicas end at the new top rung; tests keep their goals."""
+        for trial in self.trials:
+            for replica in trial.replicas:
+                if replica.goal.top is not None and event.top is not None:
+                    replica.goal = replace(replica.goal, top=event.top)
+            self.touch(trial.number)
 
     def _resize(self, jobs: int | None) -> None:
         """Set the number of slots of the running search or final evaluation.

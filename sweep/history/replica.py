@@ -64,8 +64,8 @@ class Replica:
     sums: Sums | None = None
     """Sums over the results in a history without curves; None if `curve` is filled."""
     last: Metrics = field(default_factory=dict)
-    """Newest result with all its keys, or the counters in `sums`; for display only, no decision
-    uses it."""
+    """Newest result with all its keys, or the counters in `sums`; for display, and to find by which
+    criterion the replica has ended."""
     checkpoints: dict[str, Saved] = field(default_factory=dict)
     """Digest → checkpoint, oldest first; only those that are still kept."""
     log: int = 0

@@ -4,17 +4,18 @@ A ledger may come from anywhere, and an import runs code. A shipped scheduler is
 options; the properties of any other were stored in the ledger at the sweep's creation.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from sweep import schedulers
 from sweep import spec as specs
 from sweep.core.errors import DamagedLedger, UsageError
-from sweep.history.events import Measured, SpaceChanged
+from sweep.history.events import Measured, SpaceChanged, StopChanged
 from sweep.history.history import History
 from sweep.history.objective import Objective
 from sweep.ledger.ledger import Ledger, iterate
 from sweep.schedulers._shared import building
-from sweep.spec import SweepSpec
+from sweep.spec import Override, SweepSpec
 from sweep.spec.objective import read_constraints
 from sweep.spec.space import Space
 
@@ -50,14 +51,14 @@ def recorded(ledger: Ledger) -> SweepSpec:
 
 def outline(ledger: Ledger) -> schedulers.Scheduler | Foreign:
     """Return a sweep's scheduler, or a description if it is not a shipped one."""
-    spec = recorded(ledger)
+    spec = spec_of(ledger)
     if schedulers.KIND.is_shipped(spec.scheduler.name):
         return building.build(spec)
     return Foreign(ledger.provenance["time_attr"], ledger.provenance["levels"])
 
 
 def spec_of(ledger: Ledger) -> SweepSpec:
-    """Return the spec of a sweep with its present space and metric."""
+    """Return the spec of a sweep with its present space, metric and stopping criteria."""
     spec = recorded(ledger)
     changed: dict[str, object] = {}
     replaced, measured = ledger.newest(SpaceChanged.kind), ledger.newest(Measured.kind)
@@ -65,7 +66,19 @@ def spec_of(ledger: Ledger) -> SweepSpec:
         changed["space"] = Space.parse(replaced.space, forbid=spec.forbid)
     if isinstance(measured, Measured):
         changed["metric"] = measured.metric
+    ends = ledger.newest(StopChanged.kind)
+    if isinstance(ends, StopChanged):
+        changed["stop"] = with_stop(ledger, ends.stop).stop
     return spec.model_copy(update=changed) if changed else spec
+
+
+def with_stop(ledger: Ledger, stop: Mapping[str, Any]) -> SweepSpec:
+    """Return the spec with which the sweep was created, with other stopping criteria.
+
+    Raises:
+        UsageError: these are not valid.
+    """
+    return specs.from_json(ledger.spec, [Override("stop", stop, "--stop")])
 
 
 def objective_of(spec: SweepSpec, time_attr: str) -> Objective:

@@ -19,7 +19,6 @@ aliases      other tools' names of our keywords
 initial      given settings, to be tried first
 json_schema  JSON Schema of the language, for editors
 enumeration  the points of a finite space by index
-changing     checks that one space may replace another
 """
 
 import copy

@@ -14,6 +14,7 @@ from sweep import searchers
 from sweep import spec as space_file
 from sweep.core import plugins
 from sweep.core.errors import BadSpace, UsageError
+from sweep.driver import changing
 from sweep.driver.launch import Launch, open_context
 from sweep.history.events import Status, Suggested
 from sweep.history.trial import Trial
@@ -23,7 +24,7 @@ from sweep.ledger.requests import Verb
 from sweep.operations.control_client import ask
 from sweep.operations.report import page
 from sweep.searchers import Request
-from sweep.spec.space import Space, changing
+from sweep.spec.space import Space
 from sweep.views import explanation, lookup
 from tests.support import sweeps
 from tests.support.quadratic import Quadratic
@@ -44,7 +45,7 @@ OLD: dict[str, Any] = {
 
 
 def check(**changes: Any) -> None:
-    changing.check(Space.parse(OLD), Space.parse({**OLD, **changes}))
+    changing.check_space(Space.parse(OLD), Space.parse({**OLD, **changes}))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,9 @@ def test_anything_else_is_refused_with_a_reason(
 def test_a_parameter_that_was_renamed_is_refused_with_its_new_name() -> None:
     old = {"learning_rate": {"uniform": [0, 1]}}
     with pytest.raises(BadSpace, match=r"learning_rate is gone.*did you mean 'learning_rates'"):
-        changing.check(Space.parse(old), Space.parse({"learning_rates": old["learning_rate"]}))
+        changing.check_space(
+            Space.parse(old), Space.parse({"learning_rates": old["learning_rate"]})
+        )
 
 
 # ---- whole sweeps ----------------------------------------------------------------------------

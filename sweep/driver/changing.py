@@ -1,0 +1,172 @@
+"""Another space, or later stopping criteria, for a sweep that has begun.
+
+With later criteria, an ended trial continues if the criterion or top rung that ended it no longer
+does. Such a trial is PAUSED, with its goal and checkpoints, and the scheduler treats it as any
+other that waits or was interrupted. So a trial that runs to its end resumes at once, one at a rung
+competes for its promotion, and a population continues to breed, as in a sweep that had the later
+end from the beginning.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sweep.core.errors import BadConfig, UnknownName, UsageError
+from sweep.driver.creation import samples
+from sweep.driver.creation.resolving import Resolved
+from sweep.history.events import Moved, Status, StopChanged
+from sweep.history.history import History
+from sweep.history.replica import Replica
+from sweep.ledger.ledger import Ledger
+from sweep.schedulers._shared.brackets import Brackets
+from sweep.slices.stopping import Criteria, met_criterion
+from sweep.spec import SweepSpec
+from sweep.spec.space import Space
+from sweep.spec.space.domains import are_equal
+from sweep.spec.space.parameters import Derived, Fixed, Parameter
+from sweep.views import formatting, reading
+from trainables.errors import nearest
+
+
+def check_space(old: Space, new: Space) -> None:
+    """Raise BadSpace if `new` may not replace `old`.
+
+    Ranges, steps, scales, choices, grids and weights may change. The trials so far have a value for
+    each parameter that was active in them, so names, kinds, conditions, expressions and fixed
+    values must stay the same: settings of old and new trials then mean the same.
+    """
+    for name, parameter in old.parameters.items():
+        if name not in new.parameters:
+            renamed = [other for other in new.parameters if other not in old.parameters]
+            hint = nearest(name, renamed) or "old trials have a value of it"
+            problem = f"the parameter {name} is gone"
+            raise new.source.refuse((), name, "all parameters of the old space", hint, problem)
+        _check_parameter(parameter, new.parameters[name], new)
+    for name, parameter in new.parameters.items():
+        if name not in old.parameters:
+            hint = "old trials have no value of it; start a new sweep with `searcher.prior`"
+            raise new.source.refuse(parameter.path, name, "no new parameter", hint)
+
+
+def _check_parameter(old: Parameter, new: Parameter, space: Space) -> None:
+    """Raise BadSpace if a parameter may not replace its old form."""
+    reason = "its conditions have changed" if old.when != new.when else ""
+    reason = reason or _difference(old.role, new.role)
+    if not reason and old.crossed != new.crossed:
+        reason = "a grid and a choice are of different kinds"
+    if reason:
+        was = f"other values in place of {old.describe()}"
+        hint = "old trials have another meaning; start a new sweep with `searcher.prior`"
+        problem = f"{new.describe()} is not the same parameter: {reason}"
+        raise space.source.refuse(new.path, new.describe(), was, hint, problem)
+
+
+def _difference(old: Any, new: Any) -> str:
+    """Return why the meaning of a parameter has changed; empty if it has not."""
+    if type(old) is not type(new):
+        return "it is of another kind"
+    match old:
+        case Fixed(value):
+            return "" if are_equal(value, new.value) else "a fixed value has changed"
+        case Derived(expression):
+            return "" if expression == new.expression else "an expression has changed"
+    return ""
+
+
+def with_later_stop(ledger: Ledger, spec: SweepSpec, later: Mapping[str, Any]) -> SweepSpec:
+    """Return the spec with some stopping criteria changed; unchanged if none differs.
+
+    Args:
+        ledger: ledger of the sweep.
+        spec: present spec of the sweep.
+        later: criterion → its new value, as in a spec.
+
+    Raises:
+        UsageError: a value is not valid, its criterion is not in the spec, or it ends trials
+            earlier.
+    """
+    known = [*spec.stop, *(key for key in spec.stop.fallen if key not in spec.stop)]
+    for key in later:
+        if key not in known:
+            raise UnknownName("stopping criterion", key, known)
+    written = spec.stop.to_spec()
+    stop = reading.with_stop(ledger, {**written, **later}).stop
+    for key, value in later.items():
+        same = (key in stop, key in stop.fallen) == (key in spec.stop, key in spec.stop.fallen)
+        earlier = stop.get(key, 0) < spec.stop.get(key, 0)
+        earlier = earlier or stop.fallen.get(key, 0) > spec.stop.fallen.get(key, 0)
+        if earlier or not same:
+            hint = "trials that are further cannot be cut; start another sweep for an earlier end"
+            allowed = f"an end that is later than {written[key]}"
+            raise BadConfig(f"--stop {key}", value, allowed, hint)
+    return spec if stop == spec.stop else spec.model_copy(update={"stop": stop})
+
+
+def stop_change(history: History, spec: SweepSpec, resolved: Resolved) -> StopChanged:
+    """Return the event by which the criteria of `spec` replace earlier ones.
+
+    Raises UsageError if the sweep does not allow it.
+    """
+    name = spec.scheduler.name
+    if isinstance(resolved.scheduler, Brackets):
+        raise UsageError(
+            f"--stop: {name} has assigned its trials to brackets by the end, which cannot change; "
+            f"start another sweep, or continue a policy with `config: {{restore: PATH}}`"
+        )
+    time_attr, top = resolved.scheduler.time_attr, spec.scheduler.options.get("max_t")
+    if top is not None and spec.stop.get(time_attr, top) > top:
+        raise UsageError(
+            f"--stop: trials end at scheduler.max_t, {top:g}, and not at stop.{time_attr}; start "
+            f"another sweep without max_t"
+        )
+    if any(trial.tests for trial in history.trials):
+        raise UsageError(
+            "--stop: the sweep has tests under new seeds, which ended at the present end and could "
+            "not be compared with longer ones; start another sweep"
+        )
+    levels = resolved.scheduler.levels
+    return StopChanged(spec.stop.to_spec(), levels[-1] if levels else None)
+
+
+def continued(
+    history: History, old: SweepSpec, new: SweepSpec, change: StopChanged
+) -> Iterator[Moved]:
+    """Yield the moves of the ended replicas that the changed criteria let continue.
+
+    One without a checkpoint has nothing to continue from, and stays ended.
+    """
+    before, after = Criteria.of(old.stop), Criteria.of(new.stop)
+    for replica in history.replicas(Status.COMPLETED):
+        ended = _end(replica, before, replica.goal.top)
+        if not ended or _end(replica, after, change.top) or not replica.checkpoints:
+            continue
+        trial = history.trials[replica.trial]
+        if replica.last.get("done") is True or trial.held:
+            continue
+        if any(seed.ended_early for seed in trial.replicas):
+            continue
+        why = f"it ended as {ended}, and may continue to {formatting.settings(new.stop.to_spec())}"
+        yield Moved(replica.trial, Status.PAUSED, why, replica.index)
+
+
+def _end(replica: Replica, criteria: Criteria, top: float | None) -> str:
+    """Return the criterion that its newest result meets, as a text; empty if none."""
+    met = met_criterion(replica.last, criteria)
+    if not met and top is not None and replica.time >= top:
+        return f"{replica.objective.time_attr} is {replica.time:g}, at least {top:g}"
+    return met
+
+
+def schedule_note(
+    history: History, resolved: Resolved, old: SweepSpec, new: SweepSpec
+) -> Iterator[str]:
+    """Yield a text for each setting that follows from the end and that old trials keep."""
+    point = samples.draw_samples(new.space, new.seed, 1)[0]
+    config = new.space.nest(point.settings, new.config)
+    was, now = (resolved.trainable.complete_config(config, spec.stop) for spec in (old, new))
+    for key in was:
+        its = [t for t in history.trials if t.config.get(key) == was[key] != now.get(key)]
+        if any("linear" in trial.config.values() for trial in its):
+            yield (
+                f"--stop: trials so far keep {key}: {was[key]}, where their linear schedules end; "
+                f"new trials have {now.get(key)}"
+            )
