@@ -55,6 +55,8 @@ def _page(figures: Figures) -> Iterator[str]:
     games: Sequence[Figures] = [game for game in figures["games"] if game["methods"]]
     yield from ("# Searches compared with other tools", "", *_answer(games, figures["looks"]), "")
     yield from _OPENING.format(plays=_plays(games)).splitlines()
+    if note := figures.get("note"):  # on figures that were kept from an earlier run
+        yield from ("", *textwrap.wrap(note, 100))
     yield from ("", "## Regret", "", *_REGRETS.splitlines())
     for workers in sorted({game["workers"] for game in games}):
         its = _with(games, workers)
