@@ -122,7 +122,7 @@ def _check_inherited(history: History, space: Space, resolved: Resolved) -> None
         for trial in history.trials:
             if name in trial.searched and not domain.contains(trial.searched[name]):
                 has = f"trial {trial.number} has {shorten(trial.searched[name])}"
-                problem = f"{has}, which its offspring inherit with its checkpoint"
+                problem = f"{has}, which its children inherit with its checkpoint"
                 path = space.parameters[name].path
                 allowed = f"all present values of {name}"
                 raise space.source.refuse(path, domain.describe(), allowed, problem=problem)

@@ -123,11 +123,11 @@ def check_names(names: Sequence[str] | None, context: SchedulerContext) -> tuple
     """
     searched = tuple(context.space.domains)
     if not searched:
-        raise BadConfig("space", "no searched parameter", "at least one", "offspring change them")
+        raise BadConfig("space", "no searched parameter", "at least one", "children change them")
     open_ = tuple(name for name in searched if name not in context.fixed)
     if not open_:
         hint = f"a child continues from a checkpoint that holds {', '.join(searched)}"
-        raise BadConfig("space", searched, "a searched parameter that offspring can change", hint)
+        raise BadConfig("space", searched, "a searched parameter that children can change", hint)
     key = "scheduler.hyperparam_mutations"
     for name in names or ():
         if name not in searched:

@@ -132,7 +132,7 @@ class PopulationOptions(TimeOptions):
     )
     hyperparam_mutations: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
         None,
-        description="Searched settings that change in offspring; default: all except those stored "
+        description="Searched settings that change in children; default: all except those stored "
         "in the parent's checkpoint, such as model or observation_filter.",
     )
 

@@ -434,7 +434,7 @@ def test_a_population_keeps_the_values_that_its_checkpoints_hold(
     monkeypatch.setattr(Quadratic, "fixed_keys", frozenset({"target"}))
     folder = population(tmp_path, "pbt")
     with pytest.raises(
-        BadSpace, match=r"space.target: trial \d has .*offspring inherit"
+        BadSpace, match=r"space.target: trial \d has .*children inherit"
     ) as refusal:
         sweeps.run(folder, space=CLOSE)
     assert "\n" not in str(refusal.value)
