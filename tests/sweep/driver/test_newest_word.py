@@ -62,7 +62,7 @@ def test_requests_are_answered_with_the_newer_word_or_not_at_all(tmp_path: Path)
     refused: list[Event] = [
         TermBegan("host", 1, 6),
         Changed(4),
-        Moved(0, Status.PAUSED, "it has ended"),
+        Moved(0, Status.PRUNED, "it has ended"),
     ]
     with closing(Ledger(folder.ledger)) as ledger, closing(Requests(folder.ledger)) as requests:
         number, last = requests.ask(Verb.SET, {"trials": 4}), ledger.last
