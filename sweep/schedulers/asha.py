@@ -154,8 +154,10 @@ class Scheduler(PerTrialStopping):
             reached = sum(self._is_there(trial, following) for trial in there)
             final = self._estimate_leaving(there, went_on, finals[-1])
             finals.append(min(finals[-1], max(float(reached), final)))
-        missing = min(max(0.0, self.finish_best - finals[-1]), finals[0])
-        finals = [max(final, finals[-1] + missing) for final in finals]
+        # Training to the end leads to the top, but not to the further seeds there.
+        top = next(place for place, step in enumerate(steps) if step.level == self.levels[-1])
+        finishing = finals[top] + min(max(0.0, self.finish_best - finals[top]), finals[0])
+        finals[: top + 1] = [max(final, finishing) for final in finals[: top + 1]]
         at_levels = dict(reversed([*zip((step.level for step in steps), finals, strict=True)]))
         climbing = to_climb(self.levels, trials, [at_levels[level] for level in self.levels])
         return climbing + seeding.remaining_seed_training(steps, finals, trials)
