@@ -127,12 +127,12 @@ def stop_change(history: History, spec: SweepSpec, resolved: Resolved) -> StopCh
     return StopChanged(spec.stop.to_spec(), levels[-1] if levels else None)
 
 
-def continued(
+def continuing_moves(
     history: History, old: SweepSpec, new: SweepSpec, change: StopChanged
 ) -> Iterator[Moved]:
     """Yield the moves of the ended replicas that the changed criteria let continue.
 
-    One without a checkpoint has nothing to continue from, and stays ended.
+    A replica without a checkpoint has nothing to continue from, and stays ended.
     """
     before, after = Criteria.of(old.stop), Criteria.of(new.stop)
     for replica in history.replicas(Status.COMPLETED):

@@ -426,7 +426,7 @@ def _spec_changes(
         events.append(Measured(spec.metric))
     if spec.stop is not before.stop:
         change = changing.stop_change(history, spec, resolved)
-        moves = list(changing.continued(history, before, spec, change))
+        moves = list(changing.continuing_moves(history, before, spec, change))
         several = len({moved.trial for moved in moves})
         say(f"--stop: {formatting.plural(several, 'ended trial')} may continue")
         for text in changing.schedule_note(history, resolved, before, spec):

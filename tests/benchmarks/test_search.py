@@ -416,6 +416,14 @@ def test_a_table_of_our_own_trainers_is_trained_and_can_be_played(tmp_path: Path
 
 
 @pytest.mark.slow
+def test_a_note_on_figures_of_an_earlier_run_stands_on_the_page_before_them() -> None:
+    found = report.read()
+    page = report.text({**found, "note": "Some plays are older."})
+    assert page.index("Some plays are older.") < page.index("## Regret")
+    without = {key: value for key, value in found.items() if key != "note"}
+    assert "are older" not in report.text(without)
+
+
 def test_the_page_says_what_was_played() -> None:
     assert report.PAGE.read_text(encoding="utf-8") == report.text(report.read())
 

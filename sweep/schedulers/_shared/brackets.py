@@ -80,7 +80,7 @@ class _Assignment:
     """Number of trials of each bracket in one round, beginning with the bracket of the lowest
     level."""
     seeds: tuple[tuple[float, tuple[int, ...]], ...]
-    """Pairs of a level at which trials get further seeds, and the number of seeds from there on."""
+    """Pairs of a level at which trials get further seeds, and their numbers of seeds, in order."""
 
     def brackets(self, trials: int, first: int = 0) -> Iterator[Bracket]:
         """Yield the brackets of `trials` trials in order, from the bracket of trial `first` on."""

@@ -3,8 +3,8 @@
 A step of the ladder is a level of ``time_attr`` and a number of seeds. A trial promoted to a step
 with more seeds than the previous one, at the same level, is trained from scratch under further
 seeds up to that level; a trial promoted to the next level continues under all its seeds. Trials at
-a step are compared by the aggregate of that many first seeds. So luck that brought a trial to the
-upper rungs does not bring it to the top, and only few trials are trained several times.
+a step are compared by the aggregate of that many first seeds. So only few trials are trained
+several times, and luck under one seed does not make one of them the best.
 
 A trial that has met a stopping criterion counts at every level with its last score, since it would
 not get further.
