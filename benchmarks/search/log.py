@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -40,22 +40,25 @@ def append_results(
     threads of several processes would wait for each other.
     """
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    spawn, own = get_context("spawn"), (os.getpid(),)
+    with ProcessPoolExecutor(jobs, spawn, initializer=_end_with_parent, initargs=own) as pool:
+        futures = [pool.submit(function, *call) for call in calls]
+        append(path, (future.result() for future in as_completed(futures)), len(calls))
+
+
+def append(path: Path, results: Iterable[dict[str, Any]], count: int) -> None:
+    """Append each of `count` results to a file as soon as it is computed, and show the progress."""
     path.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    spawn, own = get_context("spawn"), (os.getpid(),)
-    with (
-        ProcessPoolExecutor(jobs, spawn, initializer=_end_with_parent, initargs=own) as pool,
-        path.open("a+", encoding="utf-8") as file,
-    ):
+    with path.open("a+", encoding="utf-8") as file:
         if is_truncated(path):
             file.write("\n")
-        futures = [pool.submit(function, *call) for call in calls]
-        for number, future in enumerate(as_completed(futures), 1):
-            file.write(json.dumps(future.result()) + "\n")
+        for number, result in enumerate(results, 1):
+            file.write(json.dumps(result) + "\n")
             file.flush()
-            minutes = (time.monotonic() - began) / number * (len(calls) - number) / 60
-            sys.stderr.write(f"\r\033[K{number} of {len(calls)}, {minutes:.0f} min left ")
-    if calls:
+            minutes = (time.monotonic() - began) / number * (count - number) / 60
+            sys.stderr.write(f"\r\033[K{number} of {count}, {minutes:.0f} min left ")
+    if count:
         sys.stderr.write("\n")
 
 

@@ -1,19 +1,23 @@
 """Create tables of learning curves of our own trainers: ``tables/NAME.npz``.
 
     python -m benchmarks.search.trained ppo-cartpole dqn-cartpole sac-pendulum --jobs 8
+    python -m benchmarks.search.trained ppo-cartpole ppo-pendulum --lanes 64
 
 Every setting is trained with every seed to the end, for hours of CPU. Each finished training is
 appended to ``NAME.jsonl``, so a command that was interrupted, or has more settings or seeds,
 continues. The table is written at the end. `benchmarks.search.game` describes its contents.
+
+With ``--lanes`` trainings of PPO and DQN are lanes of compiled programs (``--pool stack``), which
+is faster. The curve of a lane differs from that of a training alone as under another seed.
 """
 
 import argparse
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from scipy.stats import qmc
@@ -21,9 +25,14 @@ from scipy.stats import qmc
 from benchmarks.search import log
 from benchmarks.search.game import Parameter
 
+if TYPE_CHECKING:
+    from trainables.trainer.trainer import Trainer
+
 TABLES = Path(__file__).with_name("tables")
 #: Number of settings of one Latin hypercube.
 BLOCK = 48
+#: Settings that trainings in one program must have in common.
+SHAPES = ("sgd_minibatch_size", "replay_batch_size", "model.hidden")
 #: Name → [kind, low, high] or [choice, values], as in a table.
 RawSpace = Mapping[str, list[Any]]
 PPO: RawSpace = {
@@ -129,16 +138,13 @@ def settings(task: Task, size: Size) -> list[dict[str, Any]]:
     ]
 
 
-def train(run: Run, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Train with the `chosen` settings; return the line with the curve and the final score."""
-    import torch
-
+def start(run: Run, chosen: Mapping[str, Any], lanes: int | None = None) -> "Trainer":
+    """Return the trainer of a training with the `chosen` settings."""
     from sweep.core.plugins import find_trainable
     from sweep.spec.space import Space
     from trainables.core import rng
     from trainables.trainable import TrialContext
 
-    torch.set_num_threads(1)
     task = TASKS[run.name]
     base = {
         "env": task.env,
@@ -147,26 +153,92 @@ def train(run: Run, chosen: Mapping[str, Any]) -> dict[str, Any]:
         "evaluation_config": {"explore": False},
         **task.base,
         "timesteps_per_iteration": run.timesteps,
+        **({"lanes": lanes} if lanes else {}),
     }
     config = Space.nest(chosen, base)
     seed = rng.integer(run.seed, "trained", run.name, run.setting)
     name = f"{run.name}-{run.setting}-{run.seed}"
     context = TrialContext(seed, name, name, Path("/nonexistent"))
-    trainer = find_trainable(task.algorithm, ())(config, context)
-    evals, steps = [], 0
-    try:
-        for _ in range(run.points):
-            result = trainer.train()
-            evals.append(_finite(result["evaluation"]["episode_reward_mean"]))
-            steps = int(result["timesteps_total"])
-        episodes = trainer.play(4 * run.episodes, seed=rng.integer(seed, "end"))
-        final = _finite(np.mean([episode["episode_reward"] for episode in episodes]))
-    except ArithmeticError:  # the training diverged; later values are unknown
-        final = None
-    finally:
-        trainer.stop()
-    curve = [*evals, *[None] * (run.points - len(evals))]
-    return {**vars(run), "evals": curve, "final": final, "steps": steps}
+    return cast("Trainer", find_trainable(task.algorithm, ())(config, context))
+
+
+@dataclass
+class Curve:
+    """The results of one training so far."""
+
+    run: Run
+    trainer: "Trainer"
+    evals: list[float | None] = field(default_factory=list)
+    """Mean returns of the greedy episodes after each point."""
+    steps: int = 0
+    """Environment steps of the training so far."""
+    is_diverged: bool = False
+
+    @property
+    def is_finished(self) -> bool:
+        """True if the training is at its last point, or has diverged."""
+        return self.is_diverged or len(self.evals) == self.run.points
+
+    def advance(self) -> None:
+        """Train up to the next point; later values of a training that diverges are unknown."""
+        try:
+            result = self.trainer.train()
+        except ArithmeticError:
+            self.is_diverged = True
+            return
+        self.evals.append(_finite(result["evaluation"]["episode_reward_mean"]))
+        self.steps = int(result["timesteps_total"])
+
+    def finish(self) -> dict[str, Any]:
+        """Play the last episodes, stop the trainer, and return the line of the training."""
+        from trainables.core import rng
+
+        try:
+            final = None
+            if not self.is_diverged:
+                seed = rng.integer(self.trainer.seed, "end")
+                episodes = self.trainer.play(4 * self.run.episodes, seed=seed)
+                final = _finite(np.mean([episode["episode_reward"] for episode in episodes]))
+        finally:
+            self.trainer.stop()
+        evals = [*self.evals, *[None] * (self.run.points - len(self.evals))]
+        return {**vars(self.run), "evals": evals, "final": final, "steps": self.steps}
+
+
+def train(run: Run, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Train with the `chosen` settings; return the line with the curve and the final score."""
+    import torch
+
+    torch.set_num_threads(1)
+    curve = Curve(run, start(run, chosen))
+    while not curve.is_finished:
+        curve.advance()
+    return curve.finish()
+
+
+def train_in_lanes(
+    left: Iterable[tuple[Run, Mapping[str, Any]]], lanes: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the lines of trainings, `lanes` of which are trained at once, in one program.
+
+    Trainings with equal minibatches and layers can share a program.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    by_shape: dict[str, list[tuple[Run, Mapping[str, Any]]]] = {}
+    for run, chosen in left:
+        shape = json.dumps([value for key, value in chosen.items() if key in SHAPES])
+        by_shape.setdefault(shape, []).append((run, chosen))
+    for group in by_shape.values():
+        for begin in range(0, len(group), lanes):
+            several = group[begin : begin + lanes]
+            curves = [Curve(run, start(run, chosen, lanes)) for run, chosen in several]
+            while training := [curve for curve in curves if not curve.is_finished]:
+                type(training[0].trainer).train_together([curve.trainer for curve in training])
+                for curve in training:
+                    curve.advance()
+            yield from [curve.finish() for curve in curves]
 
 
 def _finite(value: Any) -> float | None:
@@ -182,11 +254,14 @@ def runs(name: str, size: Size) -> Iterator[Run]:
             yield Run(name, setting, seed, size.points, timesteps, size.episodes)
 
 
-def train_all(name: str, size: Size, path: Path, jobs: int) -> None:
-    """Make the trainings that the file does not contain, `jobs` at the same time."""
+def train_all(name: str, size: Size, path: Path, jobs: int, lanes: int | None) -> None:
+    """Make the trainings that the file does not contain, in `jobs` processes or in `lanes`."""
     done, rows = {_key(row) for row in log.read(path)}, settings(TASKS[name], size)
     left = [(run, rows[run.setting]) for run in runs(name, size) if run not in done]
-    log.append_results(path, train, left, jobs)
+    if lanes:
+        log.append(path, train_in_lanes(left, lanes), len(left))
+    else:
+        log.append_results(path, train, left, jobs)
 
 
 def _key(row: Mapping[str, Any]) -> Run:
@@ -237,12 +312,13 @@ def main(words: Sequence[str] | None = None) -> None:
         "--episodes", type=int, default=Size.episodes, help="episodes after each point"
     )
     parser.add_argument("--jobs", type=int, default=2, help="trainings at the same time")
+    parser.add_argument("--lanes", type=int, help="trainings in one program; needs JAX")
     parser.add_argument("--out", type=Path, default=TABLES)
     options = parser.parse_args(words)
     size = Size(options.settings, options.seeds, options.points, options.steps, options.episodes)
     for name in options.names:
         path = options.out / f"{name}.jsonl"
-        train_all(name, size, path, options.jobs)
+        train_all(name, size, path, options.jobs, options.lanes)
         write(name, size, path, path.with_suffix(".npz"))
 
 

@@ -416,6 +416,21 @@ def test_a_table_of_our_own_trainers_is_trained_and_can_be_played(tmp_path: Path
 
 
 @pytest.mark.slow
+def test_trainings_of_a_table_can_be_lanes_of_one_program(tmp_path: Path) -> None:
+    words = ["ppo-cartpole", "--settings", "1", "--seeds", "4", "--points", "2", "--episodes", "1"]
+    words += ["--steps", "1024", "--lanes", "3", "--out", str(tmp_path)]
+    trained.main(words)
+    path = tmp_path / "ppo-cartpole.jsonl"
+    lines = sorted(path.read_text().splitlines())
+    assert len({(row["setting"], row["seed"]) for row in log.read(path)}) == 4
+    path.write_text("\n".join(lines[:3]) + "\n")
+    trained.main(words)
+    assert sorted(path.read_text().splitlines()) == lines, "a lane's curve is its own"
+    with np.load(tmp_path / "ppo-cartpole.npz") as file:
+        assert int(file["ppo-cartpole/steps"]) == 1024
+
+
+@pytest.mark.slow
 def test_a_note_on_figures_of_an_earlier_run_stands_on_the_page_before_them() -> None:
     found = report.read()
     page = report.text({**found, "note": "Some plays are older."})
