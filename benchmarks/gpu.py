@@ -80,7 +80,6 @@ def sweep_from_shell(
         space: name of a shipped space, or the path of a file.
         options: further options of `sweep run`.
         cache: folder for compiled programs.
-        pool: the pool.
     """
     # Processes that tidy up may still write after the sweep has ended.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as root:

@@ -5,7 +5,6 @@ def replace_between(page: str, begin: str, end: str, content: str) -> str:
     """Return the page with `content` between its marks, which stay.
 
     Args:
-        page: text of the page.
         begin: mark before the content; it stands once in the page.
         end: mark after the content; it stands once in the page.
         content: new text between the marks.

@@ -53,7 +53,6 @@ def measure(
 
     Args:
         searcher: the searcher, new.
-        space: what it searches.
         trials: number of earlier trials at the first measured proposal.
         counted: number of measured proposals.
     """

@@ -115,8 +115,6 @@ def our_speed(case: Case, settings: Mapping[str, Any], seconds: float) -> float:
     """Return our steps per second.
 
     Args:
-        case: the trial.
-        settings: settings of the device.
         seconds: wall time of the measurement, at least one iteration.
     """
     trainer = case.trainer({**case.config, **settings}, TrialContext(seed=0))
@@ -138,7 +136,6 @@ def peer_speed(case: Case, device: str, seconds: float) -> float:
     """Return the steps per second of Stable-Baselines3's algorithm of the same name.
 
     Args:
-        case: the trial.
         device: torch's name of the device.
         seconds: wall time of the measurement, at least one call of ``learn``.
     """

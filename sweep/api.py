@@ -136,14 +136,12 @@ def run(
         pool: ``loky`` (processes), ``inline`` (this process), ``dask@ADDRESS`` or ``ray@ADDRESS``
             (a cluster) or your own pool.
         timeout: seconds after which the sweep saves and stops.
-        retry_failed: True to retry failed trials.
         strict: True to refuse to resume a sweep if its code or libraries have changed.
         tracking_uri: MLflow server instead of ``ROOT/mlflow.db``.
         storage: PostgreSQL server for the ledger instead of a file, for example
             ``postgresql+psycopg://HOST/DATABASE``.
         checkpoints: folder in object storage for the checkpoints, for example
             ``s3://bucket/prefix``.
-        progress: True to show the progress.
         spec: the keys of a spec. The default for `name` is the trainable's name with the time.
             `space` may be a file or the name of a shipped spec, whose keys the other arguments
             replace.
@@ -205,7 +203,6 @@ def resume(
     """Resume a sweep, however it ended; see also `run`.
 
     Args:
-        name: name of the sweep.
         root: folder of all sweeps.
         trials: the new total number of trials.
         trainable: the current definition in a script or a notebook, which replaces the saved one. A
@@ -213,7 +210,6 @@ def resume(
         jobs: number of trials at once; None for the previous number.
         pool: None for the previous pool.
         timeout: seconds after which the sweep saves and stops.
-        retry_failed: True to retry failed trials.
         strict: True to refuse if code or library versions have changed.
         space: the space to search from now on, or a file that contains it.
         metric: name of the result by which trials are compared from now on.
@@ -223,7 +219,6 @@ def resume(
         other_kernel: True to continue if a compiled kernel that a trial used is not available.
         checkpoints: folder in object storage to which the checkpoints were moved or which is
             shared.
-        progress: True to show the progress.
 
     Raises:
         UnknownName: the sweep does not exist.

@@ -27,8 +27,6 @@ class ConfigError(TrainableError, ValueError):
 
     Args:
         place: dotted path of the setting, for example ``model.hidden``.
-        value: the refused value.
-        allowed: description of the accepted values.
         hint: advice on what to do next; empty when ``allowed`` says it all.
     """
 
@@ -72,7 +70,6 @@ class NotImportable(TrainableError):
     """A dotted path that cannot be imported; the caller adds where the path was written.
 
     Args:
-        problem: description of what is wrong.
         known_names: public names of the module if the module exists but lacks the name, else None.
         absent: True if the module itself does not exist.
     """
@@ -90,8 +87,6 @@ class StateError(TrainableError):
 
     Args:
         path: dotted path of the value in the state.
-        problem: description of the value.
-        remedy: advice on what to do next.
     """
 
     def __init__(self, path: str, problem: str, remedy: str) -> None:
@@ -148,8 +143,6 @@ class SigningError(TrainableError):
 
     Args:
         path: the key's file.
-        problem: what is wrong with it.
-        remedy: advice on what to do next.
     """
 
     def __init__(self, path: object, problem: str, remedy: str) -> None:
@@ -193,7 +186,6 @@ class StoredDataError(TrainableError):
 
     Args:
         path: the file or folder.
-        problem: description of what is wrong.
         remedy: advice on what to do next; may be empty.
         line: line number in the file, counted from 1; 0 if the error concerns no single line.
     """

@@ -78,9 +78,6 @@ class FunctionThread:
     waits until the function is in `report`, where the function waits for the next `advance`.
 
     Args:
-        function: the training function.
-        config: its settings.
-        context: seed, name and folder of the trial.
         checkpoint: checkpoint to continue from, or None to begin.
         streams: states of the global streams at that checkpoint.
     """
@@ -377,7 +374,6 @@ def wrap(function: TrainingFunction, saves: bool | None = None) -> type[Trainabl
     """Return a Trainable class whose iterations are the reports of `function`.
 
     Args:
-        function: the training function.
         saves: whether the function's reports have checkpoints; None to find out from its source.
     """
     inner = _innermost(function)

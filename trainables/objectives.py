@@ -157,8 +157,6 @@ class Trial(dict[str, Any]):
     """A trial's settings with the methods of Optuna's `Trial`.
 
     Args:
-        config: the settings.
-        number: number of the trial in its sweep.
         name: name of the objective, for errors.
         report: ends an iteration with a result.
         names: name of the metric, which the value of a report gets, and of further objectives, in
@@ -415,7 +413,6 @@ def explore(
     functions give equal explorations, unless time runs out. Must be called in the main thread.
 
     Args:
-        function: the objective.
         config: settings that the spec fixes; they are answered without being explored.
         seconds: limit of the time for all runs.
         fixed_names: names that may be asked for with any ranges.

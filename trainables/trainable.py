@@ -510,7 +510,6 @@ class Trainable:
         """Write the model in each format; return format → path.
 
         Args:
-            export_formats: one format or several.
             export_dir: folder for the files; `logdir` by default.
         """
         formats = [export_formats] if isinstance(export_formats, str) else list(export_formats)
@@ -529,7 +528,6 @@ class Trainable:
         Return ``episode_reward`` and ``episode_len`` of each.
 
         Args:
-            episodes: number of episodes.
             seed: seed; the same seed and weights give the same episodes.
             video: folder for an MP4 file of each episode, or None.
             window: True to show them on the screen.

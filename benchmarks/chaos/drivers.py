@@ -187,7 +187,6 @@ def race(both: Racers, root: Path, kind: str, apart_s: float) -> dict[str, Any]:
     """Make one race and judge it; return its figures.
 
     Args:
-        both: the two processes.
         root: empty folder.
         kind: one of `KINDS`.
         apart_s: delay of the second process; if negative, of the first.

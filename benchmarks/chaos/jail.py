@@ -60,7 +60,6 @@ def serve(reader: Reader, warm_up: Callable[[], object]) -> None:
     """Read the files that standard input names, and print a line for each.
 
     Args:
-        reader: reader of the files.
         warm_up: called first, to import modules.
     """
     folder, memory = Path(sys.argv[1]), int(sys.argv[2]) * 2**20

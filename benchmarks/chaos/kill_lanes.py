@@ -74,8 +74,6 @@ def _campaign(
     Args:
         root: folder of the undisturbed sweep.
         undisturbed: the undisturbed sweep; empty at first, and filled by the first call.
-        victim: process to kill.
-        stream: random stream of the kills.
     """
     if not undisturbed:
         undisturbed.append(_run_undisturbed(root))

@@ -118,8 +118,6 @@ def kill_until_finished(
 
     Args:
         sweep: the sweep, not started yet.
-        victim: process to kill.
-        stream: random stream of the instants of the kills.
         length: number of steps of the sweep without kills.
         latest_s: seconds between a step and a kill after it, at most.
 

@@ -39,9 +39,7 @@ def run(out: Path, rounds: int, seed: int, chosen: Sequence[Tool] = (), keep: bo
     """Make `rounds` kills of each kind, and each fault once; return the number of failed cases.
 
     Args:
-        out: folder of the results.
         rounds: number of kills of each kind and tool.
-        seed: seed of the kills.
         chosen: tools to test; empty for sweep alone.
         keep: True to keep the folders of killed runs.
     """

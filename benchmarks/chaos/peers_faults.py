@@ -108,7 +108,6 @@ def all_fail(savers: Savers, call: str, count: int, fault: str) -> dict[str, int
     """Let the first call of each thread fail, in other runs the second, and so on.
 
     Args:
-        savers: the process of the tool.
         call: name of the system call.
         count: number of calls of a thread.
         fault: fault as an option of strace.

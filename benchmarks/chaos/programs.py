@@ -60,7 +60,6 @@ def campaign(
     Args:
         ways: ways in which trials start processes.
         trials: number of trials of each way.
-        stream: random stream.
         pool: options that choose the pool; by default the slots are on this machine.
         marked: marks of processes; those of a cluster that exists before are kept.
 

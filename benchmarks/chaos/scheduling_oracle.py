@@ -88,11 +88,7 @@ class ReplicaRecord:
 
 
 class Oracle:
-    """Checks of one sweep's ledger and files.
-
-    Args:
-        folder: folder of the sweep.
-    """
+    """Checks of one sweep's ledger and files."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -139,7 +135,6 @@ class Oracle:
         """Require that the driver's history equals that of the ledger.
 
         Args:
-            history: of the driver.
             whole: True to compare all trials, False for those with new events.
         """
         for name in ("k", "term", "wanted", "ended", "exhausted", "suspended", "why", "max_disk"):

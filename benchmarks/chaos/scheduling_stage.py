@@ -55,12 +55,7 @@ class Term:
 
 
 class Stage:
-    """A sweep and its events; until `close`, modules of sweep are patched.
-
-    Args:
-        spec: keys of the spec.
-        slots: number of slots of the driver.
-    """
+    """A sweep and its events; until `close`, modules of sweep are patched."""
 
     def __init__(self, spec: Mapping[str, Any], slots: int) -> None:
         with contextlib.ExitStack() as stack:

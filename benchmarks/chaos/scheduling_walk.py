@@ -95,11 +95,7 @@ class WalkState:
 
 
 class Known:
-    """The right results of all replicas of a sweep.
-
-    Args:
-        seed: seed of the sweep.
-    """
+    """The right results of all replicas of a sweep."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed

@@ -56,10 +56,7 @@ class SliceRun:
     """The run of one slice with its failures.
 
     Args:
-        spec: the slice.
-        failure: its failures.
         folder: folder for temporary files.
-        clock: clock of the worker.
     """
 
     _numbers = itertools.count()

@@ -30,7 +30,6 @@ class Cases:
 
     Args:
         out: folder of the results; existing ones are read.
-        part: name of the part.
     """
 
     def __init__(self, out: Path, part: str) -> None:

@@ -64,7 +64,6 @@ class Trial:
     """Two checkpoints of a trial; the newer one is damaged.
 
     Args:
-        folder: folder of the trial.
         saved: the older and the newer checkpoint.
     """
 

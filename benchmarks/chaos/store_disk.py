@@ -245,7 +245,6 @@ def states(
     States are repeated only after a mark.
 
     Args:
-        ops: all operations.
         stream: random stream, for the choice of subsets.
         is_read: returns whether a program reads files of this name.
     """

@@ -45,7 +45,6 @@ def read_all(jail: Jail, files: Mapping[str, bytes], good: int | None = None) ->
     """Read all files in a jail; return their figures.
 
     Args:
-        jail: the jail.
         files: name → content.
         good: number of valid files; None if it is not known.
 

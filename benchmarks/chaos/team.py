@@ -61,7 +61,6 @@ class Team:
         """Start S3 and the cluster's scheduler.
 
         Args:
-            root: folder of all files.
             server: database server of the ledgers; None for ledgers in files.
             nannies: True for workers with nannies.
             variables: environment variables of the cluster's scheduler.

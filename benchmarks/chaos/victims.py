@@ -55,9 +55,6 @@ class Sweep:
         """Create the folder and the spec.
 
         Args:
-            root: the folder.
-            spec: text of the spec.
-            variables: environment variables of the commands.
             options: further options of `sweep run`.
         """
         root.mkdir(parents=True)

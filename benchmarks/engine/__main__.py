@@ -105,7 +105,6 @@ def measure(
     """Yield the line of each measurement.
 
     Args:
-        place: folder for all files.
         trials: number of trivial trials of the sweep whose speed is measured.
         lengths: numbers of trials after which the cost of the next trial is measured.
         rounds: repetitions of each command.
@@ -126,7 +125,6 @@ def cost(place: Path, name: str, trials: int) -> float:
     as in a command. In a sweep whose trials wait, most decisions compare all trials.
 
     Args:
-        place: folder of the sweeps.
         name: key of `SWEEPS`.
         trials: number of earlier trials in the ledger.
     """
@@ -156,8 +154,6 @@ def stepping(
     """Return the history of a sweep and the turns of its driver, with simulated training.
 
     Args:
-        folder: folder of the sweep.
-        trials: number of trials of the sweep.
         simulated: list of one number, to which the CPU seconds spent on simulating are added.
     """
     clock = SimulatedClock(_flat, saves=True)

@@ -48,7 +48,6 @@ def make(
     """Create a sweep whose trials have ended, all but one that is not yet created.
 
     Args:
-        root: folder of all sweeps.
         trials: number of trials that have reached their goals.
         iterations: number of iterations and results of each.
         wait: True if the trials wait at their goals for a decision; False if they are completed.

@@ -124,7 +124,6 @@ def differences(name: str, given: Any) -> dict[str, float]:
     """Return network → its distance from ours after all updates, divided by its own movement.
 
     Args:
-        name: algorithm.
         given: arrays of `benchmarks.learning.updates`.
     """
     settings = SETTINGS[name]

@@ -90,9 +90,7 @@ class Sweeps:
     """The sweeps of a run, their drivers, and commands about them.
 
     Args:
-        out: folder of all files.
         url: address of the database.
-        names: of the sweeps.
     """
 
     def __init__(self, out: Path, url: str, names: Sequence[str]) -> None:

@@ -184,7 +184,6 @@ def measure(
     """Run one search, or continue it; return all its lines.
 
     Args:
-        out: folder of all files.
         name: key of `SEARCHES`.
         trials: number of trials at the end.
         slots: number of slices that run at once.

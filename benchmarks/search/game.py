@@ -150,7 +150,6 @@ class Play:
     """Game with split seeds: half for the search, half to judge its recommendation.
 
     Args:
-        game: the game.
         number: number of the play; it determines the split.
     """
 

@@ -67,7 +67,6 @@ def search(
     """Return a search on a game; scores are divided so that none is much above 1.
 
     Args:
-        game: game that is played.
         settings: number of settings that are drawn.
         steps: steps that trials climb, in order.
         stream: source of the settings, and of the split of their seeds.

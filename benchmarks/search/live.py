@@ -80,10 +80,8 @@ def play(match: Match, game: Game, fresh: int, folder: Path, jobs: int) -> dict[
     """Run or resume a sweep, train its pick anew, and return the line of the log.
 
     Args:
-        match: the sweep.
         game: its game, perhaps with smaller budgets.
         fresh: number of seeds of the final training.
-        folder: folder of all sweeps.
         jobs: number of trials at the same time.
     """
     import sweep

@@ -94,8 +94,6 @@ def run_search(search: Search, play: Play, workers: int, trainings: int) -> Iter
 
     Args:
         search: new search of a peer.
-        play: game with split seeds.
-        workers: number of workers.
         trainings: budget, in full trainings.
     """
     game, spent, order = play.game, 0, itertools.count()

@@ -69,7 +69,6 @@ def play(match: Match, path: Path, keys: ours.Keys | None, trainings: int) -> di
     """Make one search; return its line of the file of plays.
 
     Args:
-        match: the search.
         path: file of the table.
         keys: keys of our spec; None for a method of a peer.
         trainings: budget, in full trainings.
@@ -146,9 +145,7 @@ def available(selection: Selection, game: Game, say: Say) -> Selection:
     """Return the part of a selection that can be played here; `say` gets a line for each other.
 
     Args:
-        selection: the plays.
         game: any game, to try the methods.
-        say: prints a line.
     """
     methods, own, others = peers.methods(), {}, []
     for method, keys in selection.methods.items():
@@ -168,10 +165,7 @@ def run(selection: Selection, path: Path, jobs: int, say: Say) -> None:
     """Play the searches that the file of plays does not contain.
 
     Args:
-        selection: the plays.
-        path: the file of plays.
         jobs: number of searches at the same time.
-        say: prints a line.
     """
     games = [(file, game) for file in selection.tables for game in _games(file).values()]
     if not games:

@@ -83,10 +83,7 @@ def play(match: Match, game: Game, fresh: int, folder: Path, jobs: int) -> dict[
     """Run or resume a sweep, judge its model and its recipe, and return the line of the log.
 
     Args:
-        match: the sweep.
-        game: its game.
         fresh: number of seeds with which the recipe is trained.
-        folder: folder of all sweeps.
         jobs: number of trials at the same time.
     """
     import sweep

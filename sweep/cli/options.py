@@ -251,8 +251,6 @@ def open_answer(
     returns a string, its lines are not wrapped.
 
     Args:
-        as_json: True to print data as JSON.
-        as_csv: True to print rows as CSV.
         columns: first columns of the CSV, even without rows.
 
     Raises:

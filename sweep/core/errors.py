@@ -139,9 +139,6 @@ class UnknownName(UsageError):
 
     Args:
         kind: kind of the missing object, for example ``searcher``.
-        name: the unknown name.
-        known_names: known names.
-        hint: advice on what to do next.
     """
 
     def __init__(self, kind: str, name: object, known_names: Iterable[str], hint: str = "") -> None:
@@ -173,10 +170,7 @@ class BadConfig(UsageError):
 
     Args:
         key: path of the setting in the spec, for example ``checkpoint.every``, or an option.
-        value: the refused value.
-        allowed: description of the accepted values.
         hint: advice on what to do next; empty if `allowed` is enough.
-        place: file and line if known, else None.
         problem: description of the mistake; by default that the value is not allowed.
     """
 
@@ -313,7 +307,6 @@ class WorkerLost(TrialError):
 
     Args:
         worker_exit: exit code, negative if a signal ended the process; None if unknown.
-        pid: process id; None if unknown.
         reason: cause in words; empty to name pid and exit code.
     """
 

@@ -57,9 +57,7 @@ def most_at_once(
     trial, so cores and GPUs of the driver's machine do not count.
 
     Args:
-        spec: the spec of the sweep.
         devices: the available GPUs; None to detect them.
-        clustered: True if the pool is a cluster.
 
     Raises:
         BadConfig: not even one trial fits.

@@ -76,8 +76,6 @@ def with_later_stop(ledger: Ledger, spec: SweepSpec, later: Mapping[str, Any]) -
     """Return the spec with some stopping criteria changed; unchanged if none differs.
 
     Args:
-        ledger: ledger of the sweep.
-        spec: present spec of the sweep.
         later: criterion → its new value, as in a spec.
 
     Raises:

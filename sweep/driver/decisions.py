@@ -81,7 +81,6 @@ def check_plan(plan: object, free: int, to_create: int, name: str) -> None:
     """Raise UsageError if a scheduler's plan is not a Plan, or asks for too much.
 
     Args:
-        plan: result of the scheduler's `plan`.
         free: number of free slots.
         to_create: number of trials that may still be created.
         name: name of the scheduler.
@@ -378,7 +377,6 @@ def without_metric(
     the history, so a sweep that was killed and resumed ends at the same point.
 
     Args:
-        history: history so far.
         name: name of the sweep.
         rungs: ascending levels at which trials are compared in addition to their goals; None if
             trials are not even compared at goals.

@@ -200,7 +200,6 @@ def open_context(
     that no row names are deleted. The pool is closed at the end.
 
     Args:
-        launch: options of the start.
         make_pool: function from the number of slots to a pool, instead of the named pool.
     """
     with (

@@ -37,7 +37,6 @@ class Outbox:
     """Sends all present and future events of the ledger to the trackers.
 
     Args:
-        ledger_path: the ledger's file.
         trackers: name → tracker; the ledger records progress under this name.
         say: called once per outage with one sentence, from a sender's thread.
         term: sending stops when this term is over; None for no check.
@@ -82,9 +81,6 @@ class _Sender(threading.Thread):
 
     Args:
         path: path of the ledger.
-        name: name of the tracker.
-        tracker: the tracker.
-        say: function that shows a message to the user.
         term: term of the driver; None outside a driver.
     """
 

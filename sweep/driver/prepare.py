@@ -54,7 +54,6 @@ def prepare(
     Args:
         space: a path, or the bare name of a shipped search space. Modules are searched beside the
             file, then in the current folder.
-        overrides: settings that replace those of the file.
         parsed: called with the spec before its plugins are searched.
         root: folder in which a sweep will be created; a name from the file then gets a number if it
             is taken.
@@ -94,7 +93,6 @@ def checked(
         text: YAML text.
         file: file name for messages.
         paths: folders in which modules are searched after all installed packages.
-        overrides: settings that replace those of the text.
         trainable: the trainable that the spec names, if already loaded.
         source: place in which the overrides were given, for the comments.
         parsed: called with the spec before its plugins are searched.
@@ -388,12 +386,8 @@ def slots(
     On a cluster this is the maximum if asked, else the number of its workers is used.
 
     Args:
-        jobs: requested number, or None.
-        spec: spec of the sweep.
         paths: folders in which modules are searched.
-        trials: total number of trials.
         trainable: function that returns the trainable; None to search it by name.
-        pool: name of the pool.
 
     Raises:
         BadConfig: not even one trial fits.

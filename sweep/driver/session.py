@@ -112,9 +112,6 @@ class _Session:
     """A driver with its signals, timer, trackers, callbacks and display.
 
     Args:
-        driver: class of the driver.
-        context: parts of the driver.
-        view: display of the events.
         timeout_s: seconds after which the driver is asked to stop; None for no limit.
     """
 

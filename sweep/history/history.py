@@ -65,7 +65,6 @@ class History:
     """All trials of a sweep up to event ``k``.
 
     Args:
-        objective: compared results of the sweep.
         summed: True to read it without results, with `Replica.sums` in place of curves.
         shows_unsaved: True to count results that may have to be computed again.
     """

@@ -37,8 +37,6 @@ def ranked(trials: Iterable[Trial], objective: Objective, places: Places) -> lis
     """Return the trials, best first: feasible ones by front and place, then infeasible ones.
 
     Args:
-        trials: trials to rank.
-        objective: objective of the sweep.
         places: rank by expectation of a trial's number. It comes before the score if the
             aggregate compares different numbers of seeds, else it decides between equal scores.
     """

@@ -278,7 +278,6 @@ def create_atomically(
     deleted once they are old.
 
     Args:
-        path: folder to create.
         undo: called with the draft before it is deleted because the block failed.
 
     Raises:

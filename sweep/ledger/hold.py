@@ -85,7 +85,6 @@ def hold(folder: Folder, say: Say) -> Iterator[Hold]:
     """Hold the sweep in `folder` inside the block, after upgrading an older ledger.
 
     Args:
-        folder: folder of the sweep.
         say: called with messages about waiting and upgrading.
 
     Raises:

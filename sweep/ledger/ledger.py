@@ -159,8 +159,6 @@ class Ledger:
         """Create the ledger of a new sweep and return it.
 
         Args:
-            path: file of the ledger.
-            name: name of the sweep.
             spec: spec as canonical JSON.
             provenance: fields of `Provenance` as plain data.
             url: server of the ledger, or None for a file; see `storage.create_database`.
@@ -197,7 +195,6 @@ class Ledger:
 
         Args:
             term: term of the holder; None takes the sweep from its holder in a new term.
-            events: events to append.
             in_transaction: writes further rows of the same transaction, before the events.
 
         Raises:

@@ -254,7 +254,6 @@ class Database:
 
     Args:
         path: file that names the schema.
-        pointer: URL and schema, as read from the file.
         patient: False to retry nothing.
     """
 

@@ -231,7 +231,6 @@ class Saving:
         """Take a checkpoint of the trainable's current state; write it now or hold it.
 
         Args:
-            trainable: the trainable to save.
             header: header of the checkpoint, which identifies it; its entry ``epoch`` is the term.
             value: the metric at this iteration, or None.
             must: True if the slice ends here and saving is retried until it succeeds.

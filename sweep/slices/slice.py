@@ -58,7 +58,6 @@ def run_slice(
     """Run one slice and return its outcome; exceptions of the trainable are part of the outcome.
 
     Args:
-        spec: the slice to run.
         output: context manager that captures the slice's output; if it fails because of the disk,
             the slice ends as one whose checkpoint was refused.
         elsewhere: function that may run the slice in another process; it returns None to decline.

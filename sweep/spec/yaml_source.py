@@ -95,7 +95,6 @@ class _Builder:
     """Builds plain data from the parser's events, refusing mistakes as early as possible.
 
     Args:
-        text: the text of the file.
         start: place of the text, for messages.
         above: path of the data in a larger one, for messages.
     """

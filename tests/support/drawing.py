@@ -22,7 +22,6 @@ class Drawn(Counting):
 
     Args:
         length: of its episodes.
-        render_mode: gymnasium's.
         returns: of ``render()`` instead of a picture.
     """
 

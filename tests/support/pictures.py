@@ -64,9 +64,6 @@ class Pictures(gymnasium.Env[Any, Any]):
 
     Args:
         shape: of the Box.
-        dtype: likewise.
-        low: likewise.
-        high: likewise.
     """
 
     def __init__(

@@ -73,7 +73,6 @@ class Players:
     One more plays on until it is told, so that the trainer always has something to wait for.
 
     Args:
-        count: of them.
         address: of the server.
     """
 

@@ -63,7 +63,6 @@ class Search:
     """One searcher on one space, with `slots` trials in flight.
 
     Args:
-        name: the searcher.
         raw: the space.
         compared: the keys ``also`` and ``constraints`` of the spec.
         records: the history so far, from which a new driver goes on.

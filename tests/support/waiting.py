@@ -13,11 +13,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
 
 
 class Deadline:
-    """The end of the time in which a loop has to come to its end.
-
-    Args:
-        seconds: from now.
-    """
+    """The end of the time in which a loop has to come to its end."""
 
     def __init__(self, seconds: float = 120.0) -> None:
         self._seconds = seconds

@@ -142,7 +142,6 @@ def traced(
         fragment: fragment (T, N).
         valid_rows: valid rows of the fragment, and their successors.
         current: log-probabilities and values of `valid_rows`, each (B,), by the policy that learns.
-        settings: settings of the trainer.
     """
     is_current, row = ~valid_rows.follows, valid_rows.row
     judged = rows(np.stack([fragment.logp, fragment.values], axis=2)).astype(np.float64)

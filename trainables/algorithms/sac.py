@@ -185,7 +185,6 @@ class SAC(OffPolicyTrainer):
 
         Args:
             rows: that batch, for losses in numpy.
-            critic_rate: learning rate of the critics.
             rate: learning rate of actor and temperature.
         """
         settings, losses, policy = self.settings, self.losses, self.policy
@@ -223,12 +222,7 @@ class TorchLosses:
             self._critic_loss, self._actor_loss = compiled(critic_loss), compiled(actor_loss)
 
     def begin(self, rows: Rows, stream: np.random.Generator) -> None:
-        """Use the batch `rows` (B, …) from now on, and draw the noise for the actor's actions.
-
-        Args:
-            rows: columns of the batch.
-            stream: random numbers for the noise.
-        """
+        """Use the batch `rows` (B, …) from now on, and draw the noise for the actor's actions."""
         self.take(self.inputs(rows, stream))
 
     def inputs(self, rows: Rows, stream: np.random.Generator) -> "dict[str, Tensor]":

@@ -65,7 +65,6 @@ def build(
 
     Args:
         header: JSON data for the header.
-        packed: the state.
         outside: index of an array → its section, for arrays that are in segments.
         trust: has the key that signs the file; None for no signature.
 

@@ -54,9 +54,7 @@ def publish(
 
     Args:
         parent: descriptor of the folder.
-        name: name of the file.
         size: sum of the sizes of `pieces`, bytes.
-        pieces: the content.
         epoch: the driver's term, for the temporary file's name.
         durable: False to skip fsync: the bytes then outlive the process, but perhaps not a
             power cut.

@@ -72,7 +72,6 @@ def pack(state: Any, path: str = "state") -> Packed:
     """Normalise `state` into bytes and arrays.
 
     Args:
-        state: the state.
         path: name of the state in errors.
 
     Raises:
@@ -132,7 +131,6 @@ def unpack(
     """Return the state that was given to `pack`.
 
     Args:
-        pickled: bytes of the packed state.
         arrays: large arrays of the packed state.
         source: name of the file in errors.
         vouch: called before opaque bytes are decoded; raises if they are not trusted. None if
@@ -181,7 +179,6 @@ class _Unpickler(pickle.Unpickler):
     """Puts the arrays or copies of them back in, and refuses to find any class.
 
     Args:
-        pickled: the pickle.
         arrays: arrays that it refers to by number.
         uses_arrays: True to put the arrays themselves in, False for copies.
     """

@@ -87,11 +87,7 @@ def precise(config: DevicesConfig) -> Iterator[None]:
 
 
 def device_error(error: BaseException) -> DeviceError | None:
-    """Return the device's error in an exception or its causes; None if there is none.
-
-    Args:
-        error: exception that was raised while a device was used.
-    """
+    """Return the device's error in an exception or its causes; None if there is none."""
     for one in _with_causes(error):
         if isinstance(one, DeviceError):
             return one

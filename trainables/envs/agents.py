@@ -332,7 +332,6 @@ def as_one(
     """Return an environment of several agents as one; None if it has no such interface.
 
     Args:
-        env: the environment.
         place: the setting ``env``, for errors.
         observe: function of all observations; its attribute ``observation_space`` names their
             spaces.

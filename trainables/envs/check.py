@@ -66,7 +66,6 @@ def check(
 
     Args:
         env: a gymnasium id, or package.module:Name.
-        env_config: keyword arguments for making it.
         steps: environment steps of each measurement of speed; a slow environment makes fewer.
         timeout_s: longest time for one call of the environment, seconds; None for the setting's
             default.

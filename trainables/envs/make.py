@@ -298,7 +298,6 @@ def make_env(
     """Return a new environment with its own spaces; `connect` turns these into arrays.
 
     Args:
-        config: settings of the environment.
         context: its place among workers and environments; by default the first.
         learning: False for evaluation, where an Atari episode is the whole game.
 

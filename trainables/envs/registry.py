@@ -40,7 +40,6 @@ class EnvContext(dict[str, Any]):
     """The environment's settings, as a dict, and its place in a trainer.
 
     Args:
-        env_config: the settings.
         worker_index: index of the worker, from 0; always 0 without child processes.
         vector_index: index among the worker's environments, from 0.
         remote: True if it runs in a process of its own.

@@ -98,9 +98,7 @@ def play(
     """Play the episodes with these indices; same seed and weights give the same episodes.
 
     Args:
-        inference: policy that plays.
         plan: environments and callbacks.
-        seed: seed of the evaluation.
         indices: indices of the episodes.
         show: called with the environment and the steps so far at each observation.
 

@@ -21,7 +21,6 @@ class DeviceRows:
     Args:
         kind: the array's structured dtype, without gaps between columns.
         capacity: number of rows R.
-        device: the device.
     """
 
     def __init__(self, kind: np.dtype[Any], capacity: int, device: torch.device) -> None:

@@ -47,7 +47,6 @@ class Graph:
         step: the step. It must not wait for the device, nor depend on anything else that changes.
         inputs: inputs of the step by name, of which only shapes and types are used; numbers become
             tensors ().
-        device: device of the step.
     """
 
     def __init__(self, step: Step, inputs: Mapping[str, Scalar], device: torch.device) -> None:
@@ -163,7 +162,6 @@ class Graphs:
 
         Args:
             kind: name of the step; each name stands for one function.
-            step: function that makes the step.
             inputs: inputs of the step on the device; numbers become tensors ().
         """
         if self._generation != self._policy.generation:

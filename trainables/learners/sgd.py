@@ -55,7 +55,6 @@ class Learner(Protocol):
 
         Args:
             minibatch: one of `minibatches`; it may be empty if there are other ranks.
-            rate: learning rate.
             share: this minibatch's share of the rows of all ranks' minibatches together; 1 without
                 other ranks.
 
@@ -88,12 +87,10 @@ def learn(
     epoch.
 
     Args:
-        learner: makes the gradient steps.
         batch: batch of this process.
         stream: random numbers for the order of the rows.
         epochs: number of passes over the batch.
         minibatch_size: largest number of rows of a minibatch.
-        rate: learning rate.
         target_kl: mean KL divergence of an epoch above which no other epoch follows, or None.
         normalize_advantages: True if the loss standardises advantages; those of minibatches with
             fewer than `LEAST_ROWS` rows are standardised here, by the moments of the whole batch.

@@ -34,8 +34,6 @@ class TorchLearner:
     """Minimises a loss, which is a mean over rows, with gradients by torch.
 
     Args:
-        policy: policy that learns.
-        loss: the loss.
         stats: names of its statistics.
         grad_clip: largest norm of the gradient, or None for no limit.
         frames: observations that acting has left on the policy's device; None for none.
@@ -137,9 +135,7 @@ def shuffled(
     Sequences stay whole, so that their minibatches have about equal numbers of rows.
 
     Args:
-        batch: the batch.
         size: largest number of rows of a minibatch.
-        stream: random numbers for the order.
         device: device of the tensors; by default the CPU.
         count: number of rows that decides the number of minibatches, by default that of the batch.
             If it is larger than the batch, some minibatches may be empty.

@@ -223,8 +223,6 @@ def read_episodes(reader: InputReader, limit: int, policy: str | None = None) ->
     their actions are missing.
 
     Args:
-        reader: reader of batches.
-        limit: maximum number of episodes.
         policy: policy whose agents' episodes are read, if there are several.
     """
     episodes: list[Columns] = []
@@ -318,8 +316,6 @@ class Estimates:
     Args:
         context: the settings; the episodes are the first ones of the first source of files.
         rows: required form of rows.
-        spaces: spaces of the policy.
-        gamma: discount per step.
         policy: name of the policy, if there are several.
     """
 

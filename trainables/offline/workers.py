@@ -130,8 +130,6 @@ class ReadingWorkers(WorkerSet):
     """Returns experience that is read, and samples if the sampler is among the sources.
 
     Args:
-        context: the settings.
-        rows: required form of rows.
         count: minimum number of steps of a read sample: rows, or with several agents the steps that
             ``count_steps_by`` names.
         index: worker index of read samples, which no sampling worker has.
@@ -317,7 +315,6 @@ def fragment_of(
     """Return the rows of all batches of one policy as one fragment (R, 1).
 
     Args:
-        batches: the batches.
         whole: True if rows that follow each other are a piece of an episode; False if each row
             stands alone.
         source: name in errors.

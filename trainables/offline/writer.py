@@ -77,7 +77,6 @@ class JsonWriter(OutputWriter):
     """Writes lines of JSON into files of about equal size.
 
     Args:
-        config: packed columns and maximum size of files.
         folder: function that returns the folder, which is made when something is written.
         owner: owner of the files; a checkpoint of another owner begins a series.
         shared: True if other runs may have written to the folder; their files are kept.

@@ -326,7 +326,6 @@ def architecture(
     """Return the architecture that the key ``model`` describes.
 
     Args:
-        config: the key ``model``.
         shape: shape of an observation, with the action mask at its end.
         usual: default hidden layers and activation for vectors.
         masks: length of the action mask, or 0.

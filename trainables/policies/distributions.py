@@ -109,7 +109,6 @@ class PredrawnChoices(np.random.Generator):
     """A stream that holds the random numbers of several calls of `choose`, drawn in advance.
 
     Args:
-        stream: generator to draw from.
         shape: (calls, N, …) of the logits.
     """
 
@@ -124,7 +123,6 @@ class PredrawnReals(np.random.Generator):
     """A stream that holds the random numbers of several calls of `draw_reals`, drawn in advance.
 
     Args:
-        stream: generator to draw from.
         shape: (calls, N, G) of the means.
         log_std: log standard deviations (G,) of every call.
     """

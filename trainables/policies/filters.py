@@ -292,8 +292,6 @@ class RewardScaler:
     """Scales rewards by the running deviation of the discounted return (Engstrom et al. 2020).
 
     Args:
-        num_envs: number of environments, N.
-        gamma: discount factor.
         stat: filter that counts the discounted returns; merged between workers as any filter.
     """
 
@@ -444,7 +442,6 @@ def make_filters(
     """Return the filters of a worker: ``observation``, and ``reward`` if rewards are normalised.
 
     Args:
-        config: settings of the filters.
         shape: shape of an observation, with its action mask.
         concurrent: True if one thread counts rewards while another synchronises the filter.
         masks: length of the action mask at the end of an observation, or 0.

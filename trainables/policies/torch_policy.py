@@ -39,12 +39,10 @@ class TorchPolicy(Policy):
     """Networks with one or several optimisers, each of which updates a part of the parameters.
 
     Args:
-        model: the networks.
         make_actor: function that makes an actor for their weights. It is pickled and sent to
             workers.
         config: settings of the only optimiser; or prefix of parameter names → settings of the
             optimiser of these parameters. Parameters that match no prefix are not updated.
-        device: device of the networks.
     """
 
     def __init__(
@@ -146,7 +144,6 @@ class TorchPolicy(Policy):
 
         Args:
             loss: scalar to minimise.
-            learning_rate: step size.
             grad_clip: largest norm of the gradient, or None for no limit.
             part: prefix of the parameters that the optimiser updates.
 

@@ -216,7 +216,6 @@ def requested_columns(names: frozenset[str], like: Mapping[str, Column]) -> dict
     """Return the columns with these names, name → shape and type of a row.
 
     Args:
-        names: requested names.
         like: ``observations``, ``actions`` and ``memory`` → shape and type, for columns that
             resemble one of them.
 

@@ -381,9 +381,7 @@ class EpisodeWatch:
     """Calls the callbacks of one episode: of an evaluation, or of a calling environment.
 
     Args:
-        calls: the callbacks.
         worker: function that returns the worker that callbacks are given.
-        episode: the new episode.
     """
 
     def __init__(self, calls: Calls, worker: Callable[[], Any], episode: Episode) -> None:

@@ -140,7 +140,6 @@ def with_written(
     """Return a finished episode with the data that callbacks wrote into it and the flag `faulty`.
 
     Args:
-        done: the episode.
         written: the callbacks' dicts; None if there are no callbacks.
         faulty: True if the episode's environment failed.
     """

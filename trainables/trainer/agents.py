@@ -79,9 +79,6 @@ def spaces_of(
     """Return policy → the spaces of its agents.
 
     Args:
-        agents: policies and mapping.
-        inspection: inspected environment.
-        environment: settings of the environment.
         like: policy → agent whose spaces the policy has, for policies whose agents are not found by
             the mapping.
 
@@ -225,7 +222,6 @@ def member_settings(settings: TrainerConfig, pid: str, changes: Mapping[str, Any
 
     Args:
         settings: common settings.
-        pid: the policy.
         changes: settings that only this policy has.
 
     Raises:

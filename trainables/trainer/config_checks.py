@@ -349,8 +349,6 @@ def lane_form(cls: type[T], config: Mapping[str, Any], path: str) -> type[T] | N
     Returns None if the settings do not request lanes.
 
     Args:
-        cls: the trainer's class.
-        config: its settings.
         path: path of the form, ``module:Class``; it is loaded by its name, since its module imports
             `cls`.
 

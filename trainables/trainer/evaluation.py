@@ -63,9 +63,7 @@ class PeriodicEvaluation:
     """Evaluates a trainer's policy without an effect on training.
 
     Args:
-        settings: the trainer's settings.
         seed: the trial's seed, used if the evaluation has none of its own.
-        inference: policy that plays.
         calls: callbacks of training; the evaluation's own objects begin in their state.
         stepped: function that returns the training environment with its measured level of
             exactness, or None if that is unknown.

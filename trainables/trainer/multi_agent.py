@@ -497,7 +497,6 @@ class MultiAgentTrainer(Trainer):
         Agents keep their policies until their running episodes end.
 
         Args:
-            policy_id: name of the new policy.
             policy_cls: the algorithm or its name, which must be that of all policies; None for it.
             observation_space: observation space of its agents; None to take the spaces of the
                 agents that the mapping assigns to it.
@@ -558,7 +557,6 @@ class MultiAgentTrainer(Trainer):
         ones.
 
         Args:
-            policy_id: name of the policy.
             policy_mapping_fn: agent → policy; None to keep the mapping, if it assigns no agent to
                 the policy.
             policies_to_train: names of the policies that learn; None for those that did.

@@ -159,8 +159,6 @@ def load_trained(
     """Load a trained policy into `policy` and its observation filter, as `read_policy` finds it.
 
     Args:
-        policy: the policy.
-        observation_filter: observation filter of the policy.
         key: setting that names the file.
         path: the file, as for `read_policy`.
         name: name of the trained policy, as for `read_policy`.

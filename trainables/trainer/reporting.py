@@ -48,7 +48,6 @@ class EpisodeRecord:
     """Appends finished episodes to ``episodes.jsonl``, if the settings say so.
 
     Args:
-        config: the setting.
         folder: function that returns the file's folder.
     """
 

@@ -73,7 +73,6 @@ def off_policy_step(
     Args:
         trainer: trainer whose round it is; its workers' fragments have the column ``new_obs``, with
             `n_step` also ``t``.
-        replay: the trainer's replay.
         config: number and size of updates, and their beginning.
         update: function that makes one gradient step on rows of the replay and returns statistics.
         update_target: called after every `target_network_update_freq` environment steps.

@@ -37,11 +37,9 @@ class Trainer(TrainingLoop):
     """Base of all algorithms; also works without a sweep: ``PPO({"env": "CartPole-v1"}).train()``.
 
     Args:
-        config: the settings.
         env: takes precedence over ``config["env"]``. Like every trainable, a trainer may also be
             given its context here: ``PPO(config, TrialContext(seed=1))``.
         logger_creator: as for every trainable.
-        context: seed, name and folder.
     """
 
     def __init__(
@@ -102,12 +100,8 @@ class Trainer(TrainingLoop):
         """Play episodes with an exported file as `play` does, without callbacks and exploration.
 
         Args:
-            file: the exported model.
             card: its description, with the trainer's settings.
-            episodes: number of episodes.
-            seed: seed of the episodes.
             video: folder of videos; None for no videos.
-            window: True to show the episodes in a window.
 
         Returns:
             ``episode_reward`` and ``episode_len`` of each episode.

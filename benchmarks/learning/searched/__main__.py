@@ -64,7 +64,6 @@ def missing_runs(
     """Yield the missing runs as (source of the settings, settings, seed).
 
     Args:
-        name: of the row.
         settings: that the search found.
     """
     sources = {"found": settings, "tuned": find(name).config}

@@ -34,7 +34,6 @@ def outside(records: Sequence[Recorded], trained: Mapping[int, float]) -> float:
     """Return the milliseconds of a slice outside `step`, the median of all trials.
 
     Args:
-        records: events of the sweep.
         trained: trial → seconds inside `step`.
     """
     lengths = _lengths(records)

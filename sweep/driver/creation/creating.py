@@ -30,8 +30,6 @@ def create(
     """Make the folder and the ledger of a new sweep, completely or not at all; return remarks.
 
     Args:
-        folder: folder to make.
-        resolved: the checked spec with its plugins.
         source: text of the spec.
         tracking_uri: URI of MLflow, stored beside the ledger for `sweep resume`; None for its own
             file.

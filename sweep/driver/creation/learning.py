@@ -60,8 +60,6 @@ def read(spec: SweepSpec, options: SearcherOptions, root: Path) -> Lessons:
     """Return the earlier results that the searcher's option `prior` requests.
 
     Args:
-        spec: spec of the new sweep.
-        options: options of its searcher.
         root: folder of sweeps given by name.
 
     Raises:

@@ -23,7 +23,6 @@ def current(trainable: type[Trainable], source: str | None = None) -> dict[str, 
     """Return the present conditions: ``versions``, ``source`` and ``processor``.
 
     Args:
-        trainable: the sweep's trainable.
         source: digest of its code; None to compute it from its source file.
     """
     versions = {"python": platform.python_version()}

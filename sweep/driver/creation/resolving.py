@@ -57,12 +57,10 @@ def resolve(
     """Find the plugins of `spec` and check all settings.
 
     Args:
-        spec: a spec from a file or a ledger.
         paths: folders in which modules are searched after all installed packages.
         is_new: True if a sweep is being created: the spec then gets defaults that its ledger must
             store.
         trainable: the trainable that the spec names, if already loaded.
-        pickled: file of a script's pickled trainable, if it is one.
         gathering: mistakes found while reading `spec`, raised together with those found here.
 
     Raises:

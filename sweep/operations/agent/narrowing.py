@@ -46,10 +46,7 @@ def narrowed(
 
     Args:
         text: YAML text of the spec.
-        file: its file, for messages.
-        name: name of the sweep.
         narrow: parameter → the values that remain.
-        trials: number of trials.
 
     Raises:
         UsageError: a value is not in the space, or the smaller space has no point.

@@ -68,10 +68,8 @@ class Permission:
 
         Args:
             spaces: spec files, or names of shipped ones.
-            root: folder of all sweeps.
             trials: trials of all sweeps together.
             budget: values of the option ``--budget``.
-            jobs: trials at once.
 
         Raises:
             UsageError: a spec has mistakes, two have one name, or a part of the budget is wrong.
@@ -106,10 +104,8 @@ class Permission:
         """Return an allowed spec with a smaller space, trials and budget, and the settings for it.
 
         Args:
-            name: name of the spec.
             narrow: parameter → values that remain.
             trials: number of trials; None for those of the spec, or what is left if that is less.
-            remaining: what is left of the permission.
 
         Raises:
             UsageError: something is not in the space, or more than is left.

@@ -44,10 +44,6 @@ def begin(
     """Start ``sweep run``, and return its process as soon as the sweep is driven or has ended.
 
     Args:
-        folder: folder of the new sweep.
-        file: file of the spec.
-        changes: settings that replace those of the file.
-        jobs: trials at once, or None.
         log: file for the output of the driver.
         claim: descriptor of a locked file that the process inherits, and that is unlocked when the
             sweep is driven or has ended: a driver may take minutes to send its last results.

@@ -46,7 +46,6 @@ def convert(
     """Convert the text of another tool's file to a spec.
 
     Args:
-        text: YAML.
         file: name of the file; rl-baselines3-zoo names it after the algorithm.
         name: name of the sweep.
         env: environment to choose if the file has several.

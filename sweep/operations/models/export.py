@@ -40,7 +40,6 @@ def export_model(
     """Write the model and its card into `target`. Returns the card.
 
     Args:
-        folder: folder of the sweep.
         choice: trial and checkpoint; `networks.COMPARED` takes the best network of its seeds.
         formats: members of `FORMATS`; empty for the trainable's own files, or else onnx.
         target: a folder that is empty or does not exist yet.

@@ -123,7 +123,6 @@ def restore_chosen(
     """Restore the chosen network, with the results of its fresh episodes for the card.
 
     Args:
-        folder: folder of the sweep.
         choice: trial and checkpoint, or `COMPARED`.
         episodes: episodes that each network plays; 0 to take the best one by the metric.
         say: called with the progress of the comparison.

@@ -120,11 +120,8 @@ def smoke_test(
     A trainable that cannot save is only trained. Times, dates and the like may differ.
 
     Args:
-        resolved: the spec with its trainable.
-        longest_s: time limit in seconds.
         show: called with the current step in words.
         every_s: seconds between two calls of `show`.
-        clock: the time in seconds.
         lanes: number of trials that train together as lanes of one program, or None. The restored
             trial trains alone, since other lanes must not influence it.
 

@@ -77,7 +77,6 @@ def remove(folder: Folder, mlflow: bool = False) -> Freed:
     """Delete a sweep with everything in its folder.
 
     Args:
-        folder: folder of the sweep.
         mlflow: True to mark its runs as deleted in MLflow first; otherwise they stay there.
 
     Raises:
@@ -138,7 +137,6 @@ def clean(folder: Folder, say: Callable[[str], None], keep: int, dry_run: bool) 
     be resumed with the same results. Leftovers of a crash or an upgrade are deleted, too.
 
     Args:
-        folder: folder of the sweep.
         say: called with a message about each wait and each repair.
         keep: number of best trials that keep their best checkpoint.
         dry_run: True to only count.

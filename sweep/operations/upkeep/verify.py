@@ -163,7 +163,6 @@ def _compare_copy(tracker: Tracker, count: int, missing: int) -> list[str]:
     """Return the differences between a tracker's copy of `count` events and the history, as lines.
 
     Args:
-        tracker: the tracker.
         count: number of events that the copy contains, the first ones of the history.
         missing: number of events that the copy still lacks.
 

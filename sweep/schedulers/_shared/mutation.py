@@ -31,11 +31,9 @@ def explore(
     """Return the searched values of an offspring.
 
     Args:
-        space: space of the sweep.
         searched: the parent's searched values.
         names: parameters that change; the others are inherited. A parameter that only the offspring
             has, or whose inherited value the space no longer allows, is sampled.
-        stream: random numbers.
         resample_probability: probability that a parameter is sampled instead of perturbed.
         factors: factors of a perturbation, one of which is chosen at random.
 

@@ -44,7 +44,6 @@ def entries(raw: Mapping[str, Any], words: frozenset[str], source: Source) -> li
     Args:
         raw: the key ``space``.
         words: keywords that make a mapping a parameter.
-        source: source for messages.
 
     Raises:
         BadSpace: a name is not valid, or there are too many parameters.

@@ -43,7 +43,6 @@ def suggestion(space: Space, settings: Mapping[str, Any], source: Source) -> dic
     """Return the suggested settings by name; BadSpace if they do not belong to the space.
 
     Args:
-        space: search space of the sweep.
         settings: name → value; settings of a group may stand below its name.
         source: place of each setting, for messages.
     """

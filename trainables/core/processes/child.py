@@ -77,7 +77,6 @@ class ChildProcess:
         args: arguments of `server`; they are sent to the child.
         patience: longest time that a message may be stuck half sent.
         resources: environment variables and memory quota of the child.
-        logs: log settings of the child, or None to set none.
     """
 
     def __init__(
@@ -333,8 +332,6 @@ def _serve(
         pipe: carries (number, method, arguments) from the parent and (number, kind, content) back.
         stack: receives the stacks of all threads on SIGUSR1.
         parent: pid of the parent.
-        make: makes the server.
-        resources: limits of this process.
         log: sets up logging; None for no logging.
     """
     global _request  # noqa: PLW0603 there is one parent

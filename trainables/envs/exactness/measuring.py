@@ -139,7 +139,6 @@ def resolve(
     The `env_level` of the returned settings is the level at which environments are restored.
 
     Args:
-        config: settings of the environment.
         by_clock: True if the clock influences the training: then nothing is exact, and nothing
             expensive is done for exactness.
         measured: returns the measurement; not called if it is not needed.
@@ -172,7 +171,6 @@ class Inquiry:
     If another process measures it already, no child starts, and `inspect` and `measured` wait.
 
     Args:
-        config: settings of the environment.
         restarts: True if failed environments are replaced, also during the measurement.
         remembered: results of `as_data` from earlier trials.
         shared: folder where all processes of a sweep keep measurements, or None.
@@ -392,11 +390,7 @@ def _examined(config: EnvironmentConfig, restarts: bool, inspection: Inspection)
 
 
 class _SharedFile:
-    """A file with a measurement, or no file; one process locks it and measures while others wait.
-
-    Args:
-        path: the file, or None for no file.
-    """
+    """A file with a measurement, or none; one process locks it and measures while others wait."""
 
     def __init__(self, path: Path | None) -> None:
         self._descriptor = -1

@@ -22,7 +22,6 @@ class RandomActions:
     Args:
         observation: the environment's own observation space.
         action: its own action space; a copy is used.
-        seed: seed of the copy.
         as_rows: True to return a Tuple or Dict action as a row of numbers, as vector
             environments take it.
     """

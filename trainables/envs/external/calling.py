@@ -248,9 +248,7 @@ class ExternalEnv:
         """Report an action that was not chosen by the policy.
 
         Args:
-            episode_id: the episode.
             observation: observation for which the action was chosen.
-            action: the action.
             logp: its log-probability when it was chosen, or None to use that of the present
                 policy.
         """
@@ -266,8 +264,6 @@ class ExternalEnv:
         """Add a reward to the previous action.
 
         Args:
-            episode_id: the episode.
-            reward: the reward.
             info: info of the step that the action led to.
             multiagent_done_dict: of several agents, which have died: they act no more, while
                 the episode continues for the others.

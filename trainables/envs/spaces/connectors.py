@@ -141,7 +141,6 @@ class Connector:
 
     Args:
         observation_space: space of the rows that it gets.
-        action_space: action space of the environment.
     """
 
     memory_size = 0

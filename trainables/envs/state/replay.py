@@ -33,7 +33,6 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
     episodes since. Actions are recorded as the connector's rows, observations as its output.
 
     Args:
-        make: makes the environment.
         limit: largest number of actions of an episode that has a state.
         connect: makes the connector from observation space and action space.
     """

@@ -17,10 +17,8 @@ def make_vector_env(
     """Return N environments.
 
     Args:
-        environment: settings of the environment.
         num_envs: N.
         config: settings of its stepping; by default no horizon, restarts or processes.
-        place: place of the worker.
 
     Raises:
         ConfigError: the environment cannot be made, or has no native vector form.

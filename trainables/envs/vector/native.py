@@ -267,7 +267,6 @@ class DisabledVectorEnv(NativeVectorEnv):
 
         Args:
             has_ended: flags of environments that ended, (N,).
-            indices: their indices.
             observations: the environment's observations, which may be overwritten.
             final: a copy of `observations` that nothing overwrites.
         """

@@ -149,8 +149,6 @@ class RemoteEnvSlot:
 
     Args:
         make: makes the environment, in the process.
-        config: settings of the environment.
-        name: name of the process.
         timeout_s: time limit of a step or reset, seconds; None for no limit.
         is_remade: True if the environment is replaced when its process dies, so that its
             absence is a valid state.

@@ -122,9 +122,7 @@ def require_restartable(
 
     Args:
         allowed: True if environments may be replaced.
-        name: name of the environment.
         method: name of the method that failed.
-        error: exception that it raised.
         advice: text that names the step at which it failed, and the effect of `SETTING`.
     """
     if isinstance(error, EnvContractError):

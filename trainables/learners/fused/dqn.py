@@ -65,8 +65,6 @@ class FusedQLearner:
     It works in place on the weights and moments of the policy, and on the target network.
 
     Args:
-        policy: policy that learns.
-        target: its target network.
         double: True if the policy's network selects the next choice (double Q-learning), not the
             target network.
         gamma: discount factor of rows without ``discounts``.

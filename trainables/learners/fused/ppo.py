@@ -87,8 +87,6 @@ class FusedLearner:
     It works in place on the policy's weights and moments.
 
     Args:
-        policy: policy that learns.
-        loss: options of the loss.
         stats: names of the parts of the loss: policy loss, value loss, entropy, KL divergence,
             share of clipped ratios; or of the first of these.
         threads: number of threads of matrix products.

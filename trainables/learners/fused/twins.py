@@ -179,10 +179,7 @@ class DelayedLosses:
     """TD3's losses, with gradients in closed form.
 
     Args:
-        model: the networks.
-        gamma: discount factor.
         smoothing: standard deviation of the noise on the target's action, and bound of that noise.
-        bounds: bounds of the numbers of an action.
     """
 
     def __init__(

@@ -40,7 +40,6 @@ def make_actor(source: Any, env_spaces: EnvSpaces, config: Mapping[str, Any], se
     Args:
         source: the class.
         env_spaces: spaces of the environment, or of one agent in it.
-        config: settings for the class.
         seed: seed of the action space that the class gets.
 
     Raises:
@@ -78,7 +77,6 @@ class HandWritten(Actor):
     """An actor that calls a policy object written by a user.
 
     Args:
-        policy: the policy object.
         env_spaces: spaces of the environment, or of one agent in it.
         columns: name → shape and dtype of each output that it returns in addition to its actions.
     """

@@ -34,7 +34,6 @@ class Twins(Networks):
     ``targets`` and ``target_actor`` have no gradients.
 
     Args:
-        layout: layout of the actions.
         architecture: sizes for observations that are vectors; actor and critics have these layers
             each.
         head: number of outputs of the actor.

@@ -274,7 +274,6 @@ class StateDependentSampling(StochasticSampling):
     Heads end with the units (H).
 
     Args:
-        layout: layout of the actions.
         every: steps after which an environment's matrix of noise is drawn again.
 
     Raises:
@@ -356,8 +355,6 @@ class EpsilonGreedy(StochasticSampling):
     With parameter noise the choice with the highest value of perturbed weights is taken instead.
 
     Args:
-        layout: layout of the actions.
-        config: settings of the exploration.
         masked: True if heads hold `NO_CHOICE` for invalid choices, which are not drawn then.
 
     Raises:

@@ -50,7 +50,6 @@ def export(
     """Write the policy's file into `folder`, complete and checked or not at all; return its path.
 
     Args:
-        policy: the trained policy.
         inference: the trainer's own policy for acting, with which the file is compared.
         recent: preprocessed observations (n, *S) from training; zeros are used if there are none.
         folder: folder of the file, which is made if it does not exist.
@@ -240,7 +239,6 @@ def _compare(
     """Compare outputs of the file with those of the policy for one batch.
 
     Args:
-        inference: the trainer's policy.
         batch: preprocessed observations (n, *S).
         memory: memories (n, M).
         outputs: outputs of the file.
@@ -306,9 +304,6 @@ def _compare_actions(
     """Raise ExportError if greedy actions of the file differ from the policy's.
 
     Args:
-        space: action space of the environment.
-        actions: the policy's actions.
-        outputs: outputs of the file.
         clear: flags (n,) of rows to compare, as `_unambiguous_rows` returns them.
         tolerance: largest allowed difference of means before they are scaled to their bounds.
     """

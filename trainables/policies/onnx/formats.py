@@ -89,7 +89,6 @@ def _describe_graph(
 
     Args:
         graph: serialised ONNX model.
-        operations: supported operations.
         name: name of the format, for errors.
 
     Raises:

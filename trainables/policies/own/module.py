@@ -40,7 +40,6 @@ class OwnActorCritic(Stochastic):
     """A user's module, with log standard deviations (G,) of the real action columns beside it.
 
     Args:
-        layout: layout of the actions.
         architecture: options; `own` names the module.
         seed: seed of the trial; a stream of it draws the weights.
     """
@@ -185,7 +184,6 @@ def make_module(architecture: Architecture, outputs: int, seed: int) -> nn.Modul
     Args:
         architecture: options; `own` names the module.
         outputs: number of outputs of its head.
-        seed: seed of the trial.
 
     Raises:
         ConfigError: the module cannot be made, is not a torch module, has nothing to train, or has

@@ -78,9 +78,6 @@ class Transitions:
     Args:
         name: name in errors.
         actor: the policy's actor; its columns are stored in the fragments.
-        connectors: connectors of the policy.
-        spaces: spaces of the policy's agents.
-        columns: requested columns.
         worker: index of the worker, and the number of workers.
         clip_rewards: value of the setting ``clip_rewards``.
         scaler: scaler of rewards, with one return for each lane; None if rewards are not scaled.

@@ -35,7 +35,6 @@ class AsyncSampler:
 
     Args:
         sampler: sampler whose `sample` only the thread calls.
-        stream: random stream of its actions.
         timeout_s: seconds that `get_data` and `paused` wait for the thread, and after which the
             thread warns that its results are not taken, but waits on, since an evaluation may be
             long; None for `TIMEOUT_S`.

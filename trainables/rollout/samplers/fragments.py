@@ -67,10 +67,7 @@ class Sampler:
 
     Args:
         name: name in errors, for example ``worker 0``.
-        config: settings of sampling.
         spaces_: spaces of one environment.
-        envs: environments to step.
-        actor: chooses the actions.
         filters: name → filter, shared with the owner.
         gamma: discount of the return whose deviation scales rewards.
         steps: environment steps of one `sample`.
@@ -433,9 +430,6 @@ class Sampler:
         """Make one step of every environment and write it into row `t`.
 
         Args:
-            rows: fragment to be written.
-            t: row to be written.
-            stream: random stream of the actions.
             deciding: decides in place of the actor, if given; its columns other than the actions
                 are not written here.
 
@@ -603,9 +597,7 @@ class Sampler:
         """Write the consequences of a step, and return flags (N,) of the episodes that ended.
 
         Args:
-            rows: the fragment.
             row: row, or rows (N,), one for each environment.
-            step: the step.
             memory: (N, M) memory after it.
             idle: (N,) True where an environment made no step; None if every one made one.
             envs: environments that are written; None for all.

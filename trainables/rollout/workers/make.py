@@ -48,9 +48,6 @@ def make_workers(
 
     Args:
         spec: specification of all workers except for their index.
-        config: number of workers.
-        recovery: settings for children that fail.
-        metrics: settings of the metrics.
         batch_size: minimum number of environment steps that `sample` returns; children then sample
             while the trainer learns. None for children that sample on request.
     """

@@ -48,8 +48,6 @@ class Model:
         """Select the columns that the sweep shares with the games.
 
         Args:
-            columns: columns of the games.
-            games: tables to learn from.
             has: dotted names of all settings that the sweep searches or fixes.
         """
         shared = [place for place, column in enumerate(columns) if column.key in has]

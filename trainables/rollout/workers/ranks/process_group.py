@@ -41,8 +41,6 @@ def setup_torch_data_parallel(
     Args:
         policy: policy that takes its steps together with the others from now on.
         url: ``file://`` or ``tcp://`` url, the same for all ranks.
-        rank: rank of this process.
-        world_size: number of ranks.
         backend: backend of torch.distributed, for example ``gloo``.
         timeout_s: seconds that a rank waits for the others in one exchange.
 

@@ -73,7 +73,6 @@ class Rank(RolloutWorker):
             sgd_minibatch_size: maximum number of this rank's rows in a minibatch.
             standardize_fields: columns that are standardised in each minibatch to mean 0 and
                 deviation 1, over the rows of all ranks.
-            learning_rate: learning rate of every step.
 
         Returns:
             Statistics over all ranks, and the environment steps of this one.
