@@ -489,10 +489,7 @@ class _Explorer(Trial):
         return value
 
     def _refuse(self, problem: str) -> None:
-        """End the exploration with a message, by raising _Enough.
-
-        `problem` is the mistake in words.
-        """
+        """End the exploration with a message, by raising _Enough."""
         self._found.problem = problem
         raise _Enough(is_whole=False)
 

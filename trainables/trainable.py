@@ -613,10 +613,7 @@ class Trainable:
             self.context = replace(self.context, logdir=self._result_log.folder)
 
     def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
-        """Return the result with the standard keys, and count the iteration.
-
-        `elapsed` is the duration of the iteration in seconds.
-        """
+        """Return the result with the standard keys, and count the iteration."""
         who = {"trial_id": self.trial_id, "experiment_tag": self.trial_name, "config": self.config}
         return self._counters.complete(result, elapsed, who, is_new=not self.has_ended)
 

@@ -282,10 +282,7 @@ def best_lines(best: Data) -> list[Text]:
 
 
 def _line(title: str, text: str, note: str = "") -> Text:
-    """Return a line that is cut off at the width of the screen.
-
-    `note` is shown in a weaker colour.
-    """
+    """Return a line that is cut off at the width of the screen."""
     return Text.assemble(
         (title, "bold"), f"  {text}", (note, "dim"), no_wrap=True, overflow="ellipsis"
     )
@@ -395,10 +392,7 @@ def _not_shown(data: Data) -> list[Text]:
 
 
 def _nothing_trained(data: Data, python: bool) -> str:
-    """Return the advice for a resumed sweep that had nothing left to train.
-
-    `python` is True for calls in Python instead of commands.
-    """
+    """Return the advice for a resumed sweep that had nothing left to train."""
     where = f"{printable(data['name'])}{root_option(data['root'])}"
     if data["counts"].get(Status.FAILED):
         advice = f"`{_retry_command(data, python)}` tries the failed ones again"
@@ -423,10 +417,7 @@ def _retry_command(data: Data, python: bool) -> str:
 
 
 def _next_steps(data: Data, python: bool) -> list[str]:
-    """Return lines with commands for a sweep that has ended.
-
-    `python` is True for calls in Python instead of commands.
-    """
+    """Return lines with commands for a sweep that has ended."""
     name = printable(data["name"])
     where = root_option(data["root"])
     lines = _continue_lines(data, python)
@@ -441,10 +432,7 @@ def _next_steps(data: Data, python: bool) -> list[str]:
 
 
 def _continue_lines(data: Data, python: bool) -> list[str]:
-    """Return one line for each command that sends, trains or explains the rest.
-
-    `python` is True for calls in Python instead of commands.
-    """
+    """Return one line for each command that sends, trains or explains the rest."""
     name = printable(data["name"])
     where = root_option(data["root"])
     lines = []

@@ -193,10 +193,7 @@ def load(name: str, stored: PickledTrainable | None) -> type[Trainable]:
 
 
 def _only_in_script(stored: PickledTrainable, header: Mapping[str, Any], problem: str) -> str:
-    """Return the message that a trainable can only be resumed from the script that defines it.
-
-    `problem` is the mistake in words.
-    """
+    """Return the message that a trainable can only be resumed from the script that defines it."""
     name, script = header.get("trainable"), header.get("script")
     where = f"the script {script}" if script else "the notebook"
     call = f"sweep.resume({Path(stored.file).parents[1].name!r}, trainable={name})"

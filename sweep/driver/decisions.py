@@ -235,10 +235,7 @@ def _refusing_place(error: str) -> str:
 
 
 def withdrawal_event(replica: Replica, reason: str) -> Closed:
-    """Return the event that interrupts a replica's newest slice without results or failure.
-
-    `reason` is a text for people.
-    """
+    """Return the event that interrupts a replica's newest slice without results or failure."""
     at = (replica.trial, replica.index, replica.slices - 1)
     nothing = SliceOutcome(*at, End.INTERRUPTED, replica.iteration)
     return _closed_event(replica, nothing, Status.PAUSED, reason, ())

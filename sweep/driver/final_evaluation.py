@@ -62,10 +62,7 @@ class FinalEvaluator(Driver):
         """Return None: the search has already compared trials by the metric."""
 
     def _end_events(self, end: str, reason: str) -> list[Event]:
-        """Return the events that interrupt running tests; the search is unchanged.
-
-        `reason` is a text for people.
-        """
+        """Return the events that interrupt running tests; the search is unchanged."""
         return [*self._interrupted_events(self.history.tests(Status.RUNNING))]
 
 

@@ -121,10 +121,7 @@ def _asked_for(
     paths: Sequence[str],
     trainable: type[Trainable] | None,
 ) -> list[Override]:
-    """Return the settings that the spec of an Optuna objective lacks; none for other trainables.
-
-    `paths` are folders in which modules are searched.
-    """
+    """Return the settings that the spec of an Optuna objective lacks; none for other trainables."""
     wrong = {key for key in refused if (key,) in spec.source.marks}
     if not wrong.isdisjoint(("trainable", "space", "config")) or ":" not in spec.trainable:
         return []

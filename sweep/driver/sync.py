@@ -244,8 +244,6 @@ def left_out(context: TrackerContext) -> dict[str, str]:
 def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[Sent]:
     """Hold the sweep and send all missing events, for up to `patience_s` seconds.
 
-    `say` is called with messages for the user.
-
     Raises:
         SweepLocked: a driver holds the sweep, and sends the events itself.
     """

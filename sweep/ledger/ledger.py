@@ -350,10 +350,7 @@ def _last_number(connection: Connection) -> int:
 
 
 def _insert(connection: Connection, term: int, events: Iterable[Event]) -> list[Recorded]:
-    """Insert events with consecutive numbers, their results and their replicas' new status.
-
-    `term` is the term of the driver.
-    """
+    """Insert events with consecutive numbers, their results and their replicas' new status."""
     recorded: list[Recorded] = []
     for k, event in enumerate(events, start=_last_number(connection) + 1):
         at, trial = now(), getattr(event, "trial", None)

@@ -206,10 +206,7 @@ def _describe_here(probe: Path, dask_worker: Any) -> dict[str, Any]:
 
 
 def _run_here(sent: bytes) -> SliceOutcome:
-    """Run a slice in this worker until it ends, is cancelled, or the worker closes.
-
-    `sent` is the pickled slice.
-    """
+    """Run a slice in this worker until it ends, is cancelled, or the worker closes."""
     from distributed import get_worker
 
     worker = get_worker()

@@ -317,10 +317,7 @@ class _Slot:
     """An actor, whose process is one slot: calls the functions that it is sent."""
 
     def call(self, sent: bytes) -> bytes:
-        """Return the pickled result of a function, or its error.
-
-        `sent` is the pickled call.
-        """
+        """Return the pickled result of a function, or its error."""
         try:
             function, given = cloudpickle.loads(sent)
             came = (True, function(*given))
@@ -445,10 +442,7 @@ class _Gateway:
             await asyncio.to_thread(ray.kill, actor, no_restart=True)
 
     async def _call(self, address: str, sent: bytes) -> bytes:
-        """Call a function in an actor; never return if the actor is lost.
-
-        `sent` is the pickled call.
-        """
+        """Call a function in an actor; never return if the actor is lost."""
         import ray
 
         actor = self._actors.get(address)
@@ -567,10 +561,7 @@ def _init(address: str) -> None:
 
 
 def _no_node(address: str, problem: str) -> StorageError:
-    """Return the error for a machine that is not a node of the cluster.
-
-    `problem` is the mistake in words.
-    """
+    """Return the error for a machine that is not a node of the cluster."""
     return StorageError(
         f"--address: this machine cannot join the Ray cluster at {address} ({problem}); make it "
         f"one of the nodes: `ray start --address {address}`"

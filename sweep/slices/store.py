@@ -470,8 +470,6 @@ def check(url: str) -> str:
 def examine(url: str, patience_s: float) -> float | None:
     """Write, list, read and delete a small file in the storage at `url`, as a sweep would.
 
-    `patience_s` is the longest time to wait, in seconds.
-
     Returns:
         Seconds by which the storage's clock is ahead of this machine's, accurate to about a second;
         None if the storage reports no time.

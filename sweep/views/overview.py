@@ -224,10 +224,7 @@ STEPS = "timesteps_total"
 
 
 def overview(sweep: Sweep, now: float) -> Data:
-    """Return the data of one row of `sweep ls`.
-
-    `now` is the current time in seconds.
-    """
+    """Return the data of one row of `sweep ls`."""
     history = sweep.history
     return {
         "name": sweep.folder.name,
@@ -246,10 +243,7 @@ def overview(sweep: Sweep, now: float) -> Data:
 
 
 def status(sweep: Sweep, notes: Notes, now: float) -> Data:
-    """Return the data of `sweep status`: counts, running trials, best trial, and time left.
-
-    `now` is the current time in seconds.
-    """
+    """Return the data of `sweep status`: counts, running trials, best trial, and time left."""
     testing = sweep.history.final_evaluation is not None and sweep.state in DRIVEN
     measure = progress.final_evaluation_fraction if testing else progress.fraction
     share = measure(sweep.history, sweep.aim, notes)

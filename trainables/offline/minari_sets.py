@@ -313,8 +313,6 @@ def _as_given(spaces: EnvSpaces, rows: Array) -> Array:
 def runs(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
     """Yield all rows, each once, as stretches in which each row leads to the next one.
 
-    `path` is the file, for errors.
-
     Raises:
         StoredDataError: batches lack the columns that episodes need.
     """

@@ -201,10 +201,7 @@ class RowsByPolicy:
 
 
 def _check_policy_columns(readers: Mapping[str, Rows], pid: str, columns: Any) -> Columns:
-    """Return the checked columns of one policy; raises NotABatch, which names the policy.
-
-    `pid` is the name of the policy.
-    """
+    """Return the checked columns of one policy; raises NotABatch, which names the policy."""
     if pid not in readers:
         called = f"policy {str(pid)[:40]!r}"
         raise NotABatch(f"a batch of {called}; the policies are {', '.join(readers)}")

@@ -201,10 +201,7 @@ class ReadingWorkers(WorkerSet):
     def _sample_fields(
         self, batches: Sequence[Columns], source: str, pid: str = ""
     ) -> dict[str, Any]:
-        """Return the fields of a sample with these batches of one policy.
-
-        `pid` is the name of the policy.
-        """
+        """Return the fields of a sample with these batches of one policy."""
         fragment = fragment_of(batches, self._whole, source, self._learnt)
         if pid not in self._filters:
             self._filters[pid] = self._make_filter(pid)

@@ -256,8 +256,6 @@ def _policy_spaces(
 ) -> EnvSpaces:
     """Return a policy's spaces: those given, or else those of its first agent.
 
-    `pid` is the name of the policy.
-
     Raises:
         ConfigError: no spaces are given and no agent is mapped to the policy.
     """

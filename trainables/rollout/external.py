@@ -202,17 +202,11 @@ class ExternalSampler(AgentsSampler):
         return []
 
     def _error_prefix(self, pid: str) -> str:
-        """Return the beginning of errors about a policy's transitions.
-
-        `pid` is the name of the policy.
-        """
+        """Return the beginning of errors about a policy's transitions."""
         return self.name if self._is_alone else super()._error_prefix(pid)
 
     def _log_subject(self, subject: str, pid: str) -> str:
-        """Return the name under which a policy's subject is logged.
-
-        `pid` is the name of the policy.
-        """
+        """Return the name under which a policy's subject is logged."""
         return subject if self._is_alone else super()._log_subject(subject, pid)
 
     @property
@@ -632,10 +626,7 @@ class ExternalSampler(AgentsSampler):
         return with_written(metrics, written, faulty=error is not None)
 
     def _lane(self, env_index: Any, episode: RunningEpisode, pid: str) -> int:
-        """Return a free lane: a column of a policy's fragments that no agent of the episode uses.
-
-        `pid` is the name of the policy.
-        """
+        """Return a free lane: a column of a policy's fragments that no agent here uses."""
         return super()._lane(self._running[env_index].seat, episode, pid)
 
     def _policy_of(self, env_index: Any, episode: int | str, agent: str) -> str:

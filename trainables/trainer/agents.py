@@ -66,10 +66,7 @@ class Agents:
 
 
 def _source(pid: str, entry: Any) -> tuple[str, str]:
-    """Return the path of a trained policy and its name there.
-
-    `pid` is the name of the policy.
-    """
+    """Return the path of a trained policy and its name there."""
     return (entry["path"], entry["policy"]) if isinstance(entry, Mapping) else (entry, pid)
 
 

@@ -119,10 +119,7 @@ def no_longer_exact(checkpoint: Mapping[str, Any], reason: str, besides: str = "
 
 
 def describe_changes(changes: Mapping[str, tuple[Any, Any]], timesteps: int) -> str:
-    """Return the reason for an inexact curve, for the log, checkpoints and results.
-
-    `timesteps` is the number of environment steps so far.
-    """
+    """Return the reason for an inexact curve, for the log, checkpoints and results."""
     listed = ", ".join(f"{key}: {now} (saved with {was})" for key, (was, now) in changes.items())
     return f"restored after {timesteps} steps with {listed}"
 

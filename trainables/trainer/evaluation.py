@@ -90,8 +90,6 @@ class PeriodicEvaluation:
     def evaluate(self, iteration: int, timesteps: int) -> dict[str, Any]:
         """Play `evaluation_num_episodes` new episodes; their seeds depend on the `iteration`.
 
-        `timesteps` is the number of environment steps so far.
-
         Returns:
             ``episode_reward_{mean,min,max}``, ``episode_len_mean``, ``episodes``, ``hist_stats``;
             ``custom_metrics`` and ``media`` if callbacks wrote some; with several agents
@@ -164,10 +162,7 @@ class PeriodicEvaluation:
         return played
 
     def _rendering_plan(self, timesteps: int) -> tuple[Plan, float]:
-        """Return the plan with environments that can be rendered, and their frames per second.
-
-        `timesteps` is the number of environment steps so far.
-        """
+        """Return the plan with environments that can be rendered, and their frames per second."""
         plan = self._plan(timesteps)
         with closing(make_raw_env(plan.environment, learning=False)) as env:
             fps = frames_per_second(env)

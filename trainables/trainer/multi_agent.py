@@ -138,10 +138,7 @@ def _member_class(algorithm: type[Trainer]) -> type[Trainer]:
 
 
 def _key(pid: str) -> str:
-    """Return the key of a policy's file of trained weights.
-
-    `pid` is the name of the policy.
-    """
+    """Return the key of a policy's file of trained weights."""
     return f"multiagent.policies.{pid}.restore"
 
 

@@ -179,10 +179,7 @@ def load_trained(
 
 
 def _source_error(key: str, path: str, problem: str) -> ConfigError:
-    """Return the error for a file from which a policy cannot begin.
-
-    `problem` is the mistake in words.
-    """
+    """Return the error for a file from which a policy cannot begin."""
     allowed = "a checkpoint or safetensors file of such a policy, or a folder with one"
     return ConfigError(key, path, allowed, problem)
 

@@ -117,19 +117,13 @@ _OF_TRAINABLE = ("trainable", "config", "space", "stop", "metric", "objectives",
 def _find_trainable(
     spec: SweepSpec, paths: Sequence[str], pickled: PickledTrainable | None
 ) -> type[Trainable]:
-    """Return the trainable that the spec names.
-
-    `paths` are folders in which modules are searched.
-    """
+    """Return the trainable that the spec names."""
     with _written_at(spec, "trainable"):
         return plugins.find_trainable(spec.trainable, paths, pickled)
 
 
 def _check_scheduler(spec: SweepSpec, paths: Sequence[str]) -> None:
-    """Raise BadConfig or UnknownName for the scheduler's name or options.
-
-    `paths` are folders in which modules are searched.
-    """
+    """Raise BadConfig or UnknownName for the scheduler's name or options."""
     with _written_at(spec, "scheduler"):
         building.options(spec, paths)
 
@@ -137,10 +131,7 @@ def _check_scheduler(spec: SweepSpec, paths: Sequence[str]) -> None:
 def _build_scheduler(
     spec: SweepSpec, paths: Sequence[str], trainable: type[Trainable] | None, is_new: bool
 ) -> tuple[SweepSpec, Scheduler]:
-    """Return the spec and its scheduler; with `is_new`, the spec gets the scheduler's defaults.
-
-    `paths` are folders in which modules are searched.
-    """
+    """Return the spec and its scheduler; with `is_new`, the spec gets the scheduler's defaults."""
     fixed = () if trainable is None else trainable.fixed_keys
     depends_on_seed = trainable is not None and trainable.depends_on_seed
     with _written_at(spec, "scheduler"):
@@ -152,10 +143,7 @@ def _build_scheduler(
 
 
 def _build_searcher(spec: SweepSpec, paths: Sequence[str]) -> Searcher:
-    """Return the searcher, with its prior if it has one.
-
-    `paths` are folders in which modules are searched.
-    """
+    """Return the searcher, with its prior if it has one."""
     with _written_at(spec, "searcher"):
         cls = searchers.find(spec.searcher.name, paths)
     searcher = cls(specs.build(cls.Options, spec.searcher, "searcher", spec.source))

@@ -189,10 +189,7 @@ def _serve(
     paths: Sequence[str],
     source: tuple[str, list[str]],
 ) -> Exploration:
-    """Explore an objective in the process of a worker; what it prints is dropped.
-
-    `paths` are folders in which modules are searched.
-    """
+    """Explore an objective in the process of a worker; what it prints is dropped."""
     import cloudpickle
 
     with contextlib.suppress(OSError):

@@ -86,8 +86,6 @@ def validate(
 ) -> dict[str, Any]:
     """Return the data of ``sweep validate``.
 
-    `jobs` is the number of trials at once, None if not requested.
-
     Raises:
         UsageError: the spec or its trainable is not valid; the message is the command's own.
     """
@@ -121,10 +119,7 @@ def _command(
     root: Path,
     *options: str,
 ) -> list[str]:
-    """Return the words of a command about a spec; UsageError if one is too long.
-
-    `jobs` is the number of trials at once, None if not requested.
-    """
+    """Return the words of a command about a spec; UsageError if one is too long."""
     settings = [f"--set={change.path}={_yaml(change.value)}" for change in changes]
     if longest := [word for word in settings if len(word) > LONGEST_WORD]:
         where = longest[0].partition("=")[2].partition("=")[0]

@@ -70,10 +70,7 @@ def examine(root: Path, name: str | None, named: Services, patience_s: float) ->
 def _add_services_of_sweep(
     folder: Folder, named: Services, findings: list[Finding], patience_s: float
 ) -> Services:
-    """Return `named` with the services of a sweep; add problems in its files to `findings`.
-
-    `patience_s` is the longest time to wait, in seconds.
-    """
+    """Return `named` with the services of a sweep; add problems in its files to `findings`."""
     used: dict[str, str] = {}
     for part, read in (
         ("storage", _storage),

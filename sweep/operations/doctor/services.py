@@ -44,10 +44,7 @@ def database(url: str) -> Check:
 
 
 def checkpoints(url: str, patience_s: float) -> Check:
-    """Return the check of the object storage of ``--checkpoints``.
-
-    `patience_s` is the longest time to wait, in seconds.
-    """
+    """Return the check of the object storage of ``--checkpoints``."""
 
     def check() -> list[Finding]:
         ahead_s = store.examine(url, patience_s * CLIENT_SHARE / 2)

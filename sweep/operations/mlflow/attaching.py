@@ -66,10 +66,7 @@ def _is_ready(context: TrackerContext) -> bool:
 
 
 def complete(due: Sequence[Folder], patience_s: float) -> bool:
-    """Send the attachments of sweeps in one root, and wait. Returns true after a Ctrl-C.
-
-    `patience_s` is the longest time to wait, in seconds.
-    """
+    """Send the attachments of sweeps in one root, and wait. Returns true after a Ctrl-C."""
     try:
         if due:
             subprocess.run(_command(due, patience_s), stdin=subprocess.DEVNULL, check=False)  # noqa: S603 ours
@@ -79,10 +76,7 @@ def complete(due: Sequence[Folder], patience_s: float) -> bool:
 
 
 def _command(due: Sequence[Folder], patience_s: float) -> list[str]:
-    """Return the command line of the process that sends attachments.
-
-    `patience_s` is the longest time to wait, in seconds.
-    """
+    """Return the command line of the process that sends attachments."""
     words = [str(due[0].root), str(patience_s), *(folder.name for folder in due)]
     return [sys.executable, "-P", "-m", "sweep.operations.mlflow.attachments", *words]
 

@@ -72,10 +72,7 @@ def attach(folder: Folder, say: Say, patience_s: float) -> None:
 
 
 def _describe_failure(folder: Folder, reason: str) -> str:
-    """Return the message that attachments are missing in MLflow.
-
-    `reason` is a text for people.
-    """
+    """Return the message that attachments are missing in MLflow."""
     what = "MLflow lacks the report, a model or media"
     return printable(f"{what}: {reason}; `sweep sync {folder.in_commands}` sends it")
 

@@ -327,10 +327,7 @@ _LOADING: Mapping[str, tuple[str, ...]] = {
 
 
 def _usage_lines(card: Mapping[str, Any]) -> list[str]:
-    """Return the instructions to play with only numpy, gymnasium and the packages of the format.
-
-    `card` is the description of the exported model.
-    """
+    """Return the instructions to play with only numpy, gymnasium and the packages of the format."""
     form = next((form for form in FORMATS if form in card["files"]), None)
     if form is None or not card["model"]:
         return []
@@ -340,10 +337,7 @@ def _usage_lines(card: Mapping[str, Any]) -> list[str]:
 
 
 def _episode_lines(card: Mapping[str, Any]) -> list[str]:
-    """Return the Python code that plays episodes, from raw observations to environment actions.
-
-    `card` is the description of the exported model.
-    """
+    """Return the Python code that plays episodes, from raw observations to environment actions."""
     inputs = card["model"]["inputs"]
     states = [name for name in inputs if "_in_" in name or name.startswith("prev_")]
     lines = []
@@ -377,10 +371,7 @@ def _episode_lines(card: Mapping[str, Any]) -> list[str]:
 
 
 def _initial_value_code(port: Mapping[str, Any]) -> str:
-    """Return Python code for the value of a state input at the start of an episode.
-
-    `port` is the description of an input or output.
-    """
+    """Return Python code for the value of a state input at the start of an episode."""
     if "first" in port:
         return f'numpy.array([{port["first"]}], "{port["dtype"]}")'
     return f'numpy.zeros({(1, *port["shape"][1:])}, "{port["dtype"]}")'

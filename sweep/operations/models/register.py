@@ -31,8 +31,6 @@ ONNX_NAME = "model.onnx"
 def register(context: TrackerContext, card: Mapping[str, Any], out: Path, name: str) -> str:
     """Add the model in the folder `out` to its trial's run, as the next version of `name`.
 
-    `card` is the description of the exported model.
-
     Returns:
         The URI of the version.
 
@@ -74,10 +72,7 @@ def find_run(context: TrackerContext, trial: int) -> str:
 def _register_version(
     context: TrackerContext, card: Mapping[str, Any], out: Path, name: str, run: str
 ) -> str:
-    """Log the model to the run, and register it. Returns the URI of the version.
-
-    `card` is the description of the exported model.
-    """
+    """Log the model to the run, and register it. Returns the URI of the version."""
     model = log(context, card, out, run)
     client = open_client(context)
     import mlflow
@@ -132,10 +127,7 @@ def log(context: TrackerContext, card: Mapping[str, Any], out: Path, run: str) -
 
 
 def onnx_file(card: Mapping[str, Any], out: Path) -> Path:
-    """Return the path of the ONNX file in an exported folder.
-
-    `card` is the description of the exported model.
-    """
+    """Return the path of the ONNX file in an exported folder."""
     files: Mapping[str, str] = card["files"]
     return out / files["onnx"] if "onnx" in files else out / files["mlflow"] / ONNX_NAME
 
@@ -171,18 +163,12 @@ def save(
 
 
 def _shape(port: Mapping[str, Any], free: int) -> tuple[int, ...]:
-    """Return the shape of an input or output, with `free` for sizes that vary.
-
-    `port` is the description of an input or output.
-    """
+    """Return the shape of an input or output, with `free` for sizes that vary."""
     return tuple(free if isinstance(size, str) else size for size in port["shape"])
 
 
 def _example(port: Mapping[str, Any]) -> Any:
-    """Return an example of an input: zeros of batch size 1.
-
-    `port` is the description of an input or output.
-    """
+    """Return an example of an input: zeros of batch size 1."""
     import numpy as np
 
     return np.zeros(_shape(port, 1), port["dtype"])

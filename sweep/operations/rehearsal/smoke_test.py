@@ -225,10 +225,7 @@ class _Supervisor:
             )
 
     def _progress_text(self, now: float) -> str:
-        """Return the current step and the elapsed time as one line.
-
-        `now` is the current time in seconds.
-        """
+        """Return the current step and the elapsed time as one line."""
         return (
             f"trying {self.name} out: {self.message.doing} for {now - self.since:.0f} s; "
             f"{now - self.began:.0f} of at most {self.longest_s:g} s"

@@ -252,8 +252,6 @@ def _share_of_plan(resolved: Resolved, runs: int) -> float | None:
 def preview(resolved: Resolved, jobs: int | None, pool: str = pools.DEFAULT) -> dict[str, Any]:
     """Return the expanded space, the rungs, sample settings and the number of slots.
 
-    `jobs` is the number of trials at once, None if not requested.
-
     Raises:
         SweepError: the pool does not exist, or it needs lanes, which the trainable does not have.
     """
@@ -296,10 +294,7 @@ def validation(
     every_s: float,
     pool: str = pools.DEFAULT,
 ) -> dict[str, Any]:
-    """Return `preview` with the results of a smoke test of the trainable.
-
-    `jobs` is the number of trials at once, None if not requested.
-    """
+    """Return `preview` with the results of a smoke test of the trainable."""
     previewed = preview(resolved, jobs, pool)
     lanes = LANES if pools.has_lanes(pool, resolved.paths) else None
     smoke = smoke_test(resolved, longest_s, show, every_s, lanes=lanes)

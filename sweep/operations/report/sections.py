@@ -42,10 +42,7 @@ class Section:
 
 
 def head(sweep: Sweep, clock: timeline.Clock, now: float) -> Markup:
-    """Return the head of the report: the trained task, the result and the cost.
-
-    `now` is the current time in seconds.
-    """
+    """Return the head of the report: the trained task, the result and the cost."""
     data = overview.overview(sweep, now)
     spec, counts = sweep.spec, overview.status_counts(sweep.history)
     seeds = f" under {spec.first_seeds} seeds each" if spec.first_seeds > 1 else ""
@@ -129,10 +126,7 @@ def best(sweep: Sweep) -> Section | None:
 
 
 def _note_of_best(sweep: Sweep, several: bool) -> str:
-    """Return the note below the title of the table of the best trials.
-
-    `several` is True if a trial has several seeds.
-    """
+    """Return the note below the title of the table of the best trials."""
     shown, scored = min(TOP, len(sweep.history.ranked())), len(sweep.history.ranked())
     parts = [f"The best {shown} of {scored:,} trials with a score in {sweep.spec.metric}."]
     aggregate = sweep.history.objective.aggregate
@@ -166,10 +160,7 @@ def _note_of_best(sweep: Sweep, several: bool) -> str:
 def _best_row(
     trial: Trial, sweep: Sweep, several: bool, columns: Sequence[str]
 ) -> list[Markup | str]:
-    """Return the cells of one trial.
-
-    `several` is True if a trial has several seeds.
-    """
+    """Return the cells of one trial."""
     data = overview.row(trial, sweep.history)
     row: list[Markup | str] = [str(trial.number), _status(trial.status)]
     row.append(formatting.number(data["score"]))

@@ -148,10 +148,7 @@ class Replayed:
         self.statuses[key] = status
 
     def _add_damage(self, k: int, problem: str) -> None:
-        """Add a damage of event `k`.
-
-        `problem` is the mistake in words.
-        """
+        """Add a damage of event `k`."""
         self.damages.append(Damage("ledger", f"event {k}", problem))
 
 

@@ -41,8 +41,6 @@ class Mended:
 def repair(folder: Folder, say: Callable[[str], None]) -> Mended:
     """Repair what the remaining files allow, then verify the sweep again.
 
-    `say` is called with messages for the user.
-
     Raises:
         SweepLocked: a driver holds the sweep; nothing was changed.
         StorageError: the disk or the database reported an error.
@@ -91,10 +89,7 @@ def _mend(
 
 
 def _rebuild_statuses(folder: Folder, term: int) -> str:
-    """Replace the table of statuses by those that the events lead to.
-
-    `term` is the term in which the sweep is held.
-    """
+    """Replace the table of statuses by those that the events lead to."""
     statuses = ledger_check.replay(folder.ledger).statuses
     rows = [(trial, replica, status) for (trial, replica), status in statuses.items()]
     with (
@@ -108,10 +103,7 @@ def _rebuild_statuses(folder: Folder, term: int) -> str:
 
 
 def _drop_checkpoints(folder: Folder, term: int, verification: Verification) -> Iterator[str]:
-    """Drop lost checkpoints from the history. Yields one line for each replica.
-
-    `term` is the term in which the sweep is held.
-    """
+    """Drop lost checkpoints from the history. Yields one line for each replica."""
     lost = [damage for damage in verification.damages if damage.remedy is Remedy.DROP]
     history = lookup.read_history(folder)
     events = [Dropped(damage.trial, damage.replica, (damage.digest,)) for damage in lost]

@@ -299,10 +299,7 @@ class Brackets(schedulers.Scheduler):
 def _promote(
     trial: Trial, step: Step, next_step: Step, goal: Goal, reason: str, compared: Evidence
 ) -> Iterator[Resume | AddSeed]:
-    """Yield the decisions that bring a waiting trial to the next step.
-
-    `reason` is a text for people.
-    """
+    """Yield the decisions that bring a waiting trial to the next step."""
     if next_step.seeds > step.seeds:
         if seeding.gets_more(trial, step):
             reason = f"promoted to {next_step.seeds} seeds: {reason}"

@@ -179,10 +179,7 @@ class Population(schedulers.Scheduler):
     def _plan_synchronous(self, history: History, free: int) -> Plan:
         # The population does not wait for a clone, which may be ahead of it. If all members have
         # ended, new trials start at the first level, and clones continue alone.
-        """Return the plan if all trials are compared at once (``synch: true``).
-
-        `free` is the number of free slots.
-        """
+        """Return the plan if all trials are compared at once (``synch: true``)."""
         members = history.order(_members)
         alone = not members and not history.to_create
         newest = _highest_goals(history.order(_living) if alone else members)
@@ -238,10 +235,7 @@ class Population(schedulers.Scheduler):
         return Plan(_stops(losers), tuple(resume[: free - len(breed)]), breed)
 
     def _plan_asynchronous(self, history: History, free: int) -> Plan:
-        """Return the plan if each trial is compared on arrival (``synch: false``).
-
-        `free` is the number of free slots.
-        """
+        """Return the plan if each trial is compared on arrival (``synch: false``)."""
         there = [trial for trial in history.of(Status.PAUSED) if is_waiting(trial)][:free]
         found = [(trial, self._newest(history, trial)) for trial in there]
         losers = [

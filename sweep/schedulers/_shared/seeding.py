@@ -185,10 +185,7 @@ def gets_more(trial: Trial, step: Step) -> bool:
 def more_seeds(
     trial: Trial, seeds: int, goal: Goal, reason: str, compared: Evidence
 ) -> Iterator[AddSeed]:
-    """Yield the decisions that add the seeds that a trial lacks.
-
-    `reason` is a text for people.
-    """
+    """Yield the decisions that add the seeds that a trial lacks."""
     for index in range(len(trial.replicas), seeds):
         yield AddSeed(trial.number, index, goal, reason, compared)
 

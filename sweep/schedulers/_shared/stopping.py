@@ -44,10 +44,7 @@ class PerTrialStopping(schedulers.Scheduler):
         """Return the next level at which a trial at `time` is judged."""
 
     def plan(self, history: History, free: int) -> Plan:
-        """Judge the trials that reached a level, and fill the remaining slots with new trials.
-
-        `free` is the number of free slots.
-        """
+        """Judge the trials that reached a level, and fill the remaining slots with new trials."""
         stop: list[Stop] = []
         resume: list[Resume] = []
         there = [trial for trial in history.of(Status.PAUSED) if is_waiting(trial)]

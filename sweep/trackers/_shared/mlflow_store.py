@@ -208,10 +208,7 @@ class FileStore:
         return found is not None
 
     def find_or_create(self, artifacts: str) -> None:
-        """Create the sweep's experiment, or restore it with its runs if it was deleted.
-
-        `artifacts` is the folder of its artifacts.
-        """
+        """Create the sweep's experiment, or restore it with its runs if it was deleted."""
         now = int(time.time() * 1000)
         with self.writing() as database:
             if self.find():
@@ -653,10 +650,7 @@ def _whole(response: Any, endpoint: str, *args: Any, **options: Any) -> Any:
 
 
 def _experiment(client: "MlflowClient", name: str, artifacts: str | None) -> str:
-    """Return the ID of the experiment, created if missing, or restored with its runs if deleted.
-
-    `artifacts` is the folder of its artifacts.
-    """
+    """Return the ID of the experiment, created if missing, or restored with its runs if deleted."""
     found = client.get_experiment_by_name(name)
     if found is None:
         created: str = client.create_experiment(name, artifacts, EXPERIMENT_TAGS)

@@ -179,10 +179,7 @@ class FileTracker(trackers.Tracker):
             self._standing[seed] = standing
 
     def _with_columns(self, parent: int, standing: Standing, rows: Sequence[Row]) -> Standing:
-        """Rewrite the file atomically if the rows have new columns; return its rows.
-
-        `parent` is the descriptor of the folder.
-        """
+        """Rewrite the file atomically if the rows have new columns; return its rows."""
         known = len(standing.columns)
         self._add_columns(standing.columns, rows)
         if len(standing.columns) == known or not known:

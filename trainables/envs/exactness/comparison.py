@@ -51,10 +51,7 @@ SHORTER = 3
 
 
 def state_failure(config: EnvironmentConfig, restarts: bool) -> tuple[str, list[str]]:
-    """Return why a restored copy is not exact, and the attributes that cannot be read.
-
-    `restarts` is true if failed environments are replaced.
-    """
+    """Return why a restored copy is not exact, and the attributes that cannot be read."""
     envs = VectorConfig(restart_failed_sub_environments=restarts)
     beat()
     with closing(factory.make_vector_env(config, 2, envs)) as original:

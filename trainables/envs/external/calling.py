@@ -399,10 +399,7 @@ class ExternalEnv:
         return ASYNC_RESET
 
     def abandon(self, reason: str, episodes: Iterable[Any] | None = None) -> None:
-        """Lose these running episodes, or all; their next call raises `EpisodeLost`.
-
-        `reason` is a text for people.
-        """
+        """Lose these running episodes, or all; their next call raises `EpisodeLost`."""
         with self._lock:
             for episode_id in list(self._episodes if episodes is None else episodes):
                 if episode_id in self._episodes:

@@ -93,10 +93,7 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         return {**parts, MASK: mask.astype(np.int8)}
 
     def _refusal(self, problem: str) -> EnvContractError:
-        """Return the error for an invalid mask.
-
-        `problem` is the mistake in words.
-        """
+        """Return the error for an invalid mask."""
         where = f'{"info" if self._in_info else "observation"}["{MASK}"]'
         return EnvContractError(
             f"step {self._length} of its episode: {where} is {problem}; expected {self._shape[0]} "

@@ -202,10 +202,7 @@ class AgentsSampler:
         return [env for env, pids in bound.items() if pids - kept]
 
     def _begin_policy(self, pid: str) -> None:
-        """Make stream, connectors, transitions and player of a policy.
-
-        `pid` is the name of the policy.
-        """
+        """Make stream, connectors, transitions and player of a policy."""
         plan, called, config = self._plans[pid], self._error_prefix(pid), self._config
         self._streams[pid] = rng.generator(self._seed, "policy", self._index, pid)
         self._connectors[pid] = plan.spaces.connected(
@@ -231,24 +228,15 @@ class AgentsSampler:
         require_stateless(self._actors[pid].exploration, self.environment_kind)
 
     def _error_prefix(self, pid: str) -> str:
-        """Return the beginning of errors about a policy's transitions.
-
-        `pid` is the name of the policy.
-        """
+        """Return the beginning of errors about a policy's transitions."""
         return f"{self.name}, policy {pid}"
 
     def _log_subject(self, subject: str, pid: str) -> str:
-        """Return the name under which a policy's subject is logged.
-
-        `pid` is the name of the policy.
-        """
+        """Return the name under which a policy's subject is logged."""
         return f"{subject} of policy {pid}"
 
     def _scaler(self, pid: str) -> RewardScaler | None:
-        """Return the scaler of a policy's rewards, or None if they are not scaled.
-
-        `pid` is the name of the policy.
-        """
+        """Return the scaler of a policy's rewards, or None if they are not scaled."""
         stat = self._filters.get(reward_filter_name(pid))
         gamma = self._plans[pid].gamma
         return RewardScaler(0, gamma, stat) if isinstance(stat, MeanStdFilter) else None
@@ -426,10 +414,7 @@ class AgentsSampler:
         self.perf.add(*np.cumsum(parts).tolist())
 
     def _keep_latest(self, pid: str, filtered: Array, acted: Acted) -> None:
-        """Store inputs and outputs of a policy for the log, unless some are stored already.
-
-        `pid` is the name of the policy.
-        """
+        """Store inputs and outputs of a policy for the log, unless some are stored already."""
         for what, one in (("policy inputs", filtered), ("policy outputs", acted)):
             self.latest.setdefault(self._log_subject(what, pid), one)
 
@@ -589,10 +574,7 @@ class AgentsSampler:
         episode.waiting[agent] = self._copy_observation(episode, agent, observation)
 
     def _lane(self, env_index: Any, episode: RunningEpisode, pid: str) -> int:
-        """Return a free lane: a column of a policy's fragments that no agent of the episode uses.
-
-        `pid` is the name of the policy.
-        """
+        """Return a free lane: a column of a policy's fragments that no agent here uses."""
         taken = {lane for one, lane in episode.lanes.items() if episode.policies[one] == pid}
         return self._transitions[pid].lane(env_index, taken)
 
@@ -668,10 +650,7 @@ class AgentsSampler:
         return row
 
     def _random_observation(self, pid: str) -> Array:
-        """Return a random observation (*S) for a terminated agent, whose value is never used.
-
-        `pid` is the name of the policy.
-        """
+        """Return a random observation (*S) for a terminated agent, whose value is never used."""
         space, connectors = self._plans[pid].spaces.raw, self._connectors[pid]
         space.seed(int(self._random_stream.integers(2**31)))
         row: Array = connectors.rows(connectors.at_env.observe_all([space.sample()]))[0]
@@ -791,10 +770,7 @@ PLAIN = ("policies", "rewards", "open", "lanes", "steps")
 
 
 def reward_filter_name(pid: str) -> str:
-    """Return the name of a policy's filter of rewards.
-
-    `pid` is the name of the policy.
-    """
+    """Return the name of a policy's filter of rewards."""
     return f"{pid}/reward"
 
 

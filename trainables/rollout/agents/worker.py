@@ -317,10 +317,7 @@ class AgentsWorker(RolloutWorker):
         return [function(actor, pid) for pid, actor in self._actors.items() if plans[pid].learns]
 
     def _weights_of(self, pid: str) -> Weights:
-        """Return the weights that a policy received last.
-
-        `pid` is the name of the policy.
-        """
+        """Return the weights that a policy received last."""
         return dict(self._weights[pid])
 
     def set_weights(
@@ -336,10 +333,7 @@ class AgentsWorker(RolloutWorker):
 
 
 def _filters(spec: AgentsSpec, pid: str) -> dict[str, Filter]:
-    """Return new filters of one policy, by the names that they have in a worker.
-
-    `pid` is the name of the policy.
-    """
+    """Return new filters of one policy, by the names that they have in a worker."""
     spaces = spec.policies[pid].spaces
     shape = row_shape(spaces.filtered)
     made = make_filters(spec.policy_filters[pid], shape, masks=spaces.masks)
@@ -347,10 +341,7 @@ def _filters(spec: AgentsSpec, pid: str) -> dict[str, Filter]:
 
 
 def by_name(pid: str, filters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a policy's filters by the names that the filters have in a worker.
-
-    `pid` is the name of the policy.
-    """
+    """Return the values of a policy's filters by the names that the filters have in a worker."""
     names = {"observation": pid, "reward": reward_filter_name(pid)}
     return {names[name]: one for name, one in filters.items()}
 

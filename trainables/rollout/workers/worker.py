@@ -373,10 +373,7 @@ class RolloutWorker:
         return {pid: self._weights_of(pid) for pid in names}
 
     def _weights_of(self, pid: str) -> Weights:
-        """Return the weights that a policy received last.
-
-        `pid` is the name of the policy.
-        """
+        """Return the weights that a policy received last."""
         return dict(self._weights)
 
     def set_weights(

@@ -90,10 +90,7 @@ class TrainingLoop(Collector):
         return blas_threads(self.settings.resources.threads[0])
 
     def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
-        """Complete a result, write its media as files, and call `on_train_result`.
-
-        `elapsed` is the duration of the iteration in seconds.
-        """
+        """Complete a result, write its media as files, and call `on_train_result`."""
         completed = super()._complete({"config": self._given, **result}, elapsed)
         step = completed["training_iteration"]
         completed = media.with_files(completed, lambda: Path(self.logdir) / media.FOLDER, step)

@@ -100,8 +100,6 @@ class RankGroup(WorkerSet):
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
         """Return the answers by rank, after a restart of the group if necessary and allowed.
 
-        `method` is the name of the requested method.
-
         Raises:
             TrainableError: a rank failed, and the group may not be restarted or failed again.
         """
@@ -136,10 +134,7 @@ class RankGroup(WorkerSet):
         raise self._with_advice(first)
 
     def _ask_once(self, method: str, args: Arguments) -> dict[int, Any]:
-        """Return the answers by rank, without restarts; WorkerError if a rank fails.
-
-        `method` is the name of the requested method.
-        """
+        """Return the answers by rank, without restarts; WorkerError if a rank fails."""
         if not self._processes:
             raise WorkerError("the group of ranks has ended; restore the trainer to continue")
         for index, rank in enumerate(self._processes):

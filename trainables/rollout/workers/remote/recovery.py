@@ -214,10 +214,7 @@ class SupervisedWorker:
         return Patience(timeout_s, "sample_timeout_s")
 
     def _store_for_replacement(self, method: str, args: tuple[Any, ...], answer: Any) -> Any:
-        """Return the answer, and store its parts that a replacement would need.
-
-        `method` is the name of the requested method.
-        """
+        """Return the answer, and store its parts that a replacement would need."""
         if method in SAMPLING:
             sample, state = answer
             answer, self._restoring_args["set_state"] = (

@@ -87,8 +87,6 @@ class ChildWorkers(WorkerSet):
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
         """Return index → answer of each child to the request.
 
-        `method` is the name of the requested method.
-
         Raises:
             WorkerError: no child is left.
         """
