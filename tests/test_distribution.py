@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from sweep import __version__
 from sweep.driver.creation import provenance
 from tests.support import distribution
-from tests.support.command_line import environment
+from tests.support.processes import run_python
 from trainables.trainable import Trainable
 
 HERE = Path(__file__).parents[1]
@@ -83,9 +83,7 @@ metadata.version = version
 from sweep.cli.main import commands
 commands(["--version"])
 """
-    command = [sys.executable, "-c", script]
-    told = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
-    assert told.stdout == f"{__version__}\n"
+    assert run_python(script) == f"{__version__}\n"
     assert provenance.current(Trainable)["versions"]["sweep"] == __version__
 
 

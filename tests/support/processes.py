@@ -4,8 +4,12 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
 
 #: Those that the running test, and fixtures around several tests, have started.
 _STARTED: "list[subprocess.Popen[Any]]" = []
@@ -16,6 +20,22 @@ def start(command: list[str], **options: Any) -> "subprocess.Popen[Any]":
     process = subprocess.Popen(command, **options)
     _STARTED.append(process)
     return process
+
+
+def run_python(
+    code: str, *arguments: object, cwd: Path = _REPOSITORY, variables: dict[str, str] | None = None
+) -> str:
+    """Run Python code in a process of its own that exits with 0; return its standard output."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(_REPOSITORY), **(variables or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 @contextlib.contextmanager

@@ -62,6 +62,12 @@ def make(root: Path, **changes: Any) -> Folder:
     return folder
 
 
+def thin(root: Path, **changes: Any) -> Folder:
+    """Create a sweep whose slices have one iteration, so that there is a moment between any two."""
+    given = {"scheduler": "fifo", "trials": 3, "deterministic": None, "limits": {"slice_s": 1e-9}}
+    return make(root, **{**given, **changes})
+
+
 def run(
     folder: Folder,
     slots: int = 1,

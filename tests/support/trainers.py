@@ -1,7 +1,7 @@
 """What the tests of trainers share: a small config, runs, and comparison to the last bit."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -84,3 +84,15 @@ def train_to_end(trainer: Trainer, iterations: int) -> tuple[list[dict[str, Any]
     state = final_state(trainer)["trainable"]["data"]
     trainer.stop()
     return results, state
+
+
+def check_learners_train_alike(make: Callable[[dict[str, Any]], Trainer], env: str) -> None:
+    """Weights that numpy and torch learn in three iterations are equal but for rounding."""
+    found = {}
+    for learner in ("fused", "torch"):
+        trainer = make({"env": env, "learner": learner})
+        run(trainer, 3)
+        found[learner] = trainer.get_weights()["default_policy"]
+        trainer.stop()
+    for name, value in found["torch"].items():
+        np.testing.assert_allclose(found["fused"][name], value, atol=1e-4, err_msg=name)

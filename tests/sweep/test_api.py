@@ -31,6 +31,7 @@ from sweep.operations.upkeep.repair import repair
 from sweep.spec import SweepSpec
 from tests.support import scripts, sweeps
 from tests.support.command_line import Here, environment, write_spec
+from tests.support.processes import run_python
 from tests.support.quadratic import Quadratic
 from tests.support.waiting import wait_until
 from trainables import Trainable, get_checkpoint, report
@@ -648,9 +649,7 @@ def test_importing_sweep_imports_nothing_heavy() -> None:
         "print(sorted(heavy & set(sys.modules)), 'sweep.api' in sys.modules)\n"
         "sweep.run\nprint('pandas' in sys.modules, 'mlflow' in sys.modules)"
     )
-    command = [sys.executable, "-c", code]
-    told = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
-    assert told.stdout == "[] False\nFalse False\n"
+    assert run_python(code) == "[] False\nFalse False\n"
 
 
 # ---- looking ------------------------------------------------------------------------------------
@@ -916,8 +915,6 @@ def test_what_it_imports_is_not_looked_through_for_garbage_and_what_comes_later_
         "import gc\nimport sweep\nbefore = gc.get_stats()[0]['collections']\nsweep.run\n"
         "print(gc.get_stats()[0]['collections'] - before, gc.isenabled())"
     )
-    command = [sys.executable, "-c", asked]
-    told = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
-    collections, enabled = told.stdout.split()
+    collections, enabled = run_python(asked).split()
     assert int(collections) < 10
     assert enabled == "True"

@@ -33,11 +33,6 @@ def train(config: dict[str, Any]) -> None:
         report(result)
 
 
-@pytest.fixture
-def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
-    return Here(capsys, tmp_path / "sweeps")
-
-
 def spec(tmp_path: Path, kind: str, **changes: Any) -> Path:
     how = {"trials": 2, "scheduler": "fifo", "stop": {}, **changes}
     return write_spec(tmp_path, trainable=f"{__name__}:train", config={"kind": kind}, **how)

@@ -24,13 +24,9 @@ from sweep.operations.mlflow.page import Page
 from sweep.views import lookup
 from tests.support import sweeps
 from tests.support.command_line import Here, environment, start, write_spec
+from tests.support.processes import run_python
 
 HEAVY = {"pydantic", "sqlalchemy", "rich", "optuna", "torch", "numpy", "mlflow", "joblib"}
-
-
-@pytest.fixture
-def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
-    return Here(capsys, tmp_path / "sweeps")
 
 
 @pytest.fixture
@@ -44,11 +40,7 @@ def imported(*arguments: object, cwd: Path) -> set[str]:
         "import sys; from sweep.cli.main import main; main(sys.argv[1:]); "
         "print('imported', *{m.split('.')[0] for m in sys.modules})"
     )
-    command = [sys.executable, "-c", program, *(str(argument) for argument in arguments)]
-    done = subprocess.run(
-        command, cwd=cwd, env=environment(), capture_output=True, text=True, check=True
-    )
-    return set(done.stdout.splitlines()[-1].split()[1:])
+    return set(run_python(program, *arguments, cwd=cwd).splitlines()[-1].split()[1:])
 
 
 # ---- help -----------------------------------------------------------------------------------

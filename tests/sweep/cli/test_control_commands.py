@@ -42,11 +42,6 @@ def reached(folder: Folder, trial: int, iteration: int) -> bool:
     return len(trials) > trial and trials[trial].iteration >= iteration
 
 
-@pytest.fixture
-def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
-    return Here(capsys, tmp_path / "sweeps")
-
-
 def running(folder: Folder) -> list[int]:
     return [trial.number for trial in sweeps.history(folder).of(Status.RUNNING)]
 

@@ -3,17 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support.command_line import Here, write_spec
 
 SHORT: dict[str, Any] = {"scheduler": "fifo", "stop": {"training_iteration": 1}, "trials": 3}
 SPACE = {"lr": {"uniform": [0.1, 0.2]}, "model": {"parameters": {"act": {"values": ["a", "b"]}}}}
-
-
-@pytest.fixture
-def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
-    return Here(capsys, tmp_path / "sweeps")
 
 
 def test_what_is_learnt_from_earlier_sweeps_is_said_when_a_sweep_begins(

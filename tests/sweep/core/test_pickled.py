@@ -2,7 +2,6 @@
 
 import functools
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ from sweep.history.events import Recoded
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from tests.support import quadratic, scripts, sweeps
-from tests.support.command_line import environment
+from tests.support.processes import run_python
 from trainables import report
 from trainables.checkpoint import file as checkpoint_file
 from trainables.checkpoint import signing
@@ -321,16 +320,7 @@ def test_the_digest_is_the_same_in_every_process(tmp_path: Path) -> None:
         f"space = {{'__name__': '__main__'}}\nexec({TEXT!r}, space)\n"
         "print(pickled.digest(space['train']))"
     )
-    told = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**environment(), "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2", "3")
-    }
+    told = {run_python(code, variables={"PYTHONHASHSEED": seed}) for seed in ("1", "2", "3")}
     assert told == {f"{of_text(TEXT)}\n"}
 
 

@@ -182,7 +182,7 @@ def test_in_batches_the_end_is_the_same_however_many_slots_there_are() -> None:
 
 @pytest.mark.slow
 def test_a_sweep_that_is_given_more_goes_on_where_it_stood(tmp_path: Path) -> None:
-    folder = thin(tmp_path, budget={"timesteps": 120})
+    folder = sweeps.thin(tmp_path, budget={"timesteps": 120})
     assert sweeps.run(folder) == "finished"
     before = sweeps.history(folder)
     assert [trial.iteration for trial in before.trials] == [9, 3]
@@ -190,21 +190,16 @@ def test_a_sweep_that_is_given_more_goes_on_where_it_stood(tmp_path: Path) -> No
     assert sweeps.run(folder) == "finished"
     assert [trial.iteration for trial in sweeps.history(folder).trials] == [9, 3]
     assert sweeps.run(folder, budget={"timesteps": 10_000}) == "finished"
-    whole = thin(tmp_path / "whole")
+    whole = sweeps.thin(tmp_path / "whole")
     sweeps.run(whole)
     assert sweeps.decisions(folder) == sweeps.decisions(whole)
     assert sweeps.history(folder).why == ""
 
 
-def thin(root: Path, **changes: Any) -> Folder:
-    given = {"scheduler": "fifo", "trials": 3, "deterministic": None, "limits": {"slice_s": 1e-9}}
-    return sweeps.make(root, **{**given, **changes})
-
-
 @pytest.mark.slow
 def test_time_counts_over_all_drivers(tmp_path: Path) -> None:
     """Each step takes 50 ms; the second driver has what the first left."""
-    folder = thin(
+    folder = sweeps.thin(
         tmp_path, config={"step_s": 0.05}, stop={"training_iteration": 500}, budget={"time_s": 5.0}
     )
     assert sweeps.run(folder) == "finished"
@@ -244,7 +239,7 @@ def test_who_mends_or_sends_after_a_kill_keeps_what_the_driver_ran(tmp_path: Pat
 
 
 def test_time_in_which_trackers_take_the_rest_counts_no_more(tmp_path: Path) -> None:
-    folder = thin(tmp_path, trials=1)
+    folder = sweeps.thin(tmp_path, trials=1)
     assert sweeps.run(folder) == "finished"
     past = sweeps.history(folder)
     assert past.unrecorded_s(past.began_at + 3600.0) == 0.0

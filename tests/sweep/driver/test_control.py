@@ -65,12 +65,6 @@ def trial_at(number: int, iteration: int) -> When:
     )
 
 
-def thin(root: Path, **changes: Any) -> Folder:
-    """Slices of one iteration, so that there is a moment between any two."""
-    given = {"scheduler": "fifo", "trials": 3, "deterministic": None, "limits": {"slice_s": 1e-9}}
-    return sweeps.make(root, **{**given, **changes})
-
-
 def losses(folder: Folder, number: int) -> list[Any]:
     return [row.metrics["loss"] for row in sweeps.curve(folder, number)]
 
@@ -84,7 +78,7 @@ def known(folder: Folder, number: int, upto: int = 9) -> list[float]:
 def test_a_stopped_trial_ends_where_it_stands_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = thin(tmp_path)
+    folder = sweeps.thin(tmp_path)
     person = Person(folder, (trial_at(1, 3), Verb.STOP, {"trials_named": [1]}))
     assert drive(folder, person, monkeypatch) == "finished"
     trials = sweeps.history(folder).trials
@@ -96,7 +90,7 @@ def test_a_stopped_trial_ends_where_it_stands_and_the_others_go_on(
 def test_a_held_trial_is_not_run_before_it_is_let_go_and_its_curve_is_the_uninterrupted_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = thin(tmp_path)
+    folder = sweeps.thin(tmp_path)
     person = Person(
         folder,
         (trial_at(0, 2), Verb.PAUSE, {"trials_named": [0]}),
@@ -115,7 +109,7 @@ def test_a_held_trial_is_not_run_before_it_is_let_go_and_its_curve_is_the_uninte
 def test_an_exam_is_asked_as_a_search_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a sweep that is finished: its driver pauses, gets other slots and leaves."""
     monkeypatch.setattr("sweep.driver.driver.TICK_S", 0.0)
-    folder = thin(tmp_path, trials=1)
+    folder = sweeps.thin(tmp_path, trials=1)
     sweeps.run(folder)
     wishes: list[tuple[When, Verb, dict[str, Any]]] = [
         (lambda past: any(test.iteration == 2 for test in past.tests(*Status)), Verb.PAUSE, {}),
@@ -168,7 +162,7 @@ def test_who_sets_more_jobs_than_there_can_be_is_told_how_many_there_are(
     pool: type[inline.Pool], told: str, slots: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sweep.driver.driver.TICK_S", 0.0)
-    folder = thin(tmp_path, limits={"slice_s": 1e-9, "max_concurrent": 3})
+    folder = sweeps.thin(tmp_path, limits={"slice_s": 1e-9, "max_concurrent": 3})
     person = Person(folder, (trial_at(0, 2), Verb.SET, {"jobs": 8}))
     with (
         closing(person.requests),
@@ -187,7 +181,7 @@ def test_who_sets_more_jobs_than_there_can_be_is_told_how_many_there_are(
 def test_a_hold_outlives_drivers_and_is_lifted_where_none_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = thin(tmp_path)
+    folder = sweeps.thin(tmp_path)
     person = Person(folder, (trial_at(1, 4), Verb.PAUSE, {"trials_named": [1]}))
     assert drive(folder, person, monkeypatch) == "finished"
     for _ in range(2):
@@ -218,7 +212,9 @@ def test_schedulers_pass_over_a_held_trial(tmp_path: Path, monkeypatch: pytest.M
 def test_a_clone_has_the_settings_that_were_asked_for_and_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = thin(tmp_path, space={"lr": {"loguniform": [1e-3, 0.9]}, "x0": {"uniform": [1, 9]}})
+    folder = sweeps.thin(
+        tmp_path, space={"lr": {"loguniform": [1e-3, 0.9]}, "x0": {"uniform": [1, 9]}}
+    )
     wish = {"trials_named": [0], "settings": {"lr": 0.25}, "from_checkpoint": False}
     person = Person(folder, (trial_at(0, 2), Verb.CLONE, wish))
     assert drive(folder, person, monkeypatch) == "finished"
@@ -233,7 +229,7 @@ def test_a_clone_has_the_settings_that_were_asked_for_and_does_not_count(
 def test_a_clone_may_go_on_from_its_parents_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = thin(tmp_path)
+    folder = sweeps.thin(tmp_path)
     wish = {"trials_named": [1], "settings": {"lr": 0.25}, "from_checkpoint": True}
     person = Person(folder, (trial_at(1, 5), Verb.CLONE, wish))
     drive(folder, person, monkeypatch)
@@ -245,7 +241,7 @@ def test_a_clone_may_go_on_from_its_parents_checkpoint(
 def test_a_paused_sweep_begins_nothing_until_it_is_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = thin(tmp_path)
+    folder = sweeps.thin(tmp_path)
     turns: list[int] = []
 
     def later(history: History) -> bool:
@@ -261,7 +257,7 @@ def test_a_paused_sweep_begins_nothing_until_it_is_let_go(
 def test_the_total_of_trials_is_changed_while_the_sweep_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = thin(tmp_path)
+    folder = sweeps.thin(tmp_path)
     person = Person(folder, (trial_at(0, 2), Verb.SET, {"trials": 5}))
     assert drive(folder, person, monkeypatch) == "finished"
     assert len(sweeps.history(folder).trials) == 5
@@ -287,7 +283,7 @@ def test_a_request_that_cannot_be_granted_changes_nothing_and_says_why(
             "unknown searched setting 'Ir'; known: lr",
         ),
     ]
-    folder = thin(tmp_path)
+    folder = sweeps.thin(tmp_path)
     person = Person(folder, *((trial_at(1, 2), verb, body) for verb, body, _ in wishes))
     drive(folder, person, monkeypatch)
     assert {t.status for t in sweeps.history(folder).trials} == {Status.COMPLETED}
@@ -301,7 +297,7 @@ def test_a_request_that_cannot_be_granted_changes_nothing_and_says_why(
 
 @pytest.mark.slow
 def test_what_was_asked_of_a_driver_that_has_gone_is_not_done_by_the_next(tmp_path: Path) -> None:
-    folder = thin(tmp_path)
+    folder = sweeps.thin(tmp_path)
     sweeps.run(folder)
     with closing(Requests(folder.ledger)) as requests:
         number = requests.ask(Verb.STOP, {})
@@ -314,7 +310,7 @@ def test_what_was_asked_of_a_driver_that_has_gone_is_not_done_by_the_next(tmp_pa
 def test_asking_where_no_driver_runs_waits_for_the_next_and_refuses_what_it_would(
     tmp_path: Path,
 ) -> None:
-    folder = thin(tmp_path)
+    folder = sweeps.thin(tmp_path)
     sweeps.run(folder)
     asked = control_client.ask(folder, Verb.SET, {"trials": 5}, patience_s=60.0)
     assert asked == (None, False)

@@ -22,11 +22,6 @@ from trainables import Trainable
 ONE_BY_ONE: dict[str, Any] = {"deterministic": None}
 
 
-@pytest.fixture
-def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
-    return Here(capsys, tmp_path / "sweeps")
-
-
 class Evaluated(Quadratic):
     """Its score comes with every fourth result, and once a result late."""
 

@@ -9,17 +9,10 @@ import pytest
 from sweep.core.errors import IllegalMove, UsageError
 from sweep.driver import launch
 from sweep.history.events import Changed, Event, Moved, Status, TermBegan
-from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.ledger.requests import Answer, Requests, Verb, answer_writer
 from sweep.operations import control_client
 from tests.support import sweeps
-
-
-def thin(root: Path, **changes: Any) -> Folder:
-    """Slices of one iteration, so that there is a moment between any two."""
-    given = {"scheduler": "fifo", "trials": 3, "deterministic": None, "limits": {"slice_s": 1e-9}}
-    return sweeps.make(root, **{**given, **changes})
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -28,7 +21,7 @@ def test_what_resume_is_told_holds_over_what_was_asked_before(tmp_path: Path, ki
 
     The second trial ended with the budget, and both requests would bring it back.
     """
-    folder = thin(tmp_path, budget={"timesteps": 120})
+    folder = sweeps.thin(tmp_path, budget={"timesteps": 120})
     sweeps.run(folder)
     assert [trial.status for trial in sweeps.history(folder).trials][1:] == [Status.PRUNED]
     for body in ({"trials": 4, "max_disk": 10**8}, {"budget": {"timesteps": 150, "patience": 9}}):
@@ -57,7 +50,7 @@ def test_what_resume_is_told_holds_over_what_was_asked_before(tmp_path: Path, ki
 
 
 def test_requests_are_answered_with_the_newer_word_or_not_at_all(tmp_path: Path) -> None:
-    folder = thin(tmp_path)
+    folder = sweeps.thin(tmp_path)
     sweeps.run(folder)
     refused: list[Event] = [
         TermBegan("host", 1, 6),
@@ -75,7 +68,7 @@ def test_requests_are_answered_with_the_newer_word_or_not_at_all(tmp_path: Path)
 
 
 def test_a_total_that_resume_cannot_have_leaves_requests_as_they_are(tmp_path: Path) -> None:
-    folder = thin(tmp_path)
+    folder = sweeps.thin(tmp_path)
     sweeps.run(folder)
     control_client.ask(folder, Verb.SET, {"trials": 4}, patience_s=60.0)
     with pytest.raises(UsageError, match="is less than the 3 trials that exist"):

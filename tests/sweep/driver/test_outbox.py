@@ -1,5 +1,3 @@
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +11,7 @@ from sweep.driver import outbox
 from sweep.driver.outbox import Outbox
 from sweep.history.events import Recorded, Status
 from tests.support.events import Story, rows
+from tests.support.processes import run_python
 
 PATIENCE_S = 120.0
 
@@ -268,4 +267,4 @@ for name in plugins.names(trackers.PACKAGE):
     trackers.find(name)(None).close()
 sys.exit(bool({"mlflow", "optuna", "torch"} & set(sys.modules)))
 """
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    run_python(code)

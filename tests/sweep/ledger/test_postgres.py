@@ -56,11 +56,6 @@ COMMANDS = (
 )
 
 
-@pytest.fixture
-def here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Here:
-    return Here(capsys, tmp_path / "sweeps")
-
-
 def test_the_server_of_a_ledger_is_recalled_as_it_was_given(tmp_path: Path) -> None:
     path, url = tmp_path / "sweep.postgresql", "postgresql+psycopg://127.0.0.1:1/sweeps"
     postgres.write_pointer(path, url, "0" * 32)

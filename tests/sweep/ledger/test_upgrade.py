@@ -17,6 +17,7 @@ from sweep.operations.upkeep import ledger_check
 from sweep.operations.upkeep.ledger_check import Remedy
 from tests.support import sweeps
 from tests.support.command_line import Here, environment, write_spec
+from tests.support.processes import run_python
 from trainables.core.failpoints import UPGRADE_PLACES
 
 #: A revision that adds a table, and a column to a copy of a table that takes its place.
@@ -127,8 +128,7 @@ from sweep.ledger.ledger import Ledger
 Ledger(Ledger.create(Path("sweep.db"), "demo", "{}", {}).path)
 sys.exit("alembic" in sys.modules)
 """
-    command = [sys.executable, "-c", code]
-    assert subprocess.run(command, cwd=tmp_path, env=environment(), check=False).returncode == 0
+    run_python(code, cwd=tmp_path)
 
 
 # ---- an older ledger --------------------------------------------------------------------------

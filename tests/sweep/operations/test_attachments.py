@@ -39,11 +39,6 @@ PATIENCE_S = 120.0
 
 
 @pytest.fixture
-def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
-    return Here(capsys, tmp_path / "sweeps")
-
-
-@pytest.fixture
 def finished(here: Here, tmp_path: Path) -> Folder:
     """A sweep of which MLflow has the rows alone."""
     spec = write_spec(tmp_path, trials=2, trackers=["mlflow"])

@@ -28,11 +28,6 @@ HOARDING = {
 }
 
 
-@pytest.fixture
-def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
-    return Here(capsys, tmp_path / "sweeps")
-
-
 def checkpoints(folder: Folder) -> list[Path]:
     return sorted(folder.path.glob("trials/*/ckpt-*"))
 

@@ -53,11 +53,6 @@ PPO: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
-    return Here(capsys, tmp_path / "sweeps")
-
-
 @pytest.mark.slow
 def test_the_best_trial_becomes_a_folder_with_a_model_and_a_card(
     here: Here, tmp_path: Path

@@ -39,11 +39,6 @@ PPO: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
-    return Here(capsys, tmp_path / "sweeps")
-
-
 def run(here: Here, folder: Path, **changes: Any) -> Folder:
     assert here("run", write_spec(folder, **PPO | changes), "--pool", "inline")[0] == 0
     return Folder(here.root, "demo")

@@ -85,11 +85,6 @@ def there(request: pytest.FixtureRequest) -> There:
     return There(None if request.param == "disk" else request.getfixturevalue("s3_url"))
 
 
-@pytest.fixture
-def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
-    return Here(capsys, tmp_path / "sweeps")
-
-
 def made(there: There, root: Path, **changes: Any) -> Folder:
     folder = sweeps.make(root, checkpoints=there.url, **{**HOARDING, **changes})
     cache.forget()

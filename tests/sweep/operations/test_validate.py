@@ -29,11 +29,6 @@ from tests.support.waiting import wait_until
 from trainables.trainable import Trainable
 
 
-@pytest.fixture
-def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
-    return Here(capsys, tmp_path / "sweeps")
-
-
 def estimate(tmp_path: Path, jobs: int = 2, **changes: Any) -> dict[str, Any]:
     """Costs with an iteration of 2 s and a checkpoint of 100 bytes."""
     resolved, _text = prepare(str(write_spec(tmp_path, **changes)), ())

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,15 +13,6 @@ from sweep.slices import isolated
 from tests.support.command_line import start, write_spec
 from tests.support.leftovers import Marked
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture
-def marked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Marked]:
-    found = Marked()
-    for name, value in found.variables.items():
-        monkeypatch.setenv(name, value)
-    yield found
-    found.kill()
 
 
 def spec_of(folder: Path, **changes: object) -> Path:

@@ -1,6 +1,5 @@
 """A trial's own process is killed, or cannot be: the curve is the same, and nothing is left."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,6 @@ from tests.support.waiting import wait_until
 #: Iterations at which the process is killed: before a checkpoint, at the first and the last one.
 KILLED = [2, 3, 6]
 TRIALS = 3
-
-
-@pytest.fixture
-def marked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Marked]:
-    found = Marked()
-    for name, value in found.variables.items():
-        monkeypatch.setenv(name, value)
-    yield found
-    found.kill()
 
 
 def run(root: Path, marked: Marked, at: list[int], **changes: Any) -> Folder:

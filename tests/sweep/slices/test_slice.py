@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +18,7 @@ from sweep.slices.slice import first_line, run_slice
 from sweep.spec import CheckpointPolicy
 from sweep.spec.objective import Score
 from sweep.spec.sections import Limits
+from tests.support.processes import run_python
 from tests.support.quadratic import expected_loss
 from tests.support.slices import slice_spec
 from tests.support.sweeps import stable
@@ -295,5 +294,4 @@ def test_a_process_that_runs_slices_imports_nothing_that_only_specs_and_reports_
         "import sys\nimport sweep.pools.loky, sweep.slices.slice\n"
         f"print(sorted({heavy!r} & {{name.partition('.')[0] for name in sys.modules}}))"
     )
-    ran = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "[]"
+    assert run_python(asked) == "[]\n"

@@ -1,14 +1,12 @@
 """What a driver imports: torch, which takes a second and 200 MB, only where something needs it."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from sweep import schedulers, searchers
 from sweep.core import plugins
-from tests.support.command_line import environment
+from tests.support.processes import run_python
 
 #: Searches with each searcher in turn, then makes and asks each scheduler; says who imported torch.
 PROGRAM = """
@@ -82,16 +80,7 @@ stop: {training_iteration: 1}
 
 def imports_torch(words: list[str], cwd: Path) -> str:
     """The first plugin with which a driver imports torch; empty: none does."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *words],
-        cwd=cwd,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return run_python(PROGRAM, *words, cwd=cwd).strip()
 
 
 @pytest.mark.slow
@@ -107,15 +96,7 @@ def test_no_scheduler_and_no_searcher_makes_a_driver_import_torch(tmp_path: Path
 @pytest.mark.slow
 def test_a_driver_of_ppo_needs_neither_torch_nor_mlflow(tmp_path: Path) -> None:
     (tmp_path / "ppo.yaml").write_text(SPEC)
-    done = subprocess.run(
-        [sys.executable, "-c", SWEEP],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.splitlines()[-1] == "0", done.stdout + done.stderr
+    assert run_python(SWEEP, cwd=tmp_path).splitlines()[-1] == "0"
 
 
 def test_a_scheduler_is_made_to_be_looked_at_without_optuna() -> None:
@@ -129,8 +110,7 @@ def test_a_scheduler_is_made_to_be_looked_at_without_optuna() -> None:
         "found['median'](found['median'].Options(), context)\n"
         "sys.exit(', '.join({'optuna', 'scipy', 'torch', 'mlflow'} & set(sys.modules)) or 0)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_python(code)
 
 
 def test_an_algorithm_is_found_and_asked_about_without_torch(tmp_path: Path) -> None:

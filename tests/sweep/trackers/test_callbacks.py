@@ -37,11 +37,6 @@ def noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-@pytest.fixture
-def here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Here:
-    return Here(capsys, tmp_path / "sweeps")
-
-
 def read(noted: Path) -> list[list[Any]]:
     """Return the calls that have been written down whole."""
     text = noted.read_text() if noted.exists() else ""

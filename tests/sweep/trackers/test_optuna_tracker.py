@@ -28,6 +28,7 @@ from sweep.trackers.optuna import Tracker
 from tests.support import sweeps
 from tests.support.command_line import Here
 from tests.support.events import Story, publish_with, row, rows
+from tests.support.processes import run_python
 from tests.support.shares import share_everything
 
 STATES = {
@@ -527,9 +528,7 @@ import optuna
 from sweep.trackers._shared import optuna_copy
 print(optuna.logging.get_verbosity() == optuna.logging.WARNING)
 """
-    command = [sys.executable, "-c", code]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
-    assert ran.stdout.strip() == b"True"
+    assert run_python(code, cwd=tmp_path) == "True\n"
 
 
 # ---- on the server of the ledger ----------------------------------------------------------------

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.trainers import differences, final_state, run
+from tests.support.trainers import check_learners_train_alike, differences, final_state, run
 from trainables.algorithms.a2c import A2C, Config
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
@@ -82,14 +82,7 @@ def test_a_round_is_one_step_on_all_rows_of_short_fragments() -> None:
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
 def test_both_learners_train_alike(env: str) -> None:
-    found = {}
-    for learner in ("fused", "torch"):
-        trainer = make({"env": env, "learner": learner})
-        run(trainer, 3)
-        found[learner] = trainer.get_weights()["default_policy"]
-        trainer.stop()
-    for name, value in found["torch"].items():
-        np.testing.assert_allclose(found["fused"][name], value, atol=1e-4, err_msg=name)
+    check_learners_train_alike(make, env)
 
 
 @pytest.mark.parametrize("learner", ["fused", "torch"])

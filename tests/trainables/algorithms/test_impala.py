@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.trainers import differences, final_state, run
+from tests.support.trainers import check_learners_train_alike, differences, final_state, run
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.impala import IMPALA, Config
 from trainables.core.settings import parse
@@ -183,14 +183,7 @@ def test_without_children_it_goes_on_to_the_bit_after_a_restore(way: str, tmp_pa
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
 def test_both_learners_train_alike(env: str) -> None:
-    found = {}
-    for learner in ("fused", "torch"):
-        trainer = make({"env": env, "learner": learner})
-        run(trainer, 3)
-        found[learner] = trainer.get_weights()["default_policy"]
-        trainer.stop()
-    for name, value in found["torch"].items():
-        np.testing.assert_allclose(found["fused"][name], value, atol=1e-4, err_msg=name)
+    check_learners_train_alike(make, env)
 
 
 def test_without_children_it_is_a2c_on_longer_fragments() -> None:

@@ -1,8 +1,5 @@
 """Which environment is meant, what its creator is given, breaches named at the first offence."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.environments import Counting, InContext, from_settings
+from tests.support.processes import run_python
 from tests.support.trainers import make
 from trainables.algorithms.ppo import PPO
 from trainables.envs import registry
@@ -241,10 +239,5 @@ def test_mujoco_writes_no_file_where_it_warns(tmp_path: Path) -> None:
         "make_env(EnvironmentConfig(env='HalfCheetah-v5')).close()\n"
         "import mujoco; print(mujoco.get_mju_user_warning().__name__)"
     )
-    own = {**os.environ, "PYTHONPATH": str(Path.cwd())}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=own,
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.strip() == "_log"
+    assert run_python(code, cwd=tmp_path) == "_log\n"
     assert list(tmp_path.iterdir()) == []

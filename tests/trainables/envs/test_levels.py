@@ -3,8 +3,6 @@
 import copy
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ import gymnasium
 import pytest
 
 from tests.support.environments import SHARED, Unreadable
+from tests.support.processes import run_python
 from tests.support.trainers import differences, final_state, make, run
 from trainables.core import rng
 from trainables.envs import check
@@ -308,8 +307,7 @@ def test_children_that_are_killed_and_a_fresh_process_change_nothing_on_box2d(
     os.kill(straight.workers.pids()[0], signal.SIGKILL)
     run(straight, 2)
     end = final_state(straight)
-    command = [sys.executable, "-c", TAIL_IN_A_FRESH_PROCESS, str(head), str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    straight.restore(done.stdout.strip().splitlines()[-1])
+    told = run_python(TAIL_IN_A_FRESH_PROCESS, head, tmp_path)
+    straight.restore(told.splitlines()[-1])
     assert differences(end, final_state(straight)) == []
     straight.stop()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.processes import run_python
 from tests.support.trainers import differences, make, run
 from tests.trainables.algorithms.test_ppo import sampled
 from trainables.core.later import when_torch_imported
@@ -90,8 +91,7 @@ def test_a_policy_begins_with_the_weights_that_it_has_in_torch(
 )
 def test_a_trainer_of_perceptrons_never_imports_torch(name: str, env: str, tmp_path: Any) -> None:
     asked = ALONE.format(module=name.lower(), name=name, env=env, folder=str(tmp_path))
-    ran = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
-    assert ran.stdout.split()[-1] == "False"
+    assert run_python(asked).split()[-1] == "False"
 
 
 def test_what_waits_for_torch_is_done_once_it_is_imported_the_latest_of_a_name() -> None:

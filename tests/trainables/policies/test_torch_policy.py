@@ -1,13 +1,12 @@
 """Several optimisers of one policy: each moves weights of its own, with settings of its own."""
 
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from tests.support.processes import run_python
 from tests.support.trainers import differences
 from trainables.policies.acting.actor import Actor
 from trainables.policies.architecture import OptimizerConfig
@@ -107,8 +106,7 @@ def test_the_first_policy_of_a_process_imports_no_compiler_of_torchs() -> None:
         "    trainer.stop()\n"
         "sys.exit(', '.join({'torch._dynamo', 'sympy'} & set(sys.modules)) or 0)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_python(code)
 
 
 def test_a_step_is_that_of_torchs_own_adam() -> None:

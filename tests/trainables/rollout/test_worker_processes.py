@@ -10,6 +10,7 @@ import psutil
 import pytest
 from joblib.externals.loky.process_executor import ProcessPoolExecutor as LokyExecutor
 
+from tests.support.processes import run_python
 from tests.support.trainers import differences, make, run
 from trainables.core.processes import child
 from trainables.errors import EnvError, NotFiniteError, WorkerError
@@ -75,7 +76,7 @@ def test_children_end_at_the_same_time(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_children_need_no_torch() -> None:
     code = "import sys, trainables.rollout.workers.remote.server; sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+    run_python(code)
 
 
 def test_a_killed_child_is_an_error_with_its_index_and_exit_code() -> None:
@@ -229,5 +230,4 @@ def test_a_process_that_leaves_calls_what_wants_to_be_called_at_its_end() -> Non
         "print('written,', end=' ')",
         "exit_process()",
     )
-    done = subprocess.run([sys.executable, "-c", "; ".join(lines)], capture_output=True, check=True)
-    assert done.stdout == b"written, called"
+    assert run_python("; ".join(lines)) == "written, called"

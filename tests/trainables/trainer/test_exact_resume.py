@@ -1,13 +1,12 @@
 """Head and restored tail equal the straight run: results, weights, streams, to the bit."""
 
 import copy
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.processes import run_python
 from tests.support.trainers import PLAIN, differences, final_state, make, run, stable
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
@@ -131,11 +130,9 @@ def test_a_trial_restored_from_a_file_in_a_fresh_process_equals_the_uninterrupte
     run(straight, TAIL)
     end = final_state(straight)
     straight.stop()
-    arguments = [case, str(head), str(tmp_path), str(TAIL)]
-    command = [sys.executable, "-c", TAIL_IN_A_FRESH_PROCESS, *arguments]
-    finished = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    finished = run_python(TAIL_IN_A_FRESH_PROCESS, case, head, tmp_path, TAIL)
     resumed = make(CASES[case])
-    resumed.restore(finished.stdout.strip())
+    resumed.restore(finished.strip())
     assert differences(end, final_state(resumed)) == []
     resumed.stop()
 

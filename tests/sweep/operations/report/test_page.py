@@ -6,8 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,8 +18,9 @@ from sweep.operations.report import charts, markup, page
 from sweep.testing import CurvePoint, Simulation
 from sweep.views import lookup
 from tests.support import sweeps
-from tests.support.command_line import Here, environment, start
+from tests.support.command_line import Here, start
 from tests.support.hostile_trainer import EVIL
+from tests.support.processes import run_python
 from tests.support.waiting import wait_until
 
 HOSTILE: dict[str, Any] = {
@@ -45,11 +44,6 @@ SHORT: dict[str, Any] = {"stop": {"training_iteration": 1}}
 def numbered(at: CurvePoint) -> dict[str, Any]:
     """A later trial is better in everything."""
     return {"score": float(at.trial), "cost": -float(at.trial)}
-
-
-@pytest.fixture
-def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
-    return Here(capsys, tmp_path / "sweeps")
 
 
 class Page(HTMLParser):
@@ -341,14 +335,7 @@ def test_help_does_not_wait_for_the_report() -> None:
         "import sys; from sweep.cli.main import main; main(['--help']); "
         "print([m for m in sys.modules if m.split('.')[0] in ('numpy', 'plotly', 'rich')])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert run_python(script).splitlines()[-1] == "[]"
 
 
 def test_a_page_written_to_a_pipe_leaves_the_pipe(tmp_path: Path) -> None:

@@ -11,11 +11,6 @@ from tests.support import sweeps
 from tests.support.command_line import Here
 
 
-@pytest.fixture
-def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
-    return Here(capsys, tmp_path / "sweeps")
-
-
 def test_each_picture_is_a_file_that_shows_every_trial(here: Here, tmp_path: Path) -> None:
     """Also where words of users would be no formula."""
     space = {"lr": {"loguniform": [1e-3, 0.9]}, "kind": {"choice": ["$", "$frac{$"]}}
