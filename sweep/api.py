@@ -36,6 +36,7 @@ from sweep.history.replica import Replica
 from sweep.history.trial import Trial as HistoryTrial
 from sweep.ledger import folder as folders
 from sweep.ledger import storage as ledgers
+from sweep.ledger.changes import Change
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.operations import control_client
@@ -456,6 +457,11 @@ class Sweep:
     def status(self) -> str:
         """State: ``running``, ``finished``, ``stopped``, ``interrupted`` or ``paused``."""
         return lookup.state(self._folder, lookup.read_history(self._folder)).value
+
+    @property
+    def changes(self) -> list[Change]:
+        """Changes of the space and of the end of trials since the sweep began, oldest first."""
+        return self._read().changes
 
     @property
     def trials(self) -> list["Trial"]:

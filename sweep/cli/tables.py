@@ -194,6 +194,7 @@ def status(data: Data) -> RenderableType:
         f"  {data['searcher']} · {data['scheduler']}  {metric}",
     )
     shown: list[RenderableType] = [head, Text(progress_line(data)), *exhausted_line(data)]
+    shown += change_lines(data["changes"])
     if data["pool_remark"]:
         shown.append(Text(printable(data["pool_remark"])))
     for one in data["suggested"]:
@@ -218,6 +219,11 @@ def exhausted_line(data: Data) -> list[Text]:
     """Return the reason why the space has no more points; nothing if it has."""
     reason = data["exhausted"]
     return [Text(f"nothing is left to search: {printable(reason)}")] if reason else []
+
+
+def change_lines(changes: Sequence[Data]) -> list[Text]:
+    """Return a line for each change of the space and of the end."""
+    return [Text(printable(change["text"])) for change in changes]
 
 
 def progress_line(data: Data) -> str:
@@ -299,7 +305,7 @@ def results(data: Data) -> RenderableType:
     """Render `sweep results`."""
     order = "best on a new seed first" if data["front"] is None else "front by front"
     title = f"{printable(data['name'])}: {printable(data['metric'])}, {order}"
-    shown = [Text(title), *front_line(data["front"]), Text()]
+    shown = [Text(title), *front_line(data["front"]), *change_lines(data["changes"]), Text()]
     return Group(*shown, ranking(data["trials"], "wrap"))
 
 

@@ -217,6 +217,7 @@ def tracker_context(folder: Folder) -> TrackerContext:
             storage=store.storage_url(folder),
             paths=tuple(ledger.provenance["paths"]),
             versions=ledger.provenance["versions"],
+            first_spec=reading.recorded(ledger),
         )
 
 

@@ -1,6 +1,7 @@
 """The history of a sweep in SQL, in a file or on a server, written by one driver.
 
 ledger      appends events in transactions, and reads them
+changes     changes of the space and of the end since the creation, found in events
 codec       converts events to plain data and back, checking every field
 tables      the SQL tables; access to SQLite files
 postgres    access to the same tables in a schema of PostgreSQL

@@ -55,6 +55,8 @@ class TrackerContext:
     """Folders in which the modules named by the sweep are searched."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Package → version with which the sweep was created."""
+    first_spec: SweepSpec | None = None
+    """Spec with which the sweep was created; None if it has not been changed."""
 
     def earlier_events(self, k: float) -> Iterator[list[Recorded]]:
         """Yield the events 1 to `k` (infinite for all) from the ledger, in order, in batches."""

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 
 from sweep.core.errors import SweepError
@@ -26,6 +27,7 @@ from sweep.history.seeds import replica_name
 from sweep.history.trial import Trial
 from sweep.ledger import folder as folders
 from sweep.ledger import lease
+from sweep.ledger.changes import Change, Changes
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger, iterate
 from sweep.spec import SweepSpec
@@ -77,6 +79,18 @@ class Sweep:
     """Present state: running, or how the last driver ended."""
     created_at: float
     """Time of creation in seconds since 1970."""
+    first_spec: SweepSpec
+    """Spec with which the sweep was created."""
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        """Changes of the space and of the end since the creation, oldest first."""
+        return Changes(self.first_spec, self.records).all
+
+    @property
+    def first_of_space(self) -> int:
+        """Number of the first trial of the present space, which may not exist yet."""
+        return max((one.trials for one in self.changes if one.what == "space"), default=0)
 
     @property
     def term_began(self) -> Recorded | None:
@@ -121,9 +135,10 @@ def read(folder: Folder, curves: bool = True) -> Sweep:
         objective = reading.objective_of(spec, scheduler.time_attr)
         history = History(objective, summed, shows_unsaved=True)
         history.extend(records)
-        created_at = ledger.created_at
+        created_at, first_spec = ledger.created_at, reading.recorded(ledger)
     aim = Aim.of(scheduler, spec)
-    return Sweep(folder, spec, aim, history, records, state(folder, history), created_at)
+    now = state(folder, history)
+    return Sweep(folder, spec, aim, history, records, now, created_at, first_spec)
 
 
 def _records(ledger: Ledger, results: bool = True) -> tuple[Recorded, ...]:

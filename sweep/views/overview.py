@@ -257,6 +257,7 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
         **overview(sweep, now),
         "root": str(sweep.folder.root),
         "exhausted": sweep.history.exhausted,
+        "changes": changes(sweep),
         "suggested": [
             {"settings": dict(one.settings), "by": one.by, "why": one.why}
             for one in sweep.history.suggested.values()
@@ -280,6 +281,11 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
             if running
         ],
     }
+
+
+def changes(sweep: Sweep) -> list[Data]:
+    """Return the changes of the space and of the end since the creation, oldest first."""
+    return [{**asdict(change), "text": change.text} for change in sweep.changes]
 
 
 def running_replica(
@@ -318,6 +324,7 @@ def results(sweep: Sweep) -> Data:
         "metric": sweep.spec.metric,
         "mode": sweep.spec.mode,
         "front": front(history),
+        "changes": changes(sweep),
         "trials": [{**row(trial, history), **trial_record(trial)} for trial in [*ranked, *others]],
     }
 

@@ -42,7 +42,8 @@ _TRIAL = (
 )
 _STATUS = (
     *("name", "state", "metric", "mode", "trials", "wanted", "done", "counts", "why", "best"),
-    *("fraction", "elapsed_s", "left_s", "steps", "exhausted", "suggested", "outlook", "rungs"),
+    *("fraction", "elapsed_s", "left_s", "steps", "exhausted", "changes", "suggested", "outlook"),
+    "rungs",
 )
 _RUNNING = ("trial", "iteration", "time", "goal", "value", "seconds", "settings")
 _PREVIEW = (

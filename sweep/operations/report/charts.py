@@ -42,7 +42,15 @@ def learning(sweep: Sweep) -> Data | None:
         "trials": all_curves.trials,
         "points": all_curves.points,
         "shown": all_curves.shown,
+        "ends": [short(end) for end in _earlier_ends(sweep)],
     }
+
+
+def _earlier_ends(sweep: Sweep) -> list[float]:
+    """Return the ends of curves before the end was moved, on the axis of time."""
+    time_attr = sweep.history.objective.time_attr
+    ends = [one.before[time_attr] for one in sweep.changes if time_attr in one.before]
+    return [float(end) for end in ends if _is_number(end)]
 
 
 def _curve(curve: Curve) -> Data:
@@ -95,6 +103,7 @@ def search(sweep: Sweep, clock: timeline.Clock) -> Data | None:
             "trials": [trial.number for _, trial in steps],
         },
         "end": short(clock.total),
+        "changes": [[short(clock.at(one.at)), one.what] for one in sweep.changes],
     }
 
 
@@ -122,6 +131,7 @@ def points(sweep: Sweep, names: Sequence[str]) -> Data | None:
         "better": [short(1 - place[t.number] / max(1, len(ranked) - 1)) for t in chosen],
         "rung": [_rung(trial, levels) for trial in chosen],
         "axes": axes,
+        "since": sweep.first_of_space,
         "scored": len(ranked),
         "left_out": len(names) - len(axes),
     }

@@ -36,6 +36,11 @@
     legend: { orientation: "h", x: 0, yref: "container", y: 0, yanchor: "bottom", font: { size: 11 } },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: color("muted"), activecolor: color("accent") }, ...more,
   });
+  // Dotted lines across a picture, each with its name.
+  const marked = (places) => ({
+    shapes: places.map(([at]) => ({ type: "line", x0: at, x1: at, y0: 0, y1: 1, yref: "paper", line: { dash: "dot", color: color("warn"), width: 1 } })),
+    annotations: places.map(([at, name]) => ({ x: at, y: 1, yref: "paper", text: name, showarrow: false, textangle: -90, xanchor: "right", yanchor: "top", font: { size: 10.5, color: color("muted") } })),
+  });
   const logticks = (low, high) => {
     const powers = range(Math.ceil(Math.log10(high)) - Math.floor(Math.log10(low)) + 1).map((up) => 10 ** (Math.floor(Math.log10(low)) + up));
     const inside = (ticks) => ticks.filter((tick) => tick >= low * 0.99 && tick <= high * 1.01);
@@ -93,7 +98,8 @@
       const [least, most] = y.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
       const room = 0.12 * (most - least || 1), whole_of = bands ? [least - room, most + room] : undefined;
       return [traces, layout({
-        ...below(best.length + 2), xaxis: axis(last(data.time)), yaxis: axis(last(page.metric), { range: span(y) || whole_of }),
+        ...below(best.length + 2), ...marked(data.ends.map((at) => [at, "earlier end"])),
+        xaxis: axis(last(data.time)), yaxis: axis(last(page.metric), { range: span(y) || whole_of }),
       })];
     },
 
@@ -115,7 +121,8 @@
         hovertemplate: "best: trial %{customdata}<br>%{y:.5g}<extra></extra>",
       };
       return [[points(true, "stopped early"), points(false, "completed"), ...(data.best.x.length ? [best] : [])], layout({
-        ...below(3), xaxis: axis(time.name + " since the start", { rangemode: "tozero" }), yaxis: axis(last(page.metric), { range: span(data.y) }),
+        ...below(3), ...marked(data.changes.map(([at, what]) => [time.of(at), what === "space" ? "other space" : "later end"])),
+        xaxis: axis(time.name + " since the start", { rangemode: "tozero" }), yaxis: axis(last(page.metric), { range: span(data.y) }),
       })];
     },
 
@@ -202,11 +209,11 @@
       const jitter = data.axes[index].labels ? (row) => (((row * 0.618) % 1) - 0.5) * 0.5 : () => 0;
       const rows = range(data.trials.length);
       const x = rows.map((row) => one.raw(row) === null ? null : one.raw(row) + jitter(row));
-      const here = rows.filter((row) => x[row] !== null);
+      const here = rows.filter((row) => x[row] !== null), earlier = here.map((row) => data.trials[row] < data.since);
       return [[{
         x: here.map((row) => x[row]), y: here.map((row) => data.scores[row]), mode: "markers", hoverinfo: "text",
         text: here.map((row) => `trial ${data.trials[row]}: ${number(data.scores[row])}<br>${safe(one.name)} ${one.label(row)}`),
-        marker: { size: here.length > 300 ? 4 : 7, color: here.map((row) => data.rung[row] / top), cmin: 0, cmax: 1, colorscale: scale(), line: { width: 0.5, color: color("card") } },
+        marker: { size: here.length > 300 ? 4 : 7, color: here.map((row) => data.rung[row] / top), cmin: 0, cmax: 1, colorscale: scale(), symbol: earlier.map((its) => (its ? "circle-open" : "circle")), line: { width: earlier.map((its) => (its ? 1.5 : 0.5)), color: color("card") } },
       }], layout({
         xaxis: axis(safe(one.name), { ...one.axis, showgrid: !data.axes[index].labels }),
         yaxis: axis("", { range: span(data.scores) }),

@@ -94,7 +94,7 @@ def content(sweep: Sweep) -> tuple[Data, list[Section]]:
     if data["importance"] is None:
         data["contour"] = None  # without an important setting there are no heights to draw
     parts = [
-        _learning(data),
+        _learning(data, sweep),
         sections.best(sweep),
         sections.tested(sweep),
         _front(data),
@@ -118,7 +118,7 @@ def chart(kind: str, **more: object) -> Markup:
     return tag("div", class_="chart", data_chart=kind, **more)
 
 
-def _learning(data: Data) -> Section | None:
+def _learning(data: Data, sweep: Sweep) -> Section | None:
     """Return the section with the learning curves; None without curves."""
     learning = data["learning"]
     if learning is None:
@@ -136,6 +136,7 @@ def _learning(data: Data) -> Section | None:
         )
     if any("low" in curve for curve in learning["curves"]):
         sentences.append("Of several seeds it is the mean, of the best two with its 95% interval.")
+    sentences += [sections.sentence(one.text) for one in sweep.changes if one.what == "stop"]
     note = " ".join(["The best trials in colour, those that were stopped early faded.", *sentences])
     return Section("learning", "Learning curves", note, [chart("learning")], "Curves")
 
@@ -239,6 +240,8 @@ def _slices(data: Data) -> Section | None:
     if points is None:
         return None
     note = "The score of each trial against each setting; the further it came, the stronger."
+    if points["since"]:
+        note += " Rings are trials from before the space changed."
     charts_of = [chart("slice", data_index=index) for index in range(len(points["axes"][:_SLICES]))]
     body = [tag("div", charts_of, class_="pictures")]
     return Section("slices", "Each setting alone", note + _drawn_note(points), body, "Slices")
@@ -257,6 +260,8 @@ def _search(data: Data) -> Section | None:
     if data["search"] is None:
         return None
     note = "The score of each trial when it last reported, and the best so far."
+    if data["search"]["changes"]:
+        note += " Dotted lines are changes of the space or of the end."
     note += _drawn_note(data["search"], "evenly chosen")
     return Section("search", "The search", note, [chart("search")])
 

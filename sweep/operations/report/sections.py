@@ -21,6 +21,8 @@ from sweep.views.lookup import Sweep
 TOP, SHOWN = 10, 12
 #: Maximum number of failures shown with tracebacks.
 FAILED = 20
+#: Mark of trials from before a change of the space.
+_EARLIER = "*"
 #: Maximum number of settings with columns of their own in that table, and of characters there.
 _COLUMNS, _LONGEST = 8, 32
 
@@ -106,6 +108,11 @@ def _counts_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {status.lower()}" for status, count in counts.items())
 
 
+def sentence(text: str) -> str:
+    """Return a text as a sentence."""
+    return f"{text[0].upper()}{text[1:]}."
+
+
 def best(sweep: Sweep) -> Section | None:
     """Return the section with the table of the best trials; None if no trial has a score."""
     ranked = sweep.history.ranked()[:TOP]
@@ -145,7 +152,7 @@ def _note_of_best(sweep: Sweep, several: bool) -> str:
         )
     if (found := overview.outlook(sweep.history)) is not None:
         said = formatting.describe_outlook(found, sweep.spec.metric)
-        parts.append(f"{said[0].upper()}{said[1:]}.")
+        parts.append(sentence(said))
     if sweep.history.objective.objectives:
         parts.append(
             "They are ranked front by front: no trial of the first is beaten in every objective."
@@ -154,6 +161,8 @@ def _note_of_best(sweep: Sweep, several: bool) -> str:
     if lost:
         its = f"trial{'s' * (len(lost) > 1)} {', '.join(lost)}"
         parts.append(f"The last results of {its} are unsaved: no checkpoint was taken after them.")
+    if any(trial.number < sweep.first_of_space for trial in sweep.history.ranked()[:TOP]):
+        parts.append(f"{_EARLIER} marks trials from before the space changed.")
     return " ".join(parts)
 
 
@@ -162,7 +171,8 @@ def _best_row(
 ) -> list[Markup | str]:
     """Return the cells of one trial."""
     data = overview.row(trial, sweep.history)
-    row: list[Markup | str] = [str(trial.number), _status(trial.status)]
+    earlier = _EARLIER if trial.number < sweep.first_of_space else ""
+    row: list[Markup | str] = [f"{trial.number}{earlier}", _status(trial.status)]
     row.append(formatting.number(data["score"]))
     row.append(formatting.give_or_take(data["expected"], data["expected_error"]))
     if several:
@@ -239,7 +249,10 @@ def searched(sweep: Sweep, provenance: Mapping[str, Any]) -> Section:
     space = sweep.spec.space
     width = {name: parameter.describe() for name, parameter in space.parameters.items()}
     rows = [[name, text] for name, text in width.items()]
-    body = [table(["setting", "what it may be"], rows, "wt")]
+    body = [
+        tag("p", f"{_date(one.at)}: {sentence(one.text)}", class_="note") for one in sweep.changes
+    ]
+    body.append(table(["setting", "what it may be"], rows, "wt"))
     if sweep.spec.config:
         fixed = "\n".join(formatting.yaml_lines(sweep.spec.config))
         body.append(_folded("Fixed settings", preformatted(fixed)))

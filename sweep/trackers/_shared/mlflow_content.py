@@ -45,6 +45,7 @@ from sweep.history.replica import Replica
 from sweep.history.results import number
 from sweep.history.seeds import FIRST_TEST, is_test, replica_name, seed_of
 from sweep.history.trial import Trial
+from sweep.ledger.changes import Changes as SpecChanges
 from sweep.ledger.folder import leads_elsewhere
 from sweep.spec.space import choice_key
 from sweep.trackers import TrackerContext
@@ -171,6 +172,7 @@ class Content:
         self.created_at: dict[int, float] = {}
         """Trial → time of creation in seconds since 1970."""
         self._context = context
+        self._spec_changes = SpecChanges(context.first_spec or context.spec)
         objective = context.objective
         others = (name for name in objective.other_results if name not in (SCORE, EXPECTED))
         self._compared = frozenset({objective.metric, *others})
@@ -201,6 +203,7 @@ class Content:
     def extend(self, records: Sequence[Recorded]) -> Changes:
         """Apply events in order and return the changes."""
         changes = Changes()
+        self._spec_changes.extend(records)
         for record in records:
             self.history.extend([record])
             event = record.event
@@ -352,15 +355,22 @@ class Content:
             yield self._of_event(f"trials/{status.lower()}", count, record)
 
     def sweep_tags(self) -> dict[str, str]:
-        """Return the tags of the sweep's own run; ``sweep.front`` only with several objectives."""
+        """Return the tags of the sweep's own run.
+
+        ``sweep.front`` is one only with several objectives, and ``sweep.changes`` only if the space
+        or the end was changed.
+        """
         context, spec = self._context, self._context.spec
         best = self.history.best
         front = {}
         if self.history.objective.objectives:
             numbers = ", ".join(str(trial.number) for trial in self.history.front())
             front = {"sweep.front": truncate(numbers, LONGEST_TAG)}
+        changed = [change.text for change in self._spec_changes.all]
+        changes = {"sweep.changes": truncate("\n".join(changed), LONGEST_TAG)} if changed else {}
         return {
             **front,
+            **changes,
             "sweep.id": context.sweep_id,
             "sweep.searcher": spec.searcher.name,
             "sweep.scheduler": spec.scheduler.name,
@@ -370,7 +380,7 @@ class Content:
             "sweep.best_trial": "" if best is None else str(best.number),
             "sweep.searched": truncate(", ".join(spec.space.searched), LONGEST_TAG),
             **{f"sweep.version.{name}": version for name, version in context.versions.items()},
-            "mlflow.note.content": _note(context),
+            "mlflow.note.content": _note(context, changed),
         }
 
     def trial_tags(self, trial: Trial) -> dict[str, str]:
@@ -561,9 +571,13 @@ def truncate(text: str, limit: int) -> str:
     return text[: limit - len(note)] + note
 
 
-def _note(context: TrackerContext) -> str:
-    """Return the description of the sweep for MLflow's page."""
+def _note(context: TrackerContext, changed: Sequence[str]) -> str:
+    """Return the description of the sweep for MLflow's page.
+
+    `changed` has a text for each change of the space or the end.
+    """
     spec = context.spec
+    since = truncate("\n".join(f"- {text}" for text in changed), LONGEST_TAG)
     best = "least" if spec.mode == "min" else "greatest"
     return (
         f"**{context.name}**: `{spec.trainable}`, searched by {spec.searcher.name}, scheduled by "
@@ -572,5 +586,5 @@ def _note(context: TrackerContext) -> str:
         f"folder.\n\n"
         f"    sweep status {context.name}\n"
         f"    sweep resume {context.name}\n"
-        f"    sweep export-model {context.name} --out DIR\n"
+        f"    sweep export-model {context.name} --out DIR\n" + (f"\n{since}\n" if changed else "")
     )

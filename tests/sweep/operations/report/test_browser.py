@@ -198,6 +198,26 @@ def test_it_is_printed_with_every_picture_and_in_the_colours_of_the_day(
     assert tab.trouble == []
 
 
+def test_earlier_trials_are_rings_and_earlier_ends_are_lines(tab: Browser, tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, trials=4, scheduler="fifo", stop={"training_iteration": 3})
+    sweeps.run(folder)
+    sweeps.run(folder, trials=6, space={"lr": {"loguniform": [0.01, 0.5]}})
+    sweeps.run(folder, stop={"training_iteration": 6})
+    page.write(tmp_path / "page.html", page.build(lookup.read(folder), 0.0))
+    tab.trouble.clear()
+    tab.open_drawn(tmp_path / "page.html")
+    find = "[...document.querySelectorAll('{}')]"
+    points = find.format("[data-chart=slice] .point")
+    assert tab.evaluate(f"{points}.filter(p => p.style.fill === 'none').length") == 4
+    assert tab.evaluate(f"{points}.length") == 6
+    for chart, named in (("learning", "earlier end"), ("search", "other space,later end")):
+        words = find.format(f"[data-chart={chart}] .annotation-text")
+        assert tab.evaluate(f"{words}.map(t => t.textContent).join()") == named
+        lines = find.format(f"[data-chart={chart}] .shapelayer path")
+        assert tab.evaluate(f"{lines}.length") == named.count(",") + 1
+    assert tab.trouble == []
+
+
 def test_words_of_users_are_neither_run_nor_links(tab: Browser, pages: list[Path]) -> None:
     tab.open_drawn(pages[0])
     assert tab.evaluate("typeof window.evil") == "undefined"
