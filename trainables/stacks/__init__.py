@@ -13,6 +13,7 @@ replay        the latest transitions of a lane
 ppo_program   a whole iteration of PPO: acting, advantages, gradient steps
 dqn_program   a whole iteration of DQN: acting, replay, gradient steps
 lanes         many lanes of one shape in one program, for any algorithm
+evaluation    whole episodes of many lanes in one program, for any algorithm
 stack         places of one shape on one device, and their lanes
 trainer       the common part of trainers that are lanes: moves state into and out of a stack
 ppo           PPO as a lane

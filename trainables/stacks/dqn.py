@@ -15,6 +15,7 @@ from trainables.stacks.lanes import Tree, as_arrays
 from trainables.stacks.n_step import NO_STEP, Step, Transition, no_steps
 from trainables.stacks.networks import program_width
 from trainables.stacks.replay import Replay, packed, unpacked, width
+from trainables.stacks.stack import Stack
 from trainables.stacks.trainer import (
     LaneTrainer,
     check_parts,
@@ -179,6 +180,10 @@ class LaneDQN(LaneTrainer, DQN):
             becomes=np.array(becomes, np.bool_),
         )
 
+    def epsilon(self, timesteps: int) -> float:
+        """Return the fraction of choices that are drawn uniformly after this number of steps."""
+        return self.settings.exploration_config.epsilon(timesteps)
+
     def as_lane_state(self) -> Lane:
         """Return the state of policy, filter, workers and parts as the program's lane."""
         target = self.target.get_state()["weights"]
@@ -220,12 +225,13 @@ class LaneDQN(LaneTrainer, DQN):
             held = {**rows, "valid": rows["t"] != NO_STEP}
             self.n_step.set_state({"held": {_WORKER: held}})
 
-    def _hand_over(self) -> None:
-        """Copy the trainer's state to the lane, and drop the rows here."""
-        super()._hand_over()
+    def _hand_over(self) -> tuple[Stack, int]:
+        """Copy the trainer's state to the lane, and drop the rows here; see `LaneTrainer`."""
+        found = super()._hand_over()
         if self._rows.is_here:
             self._rows.is_here = False
             self._rows.forget()
+        return found
 
     def _learnt_state(self, checkpoint_dir: str) -> dict[str, Any]:
         """Return policy, filters and parts as every trainer does; fetches the replay for that."""

@@ -9,7 +9,7 @@ that may wait for later ones.
 import functools
 import itertools
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from jax import Array, lax, random
 from trainables.stacks import episodes, lanes, n_step
 from trainables.stacks.episodes import Episodes, Stepped
 from trainables.stacks.filtering import Counted, filtered, see
-from trainables.stacks.lanes import Finished
+from trainables.stacks.lanes import Exploring, Finished
 from trainables.stacks.n_step import Step, Transition
 from trainables.stacks.networks import Weights, run_hidden, run_last, weight_shapes
 from trainables.stacks.optimizer import Adam, Learnt, clip, descend
@@ -31,6 +31,11 @@ STATS = ("loss", "mean_q", "grad_norm")
 @dataclass(frozen=True, kw_only=True)
 class Shape(lanes.Shape):
     """The settings that are compiled into a program, equal for all of its lanes."""
+
+    only_training: ClassVar[tuple[str, ...]] = (
+        *lanes.Shape.only_training,
+        *("batch", "places", "waiting"),
+    )
 
     layers: tuple[str, ...]
     """Names of the network's layers, from input to output."""
@@ -54,6 +59,19 @@ class Shape(lanes.Shape):
         lane, reports = lax.scan(functools.partial(_round, self, settings), lane, rates)
         sums, updates, finished, is_finite = reports
         return lane, Outcome(sums, updates, finished, is_finite.all())
+
+    def choose(
+        self, settings: "Settings", weights: Weights, x: Array, exploring: Exploring
+    ) -> Array:
+        """Return choices (N,) for filtered observations (N, D): the best, or epsilon-greedy."""
+
+        def any_choice(key: Array) -> Array:
+            return random.randint(random.fold_in(key, 1), (), 0, self.make_env().choices)
+
+        best = jnp.argmax(values_of(self, settings, weights, x), axis=-1).astype(jnp.int32)
+        shares = exploring.draw(lambda key: random.uniform(random.fold_in(key, 0)))
+        is_random = exploring.is_on & (shares < exploring.epsilon)
+        return jnp.where(is_random, exploring.draw(any_choice), best)
 
 
 class Settings(NamedTuple):

@@ -3,6 +3,7 @@
 N environments, S numbers of a state, D features.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -41,6 +42,7 @@ class Stepped(NamedTuple):
     """int32 length of an episode that ended; 0 elsewhere."""
 
 
+@functools.cache
 def make_env(name: str, limit: int) -> Environment:
     """Return an environment of `environments.KNOWN` with a time limit of `limit` steps."""
     cls, _ = KNOWN[name]
@@ -76,15 +78,24 @@ def step(
 
 
 def begin(env: Environment, key: Array, count: int) -> Episodes:
-    """Return the first episodes of `count` environments."""
-    keys = random.split(random.wrap_key_data(key), count)
+    """Return the first episodes of `count` environments, on the host."""
     return Episodes(
-        np.asarray(jax.vmap(env.begin)(keys)),
+        np.asarray(_first_states(env, key, count)),
         np.zeros(count, np.int32),
         np.zeros(count, np.float32),
     )
 
 
+@functools.partial(jax.jit, static_argnums=(0, 2))
+def _first_states(env: Environment, key: Array, count: int) -> Array:
+    """Return the first states (N, S) of `count` environments."""
+    return jax.vmap(env.begin)(random.split(random.wrap_key_data(key), count))
+
+
 def observe(env: Environment, states: Array) -> Array:
     """Return observations (N, D) of states (N, S)."""
     return jax.vmap(env.observe)(states)
+
+
+#: `observe` as a compiled program, for calls from outside of one.
+observe_now = jax.jit(observe, static_argnums=0)

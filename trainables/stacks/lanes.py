@@ -5,13 +5,14 @@ rates and outcomes are trees of arrays whose classes depend on the shape.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array, lax, random
 
 from trainables.stacks.environments import Environment
 from trainables.stacks.episodes import make_env
@@ -32,9 +33,35 @@ class Finished(NamedTuple):
     """Steps of the episode where one ended, (R, T, N) int32; 0 elsewhere."""
 
 
+class Exploring(NamedTuple):
+    """How a lane explores at one step of an evaluation, in N environments."""
+
+    is_on: Array
+    """True if actions are drawn; False for the best ones, ()."""
+    epsilon: Array
+    """Fraction of choices that are drawn uniformly by DQN, ()."""
+    keys: Array
+    """Random key of each environment's episode, (N,)."""
+    t: Array
+    """Index of the step in the episodes, () int32."""
+
+    def draw(self, draw_one: Callable[[Array], Array]) -> Array:
+        """Return `draw_one` of a key for each environment at this step, (N, …); else zeros."""
+
+        def drawn() -> Array:
+            return jax.vmap(lambda key: draw_one(random.fold_in(key, self.t)))(self.keys)
+
+        like = jax.eval_shape(drawn)
+        made: Array = lax.cond(self.is_on, drawn, lambda: jnp.zeros(like.shape, like.dtype))
+        return made
+
+
 @dataclass(frozen=True, kw_only=True)
 class Shape(ABC):
     """The settings that are compiled into a program, equal for all of its lanes."""
+
+    only_training: ClassVar[tuple[str, ...]] = ("limit", "steps", "rounds")
+    """Names of the fields that an evaluation does not read."""
 
     env: str
     """Name of the environment, one of `environments.KNOWN`."""
@@ -62,9 +89,21 @@ class Shape(ABC):
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Return name → shape of each learned array, with weights as (inputs, outputs)."""
 
+    def evaluating(self, env: str, episodes: int) -> Self:
+        """Return the shape of the program that plays `episodes` episodes at once in `env`.
+
+        It is equal for lanes that differ in their training only, so that they share the program.
+        """
+        unread: dict[str, Any] = dict.fromkeys(self.only_training, 0)
+        return replace(self, env=env, num_envs=episodes, **unread)
+
     @abstractmethod
     def iterate(self, settings: Tree, lane: Tree, rates: Tree) -> tuple[Tree, Tree]:
         """Return the lane after one iteration, and the outcome of the iteration."""
+
+    @abstractmethod
+    def choose(self, settings: Tree, weights: Tree, x: Array, exploring: Exploring) -> Array:
+        """Return actions (N, …), as environments take them, for filtered observations (N, D)."""
 
 
 def iterate(

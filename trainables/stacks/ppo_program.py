@@ -10,7 +10,7 @@ outputs of the actor, L lanes.
 import functools
 import itertools
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from trainables.policies.exploration.actions import LEAST_VARIANCE
 from trainables.stacks import episodes, lanes
 from trainables.stacks.episodes import Episodes, Stepped
 from trainables.stacks.filtering import Counted, filtered, see
-from trainables.stacks.lanes import Finished
+from trainables.stacks.lanes import Exploring, Finished
 from trainables.stacks.networks import Weights, run_hidden, run_last, weight_shapes
 from trainables.stacks.optimizer import Adam, Learnt, clip, descend
 
@@ -33,6 +33,8 @@ _LOG_2PI = 1.8378770664093453
 @dataclass(frozen=True, kw_only=True)
 class Shape(lanes.Shape):
     """The settings that are compiled into a program, equal for all of its lanes."""
+
+    only_training: ClassVar[tuple[str, ...]] = (*lanes.Shape.only_training, "minibatch")
 
     minibatch: int
     """Rows of a minibatch; B is a multiple of it."""
@@ -72,6 +74,23 @@ class Shape(lanes.Shape):
         lane, reports = lax.scan(functools.partial(_round, self, settings), lane, rates)
         stats, norms, explained, finished, is_finite = reports
         return lane, Outcome(stats, norms, explained, finished, is_finite.all())
+
+    def choose(
+        self, settings: "Settings", weights: Weights, x: Array, exploring: Exploring
+    ) -> Array:
+        """Return actions (N, …), as environments take them, for filtered observations (N, D).
+
+        State-dependent noise is drawn at every step, as in evaluations outside of programs.
+        """
+        units = _hidden(self, settings, weights, "actor", x)
+        if choices := self.make_env().choices:
+            noise = exploring.draw(lambda key: random.gumbel(key, (choices,)))
+        else:
+            log_std = weights["log_std"]
+            by_state = jnp.sqrt(units**2 @ jnp.exp(2 * log_std))
+            scale = jnp.where(settings.noise_follows_state, by_state, jnp.exp(log_std[0]))
+            noise = scale * exploring.draw(lambda key: random.normal(key, log_std.shape[1:]))
+        return _act(self, settings, weights, units, noise)[2]
 
 
 class Settings(NamedTuple):

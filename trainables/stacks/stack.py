@@ -14,10 +14,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from trainables.stacks.evaluation import Played, Request, evaluate
 from trainables.stacks.lanes import Shape, Tree, iterate
 
 #: Folder of compiled programs, in the user's cache folder.
 _CACHE = "sweep-jax"
+#: (shape, L) → the program that evaluates, which stacks of several shapes share.
+_evaluating: dict[tuple[Shape, int], Callable[..., Played]] = {}
+_compiling_evaluation = threading.Lock()
 
 
 class Stack:
@@ -75,12 +79,30 @@ class Stack:
 
         `rates` are place → scheduled settings of the iteration's rounds. Returns place → report.
         """
+        return self._by_place(self._step_group, rates)
+
+    def evaluate(self, shape: Shape, requests: Mapping[int, Request]) -> dict[int, Played]:
+        """Play the episodes of evaluations, which do not change the lanes.
+
+        `shape` is that of the evaluating program, `requests` are place → evaluation. Returns
+        place → episodes.
+        """
+        return self._by_place(functools.partial(self._evaluate_group, shape), requests)
+
+    def _by_place(
+        self, compute: Callable[[int, Mapping[int, Tree]], Tree], inputs: Mapping[int, Tree]
+    ) -> dict[int, Tree]:
+        """Call `compute` with each group and its inputs by index; return place → result.
+
+        The groups are computed in parallel if there are threads; each returns the results of all
+        its lanes.
+        """
         by_group: dict[int, dict[int, Tree]] = {}
-        for place, own in rates.items():
+        for place, own in inputs.items():
             group, index = divmod(place, self._group_size)
             by_group.setdefault(group, {})[index] = own
         groups = list(by_group)
-        made = self._for_each(lambda group: self._step_group(group, by_group[group]), groups)
+        made = self._for_each(lambda group: compute(group, by_group[group]), groups)
         return {
             group * self._group_size + index: jax.tree.map(lambda all_, i=index: all_[i], outcome)
             for group, outcome in zip(groups, made, strict=True)
@@ -95,14 +117,31 @@ class Stack:
 
     def _step_group(self, group: int, rates: Mapping[int, Tree]) -> Tree:
         """Compute one iteration of a group's busy lanes; return the reports of all its lanes."""
-        anyones = next(iter(rates.values()))
-        each = [rates.get(index, anyones) for index in range(self._group_size)]
-        every = jax.tree.map(lambda *columns: np.stack(columns), *each)
-        busy = np.array([index in rates for index in range(self._group_size)])
+        every, busy = self._in_lanes(rates)
         self._fetched[group].clear()
         given = self._settings[group], self._lanes[group], every, busy
         self._lanes[group], outcome = self._program(*given)(*given)
         return jax.tree.map(np.asarray, outcome)
+
+    def _evaluate_group(self, shape: Shape, group: int, requests: Mapping[int, Request]) -> Played:
+        """Play the evaluations of a group's busy lanes; return the episodes of all its lanes."""
+        lanes, (every, busy) = self._lanes[group], self._in_lanes(requests)
+        given = self._settings[group], lanes.learnt.weights, lanes.seen, every, busy
+        with _compiling_evaluation:
+            program = _evaluating.get((shape, self._group_size))
+            if program is None:
+                made = functools.partial(evaluate, shape, self._at_once)
+                program = jax.jit(made).lower(*given).compile()
+                _evaluating[shape, self._group_size] = program
+        played: Played = jax.tree.map(np.asarray, program(*given))
+        return played
+
+    def _in_lanes(self, inputs: Mapping[int, Tree]) -> tuple[Tree, Any]:
+        """Return inputs by index as arrays (L, …), and flags (L,) of the lanes that have some."""
+        anyones = next(iter(inputs.values()))
+        each = [inputs.get(index, anyones) for index in range(self._group_size)]
+        every = jax.tree.map(lambda *columns: np.stack(columns), *each)
+        return every, np.array([index in inputs for index in range(self._group_size)])
 
     def _program(self, *arguments: Any) -> Callable[..., tuple[Tree, Tree]]:
         """Return the compiled program, which is the same for all groups."""

@@ -1,7 +1,7 @@
 """The common part of trainers that are lanes of a compiled program, for any algorithm.
 
-Such a trainer has the same policy, filter and counters as one without ``lanes``, so it is
-evaluated, played, exported and saved in the same way. Only its rounds of sampling and learning are
+Such a trainer has the same policy, filter and counters as one without ``lanes``, so it is played,
+exported and saved in the same way. Only its rounds of sampling and learning and its evaluations are
 computed in a place of a `Stack`, together with other trainers, with the program's own environments
 and random numbers. So its learning curve differs from that of the same settings without ``lanes``,
 as under another seed.
@@ -20,6 +20,8 @@ from trainables.core import rng
 from trainables.core.settings import flatten
 from trainables.envs.exactness.measuring import Inquiry
 from trainables.errors import ConfigError, NotFiniteError
+from trainables.evaluation.config import evaluation_settings, is_due
+from trainables.evaluation.play import Played
 from trainables.policies.filters import MeanStdFilter
 from trainables.policies.inference import InferencePolicy
 from trainables.rollout.metrics import RolloutMetrics
@@ -27,6 +29,7 @@ from trainables.rollout.workers.worker_set import WorkerSet
 from trainables.stacks import environments, episodes
 from trainables.stacks.environments import Environment
 from trainables.stacks.episodes import Episodes
+from trainables.stacks.evaluation import Request
 from trainables.stacks.filtering import Counted, as_counted, as_filter_state
 from trainables.stacks.lanes import Shape, Tree
 from trainables.stacks.networks import cut, padded
@@ -34,6 +37,7 @@ from trainables.stacks.optimizer import Adam, Learnt
 from trainables.stacks.stack import Stack
 from trainables.trainable import Trainable
 from trainables.trainer.config import TrainerConfig
+from trainables.trainer.evaluation import results_of
 from trainables.trainer.trainer import Trainer
 
 Array = NDArray[Any]
@@ -104,6 +108,8 @@ class LaneTrainer(Trainer):
     A subclass also derives from the trainer of its algorithm.
     """
 
+    _stack: Stack
+    """Stack of the lane, once it has a place."""
     _place: int | None = None
     """Index of the lane in its stack; None before it has one."""
     _is_ahead = False
@@ -147,6 +153,10 @@ class LaneTrainer(Trainer):
     def statistics(self, outcome: Any, index: int) -> dict[str, float]:
         """Return the learning statistics of round `index` of an outcome."""
 
+    def epsilon(self, timesteps: int) -> float:
+        """Return the fraction of choices that are drawn uniformly after this number of steps."""
+        return 0.0
+
     def more_held(self) -> dict[str, Array]:
         """Return initial values of further arrays that are kept with the environments, by name."""
         return {}
@@ -168,8 +178,13 @@ class LaneTrainer(Trainer):
         begun = episodes.begin(self.lane_env, first, count)
         own = {"key": key, **_as_held(begun), **self.more_held()}
 
+        self._evaluated: dict[int, Sequence[Played]] = {}
+        """Number of environment steps → episodes of the evaluation after them, if it is computed
+        before its turn."""
+
         def changed() -> None:
             self._is_behind = True
+            self._evaluated.clear()
 
         self._own = LaneWorkers(own, changed, self._fetch)
         return self._own
@@ -177,8 +192,7 @@ class LaneTrainer(Trainer):
     @property
     def limit(self) -> int:
         """Steps after which an episode is truncated."""
-        _, limit = environments.KNOWN[str(self.settings.environment.env)]
-        return min(limit, self.settings.envs.horizon or limit)
+        return _limit(self.settings)
 
     @property
     def lane_env(self) -> Environment:
@@ -234,6 +248,13 @@ class LaneTrainer(Trainer):
     def inference(self, value: InferencePolicy) -> None:
         self._inference = value
 
+    def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
+        """Set variables, such as ``timestep``, of the policy, which is not fetched for that."""
+        self._policy.on_global_var_update(global_vars)
+
+    def require_finite(self) -> None:
+        """Do nothing: each round was checked in the program, see `training_step`."""
+
     def _fetch(self) -> None:
         """Copy the lane's state to policy, filter and workers if it is newer."""
         if not self._is_ahead or self._place is None:
@@ -245,7 +266,7 @@ class LaneTrainer(Trainer):
             observed.set_state(as_filter_state(self.take("seen")))
         held = {"key": self.take("key"), **_as_held(self.take("episodes"))}
         self._own.held.update(held)
-        seen = episodes.observe(self.lane_env, self._own.held["envs"])
+        seen = episodes.observe_now(self.lane_env, self._own.held["envs"])
         self.recent = np.asarray(seen, dtype=self.recent.dtype)
         self.take_lane_state(self.take)
         self._inference.actor.load(self._policy.acting_weights())
@@ -258,16 +279,20 @@ class LaneTrainer(Trainer):
             )
         return self._stack.take(self._place, field)
 
-    def _hand_over(self) -> None:
-        """Copy the state of policy, filter and workers to the lane if it is newer."""
-        if not self._is_behind:
-            return
+    def _hand_over(self) -> tuple[Stack, int]:
+        """Copy the state of policy, filter and workers to the lane if it is newer.
+
+        Returns the stack, and the lane's place in it.
+        """
+        if self._place is not None and not self._is_behind:
+            return self._stack, self._place
         self._is_behind = self._is_ahead = False
         lane = self.as_lane_state()
         if self._place is None:
             lanes: Any = flatten(self.settings)["lanes"]
             self._stack, self._place = _reserve(self.shape, lanes or 1)
         self._stack.put(self._place, self.lane_settings(), lane)
+        return self._stack, self._place
 
     def read_policy(self) -> Learnt:
         """Return weights and moments of the policy in the program's form."""
@@ -353,8 +378,65 @@ class LaneTrainer(Trainer):
 
     @classmethod
     def train_together(cls, several: Sequence[Trainable]) -> None:
-        """Compute the next iteration of several lanes; `train` of each then returns its result."""
-        advance([one for one in several if isinstance(one, LaneTrainer)])
+        """Compute the next iteration of several lanes, with the evaluations that are due.
+
+        `train` of each then returns its result.
+        """
+        trainers = [one for one in several if isinstance(one, LaneTrainer)]
+        evaluate({one: 0 for one in trainers if one.evaluates_at_start})
+        advance(trainers)
+        evaluate(
+            {
+                one: one.rounds * one.settings.fragment_size
+                for one in trainers
+                if is_due(one.settings.evaluation, one.iteration + 1)
+            }
+        )
+
+    # ---- evaluation --------------------------------------------------------------------------
+
+    def evaluate(self) -> dict[str, Any]:
+        """Play `evaluation_num_episodes` new episodes; see `PeriodicEvaluation.evaluate`.
+
+        They are played in the program if `evaluation_shape` is not None, else by this process.
+        """
+        if self.evaluation_shape is None:
+            return super().evaluate()
+        now = self.progress.timesteps
+        if now not in self._evaluated:
+            evaluate({self: 0})
+        return results_of(self._evaluated.pop(now))
+
+    @functools.cached_property
+    def evaluation_shape(self) -> Shape | None:
+        """Shape of the program that evaluates; None if the process plays the episodes.
+
+        The program has no callbacks, and none but its own environments, without settings.
+        """
+        changed, own = self._evaluating[0], self.settings.environment
+        env = str(changed.environment.env)
+        plain = changed.environment == own.model_copy(update={"env": env})
+        if not plain or env not in environments.KNOWN or changed.callbacks.callbacks is not None:
+            return None
+        if changed.envs.remote_worker_envs:
+            return None
+        return self.shape.evaluating(env, self.settings.evaluation.evaluation_num_episodes)
+
+    @functools.cached_property
+    def _evaluating(self) -> tuple[TrainerConfig, bool]:
+        """The settings during evaluation, and True if actions are drawn."""
+        return evaluation_settings(self.settings, self.settings.evaluation)
+
+    def evaluation_request(self, ahead: int) -> Request:
+        """Return the evaluation that ends this iteration, `ahead` environment steps from now."""
+        changed, explores = self._evaluating
+        seed = self.evaluation.seed(self.iteration + 1)
+        return Request(
+            key=np.array(rng.derive(seed, "lane").generate_state(2), dtype=np.uint32),
+            limit=np.int32(_limit(changed)),
+            explores=np.bool_(explores),
+            epsilon=np.float32(self.epsilon(self.progress.timesteps + ahead)),
+        )
 
     def get_state(self) -> dict[str, Any]:
         """Return the state, with the global streams reset, since lanes never draw from them."""
@@ -410,18 +492,40 @@ def advance(trainers: Sequence[LaneTrainer]) -> None:
 
     The next `train` of each then returns its result without further computation.
     """
-    by_stack: dict[Stack, list[LaneTrainer]] = {}
+    by_stack: dict[Stack, dict[int, LaneTrainer]] = {}
     for trainer in trainers:
-        trainer._hand_over()
-        by_stack.setdefault(trainer._stack, []).append(trainer)
+        stack, place = trainer._hand_over()
+        by_stack.setdefault(stack, {})[place] = trainer
     for stack, own in by_stack.items():
-        rates = {one._place: one.rates() for one in own if one._place is not None}
-        outcomes = stack.step(rates)
-        for one in own:
-            if one._place is not None:
-                outcome = outcomes[one._place]
-                one._made.extend((outcome, index) for index in range(stack.shape.rounds))
-                one._is_ahead = True
+        for place, outcome in stack.step({at: one.rates() for at, one in own.items()}).items():
+            own[place]._made.extend((outcome, index) for index in range(stack.shape.rounds))
+            own[place]._is_ahead = True
+
+
+def evaluate(trainers: Mapping[LaneTrainer, int]) -> None:
+    """Play the episodes of many trainers' evaluations at once; `evaluate` of each then returns.
+
+    Trainers whose evaluation the process plays are left out. `trainers` are trainer → environment
+    steps that it has computed and not yet counted.
+    """
+    by_program: dict[tuple[Stack, Shape], dict[int, LaneTrainer]] = {}
+    for trainer in trainers:
+        if (shape := trainer.evaluation_shape) is not None:
+            stack, place = trainer._hand_over()
+            by_program.setdefault((stack, shape), {})[place] = trainer
+    for (stack, shape), own in by_program.items():
+        requests = {place: one.evaluation_request(trainers[one]) for place, one in own.items()}
+        for place, played in stack.evaluate(shape, requests).items():
+            one = own[place]
+            pairs = zip(played.returns.tolist(), played.lengths.tolist(), strict=True)
+            whole = [Played(RolloutMetrics(total, length)) for total, length in pairs]
+            one._evaluated[one.progress.timesteps + trainers[one]] = whole
+
+
+def _limit(settings: TrainerConfig) -> int:
+    """Return the number of steps after which an episode is truncated."""
+    _, limit = environments.KNOWN[str(settings.environment.env)]
+    return min(limit, settings.envs.horizon or limit)
 
 
 def _reserve(shape: Shape, width: int) -> tuple[Stack, int]:

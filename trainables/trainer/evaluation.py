@@ -3,7 +3,7 @@
 import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -96,20 +96,12 @@ class PeriodicEvaluation:
             ``policy_reward_{mean,min,max}``; ``num_faulty_episodes`` if environments failed and
             were restarted, which are not in ``episodes``.
         """
-        seed = rng.integer(self._seed, "evaluation", iteration)
-        played = self.workers.play(self.inference, self._plan(timesteps), seed)
-        faults = sum(one.faults for one in played)
-        episodes = [one.metrics for one in played]
-        custom = summarise_custom(episodes)
-        return {
-            **summarise(episodes),
-            **summarise_policies(episodes),
-            "episodes": len(played),
-            **({"num_faulty_episodes": faults} if faults else {}),
-            **({"custom_metrics": custom} if custom else {}),
-            "hist_stats": histories(episodes),
-            **({"media": seen} if (seen := latest(one.media for one in episodes)) else {}),
-        }
+        played = self.workers.play(self.inference, self._plan(timesteps), self.seed(iteration))
+        return results_of(played)
+
+    def seed(self, iteration: int) -> int:
+        """Return the seed of the evaluation that ends an iteration."""
+        return rng.integer(self._seed, "evaluation", iteration)
 
     def record(self, iteration: int, timesteps: int, folder: str) -> None:
         """Record the first episodes of the evaluation that ended `iteration` (0: at the start).
@@ -119,7 +111,7 @@ class PeriodicEvaluation:
         """
         of = self._settings
         drawn, fps = self._rendering_plan(timesteps)
-        seed = rng.integer(self._seed, "evaluation", max(1, iteration))
+        seed = self.seed(max(1, iteration))
         for i in range(min(of.rendering.record_episodes, of.evaluation.evaluation_num_episodes)):
             path = Path(folder) / f"evaluation-{iteration:06d}-episode-{i + 1}{SUFFIX}"
             if not path.exists():
@@ -212,6 +204,22 @@ class PeriodicEvaluation:
             return stepped.env_level == "A"
         found = known_level(self._environment)
         return found is not None and found.level == "A"
+
+
+def results_of(played: Sequence[Played]) -> dict[str, Any]:
+    """Return the results that `PeriodicEvaluation.evaluate` returns, of these episodes."""
+    faults = sum(one.faults for one in played)
+    episodes = [one.metrics for one in played]
+    custom = summarise_custom(episodes)
+    return {
+        **summarise(episodes),
+        **summarise_policies(episodes),
+        "episodes": len(played),
+        **({"num_faulty_episodes": faults} if faults else {}),
+        **({"custom_metrics": custom} if custom else {}),
+        "hist_stats": histories(episodes),
+        **({"media": seen} if (seen := latest(one.media for one in episodes)) else {}),
+    }
 
 
 def _step_limit(steps: float, beginning: str) -> Inspection:

@@ -37,6 +37,8 @@ config:
   rollout_fragment_length: 16
   sgd_minibatch_size: 64
   model: {hidden: [8]}
+  evaluation_interval: 2
+  evaluation_num_episodes: 3
   log_sys_usage: false
 space:
   lr: {loguniform: [1e-4, 1e-1]}
@@ -155,6 +157,8 @@ def test_a_sweep_of_lanes_has_the_trials_curves_and_checkpoints_of_any_other(
         rows = sweeps.curve(straight, trial.number)
         assert [row.iteration for row in rows] == list(range(1, trial.iteration + 1))
         assert rows[-1].metrics["timesteps_total"] == 64 * trial.iteration
+        evaluated = {row.iteration for row in rows if "evaluation/episodes" in row.metrics}
+        assert evaluated == set(range(2, trial.iteration + 1, 2))
     assert len({sweeps.curve(straight, n)[0].metrics["learner/vf_loss"] for n in range(6)}) == 6
 
 

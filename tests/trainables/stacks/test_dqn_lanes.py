@@ -1,5 +1,6 @@
 """A DQN trainer that is a lane of a stack is the trainer that it would be alone."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ CONFIG = {
     "observation_filter": "MeanStdFilter",
     "timesteps_per_iteration": 32,
     "model": {"hidden": [8, 7]},
+    "evaluation_interval": 2,
+    "evaluation_num_episodes": 3,
+    "evaluation_config": {"explore": True, "horizon": 50},
     "lanes": 4,
 }
 PARTS = ("policy", "filters", "workers", "progress", "replay", "target")
@@ -46,8 +50,14 @@ def made(seed: int = 1, **more: Any) -> DQN:
     return DQN({**CONFIG, **more}, TrialContext(seed=seed))
 
 
-def curve(trainer: DQN, iterations: int) -> list[Any]:
-    return [trainer.train()["learner"] for _ in range(iterations)]
+def numbers_in(result: Mapping[str, Any]) -> list[Any]:
+    """Return the learning statistics and the episodes of the evaluations, if there are any."""
+    evaluations = [result[name] for name in result if name.startswith("evaluation")]
+    return [result["learner"], *(one["hist_stats"] for one in evaluations)]
+
+
+def curve(trainer: DQN, iterations: int) -> list[list[Any]]:
+    return [numbers_in(trainer.train()) for _ in range(iterations)]
 
 
 @pytest.mark.parametrize("more", [{}, *OTHERS], ids=["three steps", "one", "hard", "five"])
@@ -67,12 +77,14 @@ def test_a_restored_lane_goes_on_to_the_bit(tmp_path: Path, more: dict[str, Any]
 
 def test_neighbours_and_places_change_no_bit() -> None:
     alone = made()
-    curve(alone, 4)
+    expected = curve(alone, 4)
+    assert [len(numbers) for numbers in expected] == [2, 2, 1, 2]
     neighbours = [made(5 + n, **more) for n, more in enumerate(OTHERS)]
     beside = made()
-    for _ in range(4):
-        lanes.advance([neighbours[0], beside, *neighbours[1:]])  # type: ignore[list-item]
-        for one in (*neighbours, beside):
+    for numbers in expected:
+        type(beside).train_together([neighbours[0], beside, *neighbours[1:]])
+        assert numbers_in(beside.train()) == numbers
+        for one in neighbours:
             one.train()
     assert len({one.shape for one in (beside, *neighbours)}) == 1  # type: ignore[attr-defined]
     assert_same(numbers_of(alone, PARTS), numbers_of(beside, PARTS))
@@ -167,9 +179,9 @@ def test_exploring_choices_are_as_many_as_epsilon_says() -> None:
 def test_nothing_is_learnt_before_learning_starts() -> None:
     lane = made(learning_starts=80)
     before = lane.policy.weights()
-    assert curve(lane, 2) == [{}, {}]
+    assert [learnt for learnt, *_ in curve(lane, 2)] == [{}, {}]
     assert_same(before, lane.policy.weights())
-    assert set(curve(lane, 1)[0]) == {"loss", "mean_q", "grad_norm"}
+    assert set(curve(lane, 1)[0][0]) == {"loss", "mean_q", "grad_norm"}
 
 
 def test_a_target_that_waits_becomes_what_is_learnt() -> None:

@@ -26,6 +26,9 @@ CONFIG = {
     "observation_filter": "MeanStdFilter",
     "lr": 1e-3,
     "model": {"hidden": [16, 13]},
+    "evaluation_interval": 2,
+    "evaluation_num_episodes": 3,
+    "evaluation_config": {"explore": True, "horizon": 50},
     "lanes": 4,
 }
 #: Changes `CONFIG` to noise that follows the state.
@@ -48,8 +51,14 @@ def made(seed: int = 1, **more: Any) -> PPO:
     return PPO({**CONFIG, **more}, TrialContext(seed=seed))
 
 
-def curve(trainer: PPO, iterations: int) -> list[float]:
-    return [float(trainer.train()["learner"]["vf_loss"]) for _ in range(iterations)]
+def numbers_in(result: Mapping[str, Any]) -> list[Any]:
+    """Return a loss and the episodes of the evaluations, if there are any."""
+    evaluations = [result[name] for name in result if name.startswith("evaluation")]
+    return [float(result["learner"]["vf_loss"]), *(one["hist_stats"] for one in evaluations)]
+
+
+def curve(trainer: PPO, iterations: int) -> list[list[Any]]:
+    return [numbers_in(trainer.train()) for _ in range(iterations)]
 
 
 @pytest.mark.slow
@@ -67,12 +76,14 @@ def test_a_lane_learns_to_balance_a_pole() -> None:
 @EACH
 def test_neighbours_and_places_change_no_bit(more: dict[str, Any]) -> None:
     alone = made(**more)
-    curve(alone, 3)
+    expected = curve(alone, 3)
+    assert [len(numbers) for numbers in expected] == [2, 2, 1]
     neighbours = [made(5 + n, **{**more, **other}) for n, other in enumerate(OTHERS)]
     beside = made(**more)
-    for _ in range(3):
-        lanes.advance([neighbours[0], beside, *neighbours[1:]])  # type: ignore[list-item]
-        for one in (*neighbours, beside):
+    for numbers in expected:
+        type(beside).train_together([neighbours[0], beside, *neighbours[1:]])
+        assert numbers_in(beside.train()) == numbers
+        for one in neighbours:
             one.train()
     assert len({one.shape for one in (beside, *neighbours)}) == 1  # type: ignore[attr-defined]
     assert_same(numbers_of(alone), numbers_of(beside))

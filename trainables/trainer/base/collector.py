@@ -420,6 +420,10 @@ class Collector(Algorithm):
             member.policy.on_global_var_update(global_vars)
         self.workers.set_global_vars(global_vars)
 
+    def require_finite(self) -> None:
+        """Raise NotFiniteError if a gradient step of the iteration was not finite."""
+        self.policy.require_finite()
+
     def _update_exploration(self) -> None:
         """Pass the number of sampled steps to the actors, whose exploration depends on it."""
         for member in self.members.values():

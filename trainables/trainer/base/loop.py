@@ -60,7 +60,7 @@ class TrainingLoop(Collector):
             ):
                 learner = self.training_step()
         for member in self.members.values():
-            member.policy.require_finite()
+            member.require_finite()
         result: dict[str, Any] = {
             **self.collect_metrics(),
             **system_usage(self.settings.logs),
@@ -144,12 +144,17 @@ class TrainingLoop(Collector):
             self.evaluation.record(iteration, self.progress.timesteps, self.videos)
         return evaluated
 
+    @property
+    def evaluates_at_start(self) -> bool:
+        """True if the next iteration begins with an evaluation: the first one, if there are any."""
+        return not self.iteration and self.settings.evaluation.evaluation_interval is not None
+
     def _evaluation_at_start(self) -> dict[str, Any]:
         """Return the untrained policy's evaluation, for the first result; empty for later ones.
 
         An evaluation that cannot work thus fails before anything is trained.
         """
-        if self.iteration or self.settings.evaluation.evaluation_interval is None:
+        if not self.evaluates_at_start:
             return {}
         return {f"{name}_at_start": value for name, value in self._run_evaluation(0).items()}
 
