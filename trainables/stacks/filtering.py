@@ -1,6 +1,6 @@
-"""Normalisation of observations by their running mean and standard deviation.
+"""Normalisation of observations and rewards by running statistics.
 
-The statistics can be converted to a state of `MeanStdFilter` and back. D features.
+The statistics can be converted to a state of `MeanStdFilter` and back. N environments, D features.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -10,22 +10,31 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from trainables.policies.filters import EPSILON, MeanStdFilter
+from trainables.policies.filters import EPSILON, REWARD_CLIP, MeanStdFilter
 
 
 class Counted(NamedTuple):
-    """Running statistics of observations."""
+    """Running statistics of observations (D,), or of discounted returns ()."""
 
     count: Array
     """Number of rows, ()."""
     mean: Array
-    """Mean of each feature, (D,)."""
+    """Mean of each feature, (D,) or ()."""
     variance: Array
-    """Variance of each feature, (D,)."""
+    """Variance of each feature, (D,) or ()."""
+
+
+class Discounted(NamedTuple):
+    """Discounted returns of the running episodes, and their statistics."""
+
+    returns: Array
+    """Discounted return so far of each running episode, (N,)."""
+    counted: Counted
+    """Running statistics of the returns after each step, of numbers ()."""
 
 
 def count(statistics: Counted, rows: Array) -> Counted:
-    """Return the statistics after adding rows (N, D), by the method of Chan et al. (1979)."""
+    """Return the statistics after adding rows (N, D) or numbers (N,) (Chan et al. 1979)."""
     added = jnp.float32(len(rows))
     total = statistics.count + added
     mean = rows.mean(0)
@@ -72,13 +81,51 @@ def filtered(settings: Settings, statistics: Counted, rows: Array) -> Array:
     return jnp.where(settings.is_filtered, scaled, rows)
 
 
-def as_counted(observed: Any, features: int) -> Counted:
-    """Return the statistics of a filter in the program's form; empty ones for other filters."""
+class RewardSettings(Protocol):
+    """The settings of a lane by which its rewards are scaled; each ()."""
+
+    @property
+    def gamma(self) -> Array:
+        """Discount factor per step."""
+
+    @property
+    def scales_rewards(self) -> Array:
+        """True if rewards are divided by the standard deviation of the discounted return."""
+
+
+def scale_rewards(
+    settings: RewardSettings, discounted: Discounted, rewards: Array, is_over: Array
+) -> tuple[Discounted, Array]:
+    """Count the rewards (N,) of a step, and return the statistics and the scaled rewards (N,).
+
+    The method of `RewardScaler` (Engstrom et al. 2020). `is_over` (N,) is True where an episode
+    ended with the step. Without scaling, both are returned unchanged.
+    """
+    moved = discounted.returns * settings.gamma + rewards
+    counted = count(discounted.counted, moved)
+    deviation = jnp.where(counted.count < 2, 1.0, jnp.sqrt(counted.variance))
+    scaled = jnp.clip(rewards / (deviation + EPSILON), -REWARD_CLIP, REWARD_CLIP)
+    after = Discounted(jnp.where(is_over, 0.0, moved), counted)
+    chosen: tuple[Discounted, Array] = jax.tree.map(
+        lambda new, old: jnp.where(settings.scales_rewards, new, old),
+        (after, scaled),
+        (discounted, rewards),
+    )
+    return chosen
+
+
+def as_counted(observed: Any, shape: tuple[int, ...]) -> Counted:
+    """Return the statistics of a filter of rows of this shape, (D,) or (), in the program's form.
+
+    They are empty if the filter is no `MeanStdFilter`.
+    """
     if not isinstance(observed, MeanStdFilter) or not observed.counted:
-        return Counted(np.float32(0), np.zeros(features, np.float32), np.ones(features, np.float32))
-    variance = np.square(observed.std) if observed.counted > 1 else np.zeros(features)
+        return Counted(np.float32(0), np.zeros(shape, np.float32), np.ones(shape, np.float32))
+    variance = np.square(observed.std) if observed.counted > 1 else np.zeros(shape)
     return Counted(
-        np.float32(observed.counted), observed.mean.astype(np.float32), variance.astype(np.float32)
+        np.float32(observed.counted),
+        np.asarray(observed.mean, np.float32),
+        np.asarray(variance, np.float32),
     )
 
 

@@ -11,6 +11,7 @@ from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
 from trainables.learners.schedules import learning_rate
+from trainables.stacks.filtering import Discounted, as_counted, as_filter_state
 from trainables.stacks.lanes import Tree, as_arrays
 from trainables.stacks.networks import cut, padded, program_width
 from trainables.stacks.ppo_program import Lane, Rates, Settings, Shape
@@ -28,7 +29,7 @@ _READ = frozenset(
     {
         *("lambda_", "vf_loss_coeff", "entropy_coeff", "entropy_coeff_schedule"),
         *("normalize_advantages", "clip_param", "clip_param_schedule", "vf_clip_param"),
-        *("num_sgd_iter", "sgd_minibatch_size", "target_kl"),
+        *("num_sgd_iter", "sgd_minibatch_size", "target_kl", "normalize_rewards"),
     }
 )
 _READ_OF_MODEL = frozenset({"hidden", "activation", "log_std_init"})
@@ -77,9 +78,12 @@ class LanePPO(LaneTrainer, PPO):
         )
 
     def more_held(self) -> dict[str, Array]:
-        """Return the initial noise of actions: zero matrices of age 0."""
-        matrices = np.zeros(self._noise_shape, np.float32)
-        return {"matrices": matrices, "age": np.zeros((), np.int32)}
+        """Return the initial noise of actions, zero matrices of age 0, and discounted returns."""
+        return {
+            "matrices": np.zeros(self._noise_shape, np.float32),
+            "age": np.zeros((), np.int32),
+            "discounted": np.zeros(self.shape.num_envs, np.float32),
+        }
 
     @property
     def _noise_shape(self) -> tuple[int, ...]:
@@ -105,6 +109,7 @@ class LanePPO(LaneTrainer, PPO):
                 adam=self.adam(),
                 is_relu=self.architecture.activation == "relu",
                 is_filtered=settings.filters.observation_filter != "NoFilter",
+                scales_rewards=settings.filters.normalize_rewards,
                 noise_follows_state=settings.exploration_config.state_dependent,
                 noise_steps=settings.exploration_config.sample_freq,
             )
@@ -131,13 +136,21 @@ class LanePPO(LaneTrainer, PPO):
             matrices=padded(self.copy_environment_array("matrices"), self.shape.noise_shape),
             age=self.copy_environment_array("age"),
             seen=self.counted(),
+            discounted=Discounted(
+                self.copy_environment_array("discounted"),
+                as_counted(self._filters.get("reward"), ()),
+            ),
         )
 
     def take_lane_state(self, take: Callable[[str], Tree]) -> None:
-        """Copy the noise of actions from the lane to the workers' arrays.
+        """Copy noise and discounted returns from the lane to the workers' arrays and the filter.
 
         `take` returns a field of the lane by name.
         """
+        discounted: Discounted = take("discounted")
+        self._own.held["discounted"] = discounted.returns
+        if "reward" in self._filters:
+            self._filters["reward"].set_state(as_filter_state(discounted.counted))
         self._own.held["age"] = take("age")
         self._own.held["matrices"] = cut(take("matrices"), self._noise_shape)
 

@@ -20,7 +20,7 @@ from trainables.learners.standardizing import LEAST_ROWS, SMALL
 from trainables.policies.exploration.actions import LEAST_VARIANCE
 from trainables.stacks import episodes, lanes
 from trainables.stacks.episodes import Episodes, Stepped
-from trainables.stacks.filtering import Counted, filtered, see
+from trainables.stacks.filtering import Counted, Discounted, filtered, scale_rewards, see
 from trainables.stacks.lanes import Exploring, Finished
 from trainables.stacks.networks import Weights, run_hidden, run_last, weight_shapes
 from trainables.stacks.optimizer import Adam, Learnt, clip, descend
@@ -120,6 +120,8 @@ class Settings(NamedTuple):
     """True if units have the activation ``relu``, False for ``tanh``."""
     is_filtered: Array
     """True if observations are normalised by their running mean and standard deviation."""
+    scales_rewards: Array
+    """True if rewards are divided by the standard deviation of the discounted return."""
     noise_follows_state: Array
     """True if the noise of real-valued actions is a function of the state (gSDE; Raffin et al.
     2021)."""
@@ -153,6 +155,8 @@ class Lane(NamedTuple):
     """Number of steps with state-dependent noise, () int32."""
     seen: Counted
     """Running statistics of the observations."""
+    discounted: Discounted
+    """Discounted returns, by which rewards are scaled."""
 
 
 class Outcome(NamedTuple):
@@ -257,7 +261,7 @@ class _Tick(NamedTuple):
     values: Array
     """Values of the observations."""
     stepped: Stepped
-    """Outcome of the step, with filtered observations."""
+    """Outcome of the step, with filtered observations and scaled rewards."""
 
 
 class _Running(NamedTuple):
@@ -271,6 +275,8 @@ class _Running(NamedTuple):
     """Matrices of state-dependent noise, (N, H, A)."""
     age: Array
     """Number of steps with state-dependent noise, () int32."""
+    discounted: Discounted
+    """Discounted returns, by which rewards are scaled."""
 
 
 def _tick(
@@ -298,9 +304,12 @@ def _tick(
         noise = jnp.where(follows, by_state, jnp.exp(weights["log_std"][0]) * noise)
     actions, logp, sent = _act(shape, settings, weights, units, noise)
     after, stepped = episodes.step(env, running.episodes, sent, begun)
-    stepped = stepped._replace(following=filtered(settings, counted, stepped.following))
+    is_over = stepped.terminated | stepped.truncated
+    discounted, rewards = scale_rewards(settings, running.discounted, stepped.rewards, is_over)
+    following = filtered(settings, counted, stepped.following)
+    stepped = stepped._replace(following=following, rewards=rewards)
     tick = _Tick(x, actions, logp, _value(shape, settings, weights, x), stepped)
-    return _Running(after, counted, matrices, age), tick
+    return _Running(after, counted, matrices, age, discounted), tick
 
 
 def _redrawn(log_std: Array, key: Array, matrices: Array, is_due: Array) -> Array:
@@ -338,7 +347,7 @@ def _collect(shape: Shape, settings: Settings, lane: Lane, keys: Array) -> tuple
     # State-dependent noise is drawn when it is due; drawing all at once needs much memory.
     following = random.split(keys[2], shape.steps)
     begun = jax.vmap(jax.vmap(env.begin))(random.split(keys[1], times))
-    running = _Running(lane.episodes, lane.seen, lane.matrices, lane.age)
+    running = _Running(lane.episodes, lane.seen, lane.matrices, lane.age, lane.discounted)
     tick = functools.partial(_tick, shape, settings, lane.learnt.weights)
     end, ticks = lax.scan(tick, running, (noise, begun, following))
     return lane._replace(**end._asdict()), ticks

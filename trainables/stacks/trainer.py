@@ -353,8 +353,8 @@ class LaneTrainer(Trainer):
         )
 
     def counted(self) -> Counted:
-        """Return the filter's statistics in the program's form."""
-        return as_counted(self._filters["observation"], self.lane_env.features)
+        """Return the statistics of the observation filter in the program's form."""
+        return as_counted(self._filters["observation"], (self.lane_env.features,))
 
     # ---- rounds ------------------------------------------------------------------------------
 

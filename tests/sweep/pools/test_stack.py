@@ -294,7 +294,7 @@ def test_what_lanes_have_learnt_is_exported(straight: Folder, runner: Runner) ->
     ("before", "after", "key"),
     [
         ("env: CartPole-v1", "env: LunarLander-v3", "config.env"),
-        ("log_sys_usage: false", "normalize_rewards: true", "config.normalize_rewards"),
+        ("log_sys_usage: false", "monitor: true", "config.monitor"),
         ("trainable: ppo", "trainable: a2c", "trainable: 'a2c' is not allowed"),
     ],
 )
@@ -322,9 +322,9 @@ def test_what_cannot_be_a_lane_is_refused_before_anything_is_written(
         ("pendulum_ppo", ""),
         ("cartpole_dqn", ""),
         ("acrobot_dqn", ""),
-        ("acrobot_ppo", "config.normalize_rewards: True"),
+        ("acrobot_ppo", ""),
         ("cartpole_http_ppo", "config.external_timeout_s: 600.0"),
-        ("lunarlander_ppo", "space.normalize_rewards: True"),
+        ("lunarlander_ppo", "config.env: 'LunarLander-v3'"),
     ],
 )
 def test_a_shipped_space_trains_in_lanes_or_one_line_names_the_key(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from trainables.algorithms.ppo import PPO
+from trainables.policies.filters import REWARD_CLIP, MeanStdFilter, RewardScaler
 from trainables.rollout.batch import TrainBatch
 from trainables.stacks import ppo_program as program
 from trainables.stacks.ppo import LanePPO
@@ -88,6 +89,31 @@ def _tensor(array: Any) -> Any:
     import torch
 
     return torch.from_numpy(np.array(array))
+
+
+def test_rewards_are_scaled_as_by_the_scaler_of_a_worker() -> None:
+    scaled = {**config("numbers"), "normalize_rewards": True, "horizon": 10, "lanes": 1}
+    trainer = PPO(scaled, TrialContext(seed=3))
+    assert isinstance(trainer, LanePPO)
+    settings, lane = trainer.lane_settings(), trainer.as_lane_state()
+    keys = jax.random.split(jax.random.key(5), 3)
+    after, ticks = collect(trainer.shape, settings, lane, keys)
+    as_they_are = settings._replace(scales_rewards=np.array(False))
+    untouched, raw = collect(trainer.shape, as_they_are, lane, keys)
+    scaler = RewardScaler(2, float(settings.gamma), MeanStdFilter((), REWARD_CLIP, center=False))
+    over = np.asarray(raw.stepped.truncated)
+    assert over.any()
+    expected = [
+        scaler(rewards.astype(np.float64), ends)
+        for rewards, ends in zip(np.asarray(raw.stepped.rewards), over, strict=True)
+    ]
+    assert np.abs(raw.stepped.rewards - np.stack(expected)).max() > 1
+    np.testing.assert_allclose(ticks.stepped.rewards, np.stack(expected), rtol=1e-4)
+    np.testing.assert_allclose(after.discounted.returns, scaler.returns, rtol=1e-4)
+    np.testing.assert_allclose(ticks.stepped.returns, raw.stepped.returns)
+    assert float(after.discounted.counted.count) == 64
+    assert float(untouched.discounted.counted.count) == 0
+    trainer.stop()
 
 
 def test_the_noise_of_an_environment_is_one_function_for_so_many_steps() -> None:
