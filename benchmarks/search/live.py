@@ -1,16 +1,18 @@
 """Run sweeps on environments, and train their recommended settings anew with fresh seeds.
 
-    python -m benchmarks.search.live [--games GAME …] [--sweeps N] [--out FOLDER]
+    python -m benchmarks.search.live [--games GAME …] [--sweeps N] [--pool POOL] [--out FOLDER]
     python -m benchmarks.search.live --report-only
 
 All sweeps of a game have the same budget of environment steps. Trials that run when the budget is
 used up are trained to their end. The pick is then trained with seeds that the sweep did not use,
 without stopping criteria on its score; its worth is the mean of the final returns. The claim is the
-return that the sweep expected of the pick with a new seed. Each finished sweep is a line of
-``live.jsonl`` and is not run again; an interrupted sweep is resumed.
+return that the sweep expected of the pick with a new seed. With ``--pool stack`` trials are lanes
+of compiled programs, which is much faster for the games that can be lanes. Each finished sweep is a
+line of ``live.jsonl`` and is not run again; an interrupted sweep is resumed.
 """
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -33,6 +35,8 @@ LINES = Path(__file__).with_name("live.jsonl")
 BEGIN, END = "<!-- begin: benchmarks.search.live -->", "<!-- end: benchmarks.search.live -->"
 #: Metric of the final training.
 METRIC = "evaluation/episode_reward_mean"
+#: Pools that trials can run in.
+POOLS = ("loky", "stack")
 #: Number of seeds with which a pick is trained anew.
 FRESH = 10
 #: Value of ``prior`` that is replaced by all games of the prior except the game that is played.
@@ -74,6 +78,8 @@ class Match:
     method: str
     number: int
     """Number of the sweep, and its seed."""
+    pool: str
+    """Pool that runs the trials."""
 
 
 def play(match: Match, game: Game, fresh: int, folder: Path, jobs: int) -> dict[str, Any]:
@@ -86,7 +92,9 @@ def play(match: Match, game: Game, fresh: int, folder: Path, jobs: int) -> dict[
     """
     import sweep
 
-    name = f"{match.game}-{match.method}-{match.number}".replace(", ", "-").replace(": ", "-")
+    name = f"{match.game}-{match.method}-{match.pool}-{match.number}".replace(", ", "-").replace(
+        ": ", "-"
+    )
     name = name.replace(" ", "-").lower()
     seeds, searcher = METHODS[match.method]
     if searcher["prior"] == OTHERS:
@@ -96,6 +104,7 @@ def play(match: Match, game: Game, fresh: int, folder: Path, jobs: int) -> dict[
         space=game.space,
         name=name,
         root=folder,
+        pool=match.pool,
         jobs=jobs,
         trials=1_000_000,  # more than the budget allows
         seed=match.number,
@@ -110,6 +119,7 @@ def play(match: Match, game: Game, fresh: int, folder: Path, jobs: int) -> dict[
         result.spec.trainable,
         name=f"{name}-fresh",
         root=folder,
+        pool=match.pool,
         jobs=jobs,
         config={**best.config},
         space={},
@@ -127,6 +137,7 @@ def play(match: Match, game: Game, fresh: int, folder: Path, jobs: int) -> dict[
         "game": match.game,
         "method": match.method,
         "number": match.number,
+        "pool": match.pool,
         "settings": best.settings,
         "score": best.score,
         "expected": best.expected,
@@ -148,18 +159,20 @@ def rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not lines:
         yield "Not measured yet."
         return
-    yield "| game | method | sweeps | steps | worth of the picks | worst pick | claim less worth |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
-    for game in GAMES:
-        for method in METHODS:
-            own = [line for line in lines if (line["game"], line["method"]) == (game, method)]
-            if not own:
-                continue
+    yield (
+        "| game | method | pool | sweeps | steps | worth of the picks | worst pick "
+        "| claim less worth |"
+    )
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    for game, pool, method in itertools.product(GAMES, POOLS, METHODS):
+        kind = (game, method, pool)
+        own = [line for line in lines if (line["game"], line["method"], line["pool"]) == kind]
+        if own:
             worths = [statistics.fmean(line["returns"]) for line in own]
             claims = [line["expected"] - worth for line, worth in zip(own, worths, strict=True)]
             steps = statistics.fmean(line["steps"] for line in own)
             yield (
-                f"| {game} | {method} | {len(own)} | {steps:,.0f} | {mean_text(worths)} "
+                f"| {game} | {method} | {pool} | {len(own)} | {steps:,.0f} | {mean_text(worths)} "
                 f"| {min(worths):.1f} | {mean_text(claims)} |"
             )
 
@@ -191,18 +204,20 @@ def main(words: Sequence[str] | None = None) -> None:
         "--share", type=float, default=1.0, help="factor of all budgets, for trials of the command"
     )
     parser.add_argument("--fresh", type=int, default=FRESH, help="seeds that judge a pick")
+    parser.add_argument("--pool", choices=POOLS, default=POOLS[0], help="where trials run")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="trials at the same time")
     parser.add_argument("--out", type=Path, default=Path("build/live"), help="folder of the sweeps")
     parser.add_argument("--report-only", action="store_true", help="run no sweep")
     options = parser.parse_args(words)
     path = LINES if options.share == 1 else options.out / LINES.name
-    done = {(line["game"], line["method"], line["number"]) for line in log.read(path)}
+    done = {
+        Match(line["game"], line["method"], line["number"], line["pool"]) for line in log.read(path)
+    }
+    wanted = itertools.product(range(options.sweeps), options.games, options.methods)
     matches = [
-        Match(game, method, number)
-        for number in range(options.sweeps)
-        for game in options.games
-        for method in options.methods
-        if (game, method, number) not in done
+        match
+        for number, game, method in wanted
+        if (match := Match(game, method, number, options.pool)) not in done
     ]
     for count, match in enumerate([] if options.report_only else matches, 1):
         sys.stderr.write(f"{count} of {len(matches)}: {match.game}, {match.method}\n")

@@ -14,13 +14,12 @@ own; the recipe trains new models under seeds that the sweep did not use (``pbt_
 population is meant to give a model rather than a recipe.
 
 Each finished sweep is a line of ``populations.jsonl`` and is not run again; an interrupted sweep is
-resumed.
+resumed. Trials of most games are lanes of compiled programs (``--pool stack``).
 """
 
 import argparse
 import itertools
 import json
-import os
 import statistics
 import sys
 import time
@@ -61,14 +60,16 @@ class Game:
     """Environment steps before the default's first comparison."""
     interval: int
     """Environment steps between two comparisons of a population, a whole number of evaluations."""
+    pool: str = "stack"
+    """Pool that runs the trials."""
     goal: Mapping[str, float] = field(default_factory=dict)
     """Criteria that end a trial of the default early. A member of a population is trained on, as
     nothing is bred from a trial that has ended."""
 
 
 GAMES: Mapping[str, Game] = {
-    "CartPole, ppo": Game("quickstart", 20_480, 2_560, 2_560, {METRIC: 500}),
-    "CartPole wide, ppo": Game("cartpole_ppo", 100_000, 5_000, 5_120, {METRIC: 500}),
+    "CartPole, ppo": Game("quickstart", 20_480, 2_560, 2_560, "loky", {METRIC: 500}),
+    "CartPole wide, ppo": Game("cartpole_ppo", 100_000, 5_000, 5_120, goal={METRIC: 500}),
     "Pendulum, ppo": Game("pendulum_ppo", 100_000, 16_384, 8_192),
     "Acrobot, ppo": Game("acrobot_ppo", 300_000, 40_000, 16_384),
 }
@@ -96,6 +97,7 @@ def play(match: Match, game: Game, fresh: int, folder: Path, jobs: int) -> dict[
         space=game.space,
         name=name.lower(),
         root=folder,
+        pool=match.pool,
         jobs=jobs,
         seed=match.number,
         trackers=[],
@@ -112,6 +114,7 @@ def play(match: Match, game: Game, fresh: int, folder: Path, jobs: int) -> dict[
         space=game.space,
         name=f"{result.name}-fresh",
         root=folder,
+        pool=match.pool,
         jobs=jobs,
         trials=1,
         seeds=fresh,
@@ -259,7 +262,7 @@ def main(words: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--sweeps", type=int, default=5, help="sweeps of each game and method")
     parser.add_argument("--fresh", type=int, default=live.FRESH, help="seeds that judge a recipe")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="trials at the same time")
+    parser.add_argument("--jobs", type=int, default=MEMBERS, help="trials at the same time")
     parser.add_argument(
         "--out", type=Path, default=Path("build/populations"), help="folder of the sweeps"
     )
@@ -267,7 +270,7 @@ def main(words: Sequence[str] | None = None) -> None:
     options = parser.parse_args(words)
     done = {(line["game"], line["method"], line["number"]) for line in log.read(LINES)}
     matches = [
-        Match(game, method, number)
+        Match(game, method, number, GAMES[game].pool)
         for number in range(options.sweeps)
         for game in options.games
         for method in options.methods

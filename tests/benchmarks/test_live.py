@@ -14,6 +14,7 @@ def line(**changes: Any) -> dict[str, Any]:
         "game": "CartPole, ppo",
         "method": "tpe, one seed",
         "number": 0,
+        "pool": "loky",
         "expected": 450.0,
         "steps": 80_000,
     }
@@ -28,7 +29,7 @@ def test_the_page_says_what_was_played() -> None:
 def test_the_worth_of_a_pick_is_its_mean_under_fresh_seeds() -> None:
     lines = [line(), line(number=1, returns=[500.0, 500.0])]
     assert list(live.rows(lines))[2:] == [
-        "| CartPole, ppo | tpe, one seed | 2 | 80,000 | 450.0 ± 50.0 | 400.0 | 0.0 ± 50.0 |"
+        "| CartPole, ppo | tpe, one seed | loky | 2 | 80,000 | 450.0 ± 50.0 | 400.0 | 0.0 ± 50.0 |"
     ]
 
 
@@ -48,7 +49,7 @@ def test_a_sweep_is_played_once_and_its_pick_trained_anew(
     (played,) = log.read(live.LINES)
     assert len(played["returns"]) == 2
     assert played["steps"] >= 80_000
-    assert "| CartPole, ppo | default | 1 |" in page.read_text("utf-8")
+    assert "| CartPole, ppo | default | loky | 1 |" in page.read_text("utf-8")
     capsys.readouterr()
     live.main(words)
     assert " of 1:" not in capsys.readouterr().err
