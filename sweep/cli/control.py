@@ -173,7 +173,14 @@ def _request(name: str, verb: str, body: dict[str, Any], options_given: dict[str
     help="Budget of these sweeps: time_s, cpu_hours and timesteps of all together; target, "
     "patience and settled of each.",
 )
-@options.jobs_option
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="SLOTS",
+    help="Trials that all sweeps of the model together train at once, since only one of them runs "
+    "at a time; default: as many as the cores can take.",
+)
 @options.root_option
 def mcp_(
     spaces: tuple[str, ...], trials: int, budget: tuple[str, ...], jobs: int | None, root: Path
