@@ -497,9 +497,10 @@ class Sweep:
         """Return one row per trial, best first, those without a score last.
 
         Columns: ``trial``, ``status``, ``score``, ``expected`` (on a new seed), ``expected_error``
-        (its standard error), ``iterations``, ``steps``, ``config.NAME`` for each searched setting,
-        further objectives, ``parent`` and ``reason``. An objective with the name of another column
-        is called ``objectives/NAME``.
+        (its standard error), ``iterations``, ``steps``, ``own_steps`` (without those of the trial
+        from whose checkpoint it began), ``config.NAME`` for each searched setting, further
+        objectives, ``parent`` and ``reason``. An objective with the name of another column is
+        called ``objectives/NAME``.
         """
         from pandas import DataFrame
 
@@ -614,7 +615,10 @@ class Sweep:
 
 
 #: Fixed columns of `Sweep.results`, before and after the columns of settings and objectives.
-_FIRST_COLUMNS = ("trial", "status", "score", "expected", "expected_error", "iterations", "steps")
+_FIRST_COLUMNS = (
+    *("trial", "status", "score", "expected", "expected_error"),
+    *("iterations", "steps", "own_steps"),
+)
 _LAST_COLUMNS = ("parent", "reason")
 
 

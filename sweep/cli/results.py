@@ -64,6 +64,9 @@ def status(name: str, watch: bool, root: Path, as_json: bool) -> None:
 def results(names: tuple[str, ...], root: Path, as_json: bool, as_csv: bool) -> None:
     """List all trials, best first, or compare sweeps.
 
+    Iterations and steps of a population's child include its parent's up to its birth; `own steps`
+    leaves them out, as budgets do.
+
     With several NAMEs, the best trials of these sweeps and their settings stand side by side.
     """
     from sweep.cli import tables

@@ -337,6 +337,8 @@ def ranking(rows: Sequence[Data], settings: str) -> Table:
         columns.append(("suggested by", "l", lambda row: printable(row.get("suggested") or "")))
     if any(len(row["scores"]) > 1 for row in rows):
         columns.append(("seeds", "l", lambda row: formatting.scores(row["scores"])))
+    inherits = any(row["own_steps"] != row["steps"] for row in rows)
+    own: Column = ("own steps", "r", lambda row: formatting.count(row["own_steps"]))
     lost: Column = ("unsaved", "r", lambda row: str(row.get("unsaved") or ""))
     return table(
         rows,
@@ -344,6 +346,7 @@ def ranking(rows: Sequence[Data], settings: str) -> Table:
         ("iter", "r", lambda row: str(row["iterations"])),
         *[lost] * any(row.get("unsaved") for row in rows),
         ("steps", "r", lambda row: formatting.count(row["steps"])),
+        *[own] * inherits,
         ("settings", settings, lambda row: formatting.settings(row["settings"])),
     )
 

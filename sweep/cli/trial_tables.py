@@ -131,6 +131,8 @@ def show(data: Data) -> RenderableType:
     """Render `sweep show`."""
     score = f"{printable(data['metric'])} {formatting.number(data['score'])} ({data['mode']})"
     steps = "" if data["steps"] is None else f", {formatting.count(data['steps'])} steps"
+    if data["own_steps"] != data["steps"]:
+        steps += f", {formatting.count(data['own_steps'])} of them its own"
     facts = [
         f"{score} after {formatting.plural(data['iterations'], 'iteration')}{steps}",
         printable(data["reason"]),

@@ -213,7 +213,7 @@ OVERVIEW = (
 #: Columns of the trials of `results` as a table, before those of settings and objectives.
 RESULTS = (
     *("trial", "parent", "status", "score", "expected", "expected_error", "scores", "iterations"),
-    *("unsaved", "steps", "suggested", "reason"),
+    *("unsaved", "steps", "own_steps", "suggested", "reason"),
     *("started_at", "ended_at", "seconds", "checkpoint/seed_index", "checkpoint/iteration"),
     *("checkpoint/value", "checkpoint/file", "checkpoint/digest", "checkpoint/size"),
 )
@@ -342,7 +342,12 @@ def trial_record(trial: Trial) -> Data:
 
 
 def row(trial: Trial, history: History) -> Data:
-    """Return the data of one trial in a table of results."""
+    """Return the data of one trial in a table of results.
+
+    If a trial began from a checkpoint of another, as a population's child does, ``iterations`` and
+    ``steps`` are those that its networks were trained for, including the other trial's up to there;
+    ``own_steps`` are those after it, which a budget counts.
+    """
     expected = history.expected(trial)
     compared = {} if trial.objective.is_simple else other_results(trial)
     return {
@@ -357,6 +362,7 @@ def row(trial: Trial, history: History) -> Data:
         "iterations": trial.iteration,
         "unsaved": trial.lost_results,
         "steps": finite(trial.total(STEPS)),
+        "own_steps": finite(own_steps(trial)),
         "settings": dict(trial.searched),
         "suggested": None if trial.suggestion is None else author(trial.suggestion),
         "config": trial.config,
@@ -640,14 +646,15 @@ def best_so_far(history: History) -> Data | None:
 
 
 def steps(history: History) -> float | None:
-    """Return the environment steps of all trials together, or None if no result counts them.
-
-    Steps that an offspring inherits count only for its parent.
-    """
-    totals = ((trial, trial.total(STEPS)) for trial in history.trials)
-    found = [
-        total if trial.parent is None else math.fsum(r.steps for r in trial.replicas)
-        for trial, total in totals
-        if total is not None
-    ]
+    """Return the environment steps of all trials together, or None if no result counts them."""
+    found = [own for trial in history.trials if (own := own_steps(trial)) is not None]
     return sum(found) if found else None
+
+
+def own_steps(trial: Trial) -> float | None:
+    """Return the environment steps of a trial without those of the trial from which it began.
+
+    Returns None if no result counts them.
+    """
+    total = trial.total(STEPS)
+    return total if total is None or trial.parent is None else trial.steps

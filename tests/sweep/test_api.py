@@ -665,7 +665,7 @@ def asha(tmp_path_factory: pytest.TempPathFactory) -> "sweep.Sweep":
 def test_results_are_a_table_best_first(asha: "sweep.Sweep") -> None:
     table = asha.results()
     columns = ["trial", "status", "score", "expected", "expected_error", "iterations", "steps"]
-    columns += ["config.lr", "parent", "reason"]
+    columns += ["own_steps", "config.lr", "parent", "reason"]
     assert list(table.columns) == columns
     assert len(table) == 9
     assert list(table["score"]) == sorted(trial.score or 0.0 for trial in asha.trials)

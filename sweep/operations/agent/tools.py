@@ -38,7 +38,7 @@ MOST_SWEEPS = 50
 LONGEST_WHY = 500
 _TRIAL = (
     *("trial", "status", "score", "expected", "expected_error", "objectives", "breaks"),
-    *("iterations", "steps", "seconds", "settings", "suggested", "reason"),
+    *("iterations", "steps", "own_steps", "seconds", "settings", "suggested", "reason"),
 )
 _STATUS = (
     *("name", "state", "metric", "mode", "trials", "wanted", "done", "counts", "why", "best"),

@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -157,13 +157,20 @@ def _note_of_best(sweep: Sweep, several: bool) -> str:
         parts.append(
             "They are ranked front by front: no trial of the first is beaten in every objective."
         )
-    lost = [str(trial.number) for trial in sweep.history.ranked()[:TOP] if trial.lost_results]
+    parts += _remarks(sweep.history.ranked()[:TOP], sweep.first_of_space)
+    return " ".join(parts)
+
+
+def _remarks(trials: Sequence[Trial], first_of_space: int) -> Iterator[str]:
+    """Yield sentences about rows of the table of the best trials that need an explanation."""
+    lost = [str(trial.number) for trial in trials if trial.lost_results]
     if lost:
         its = f"trial{'s' * (len(lost) > 1)} {', '.join(lost)}"
-        parts.append(f"The last results of {its} are unsaved: no checkpoint was taken after them.")
-    if any(trial.number < sweep.first_of_space for trial in sweep.history.ranked()[:TOP]):
-        parts.append(f"{_EARLIER} marks trials from before the space changed.")
-    return " ".join(parts)
+        yield f"The last results of {its} are unsaved: no checkpoint was taken after them."
+    if any(trial.parent is not None for trial in trials):
+        yield "Iterations and steps of a child include its parent's up to its birth."
+    if any(trial.number < first_of_space for trial in trials):
+        yield f"{_EARLIER} marks trials from before the space changed."
 
 
 def _best_row(

@@ -20,6 +20,8 @@ from sweep.core.errors import DamagedLedger, NameTaken, SweepLocked, UsageError
 from sweep.history.events import End, ParentCheckpoint, Saved, Status
 from sweep.ledger import lease, process
 from sweep.ledger.folder import Folder, root_option
+from sweep.operations.report import page
+from sweep.schedulers._shared.population import born_at
 from sweep.views import formatting, lookup, overview
 from sweep.views.lookup import State
 from tests.support import sweeps, trials
@@ -116,6 +118,43 @@ def test_what_is_trained_anew_from_a_checkpoint_counts_for_the_sweep(tmp_path: P
     told.breed(1, parent=0)
     told.close(1, Status.COMPLETED, rows(1, 5, 9, timesteps_this_iter=100), End.DONE)
     assert overview.steps(told.history) == 700 + 500
+
+
+def test_steps_of_a_child_are_its_networks_and_its_own_ones_add_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pbt = {"name": "pbt", "perturbation_interval": 3}
+    folder = sweeps.make(tmp_path, trials=4, scheduler=pbt)
+    sweeps.run(folder)
+    here = Here(capsys, tmp_path)
+    trials = {row["trial"]: row for row in here.json("results", "demo")["trials"]}
+    children = [row for row in trials.values() if row["parent"] is not None]
+    assert children
+    for row in trials.values():
+        assert row["steps"] == 10 * row["iterations"]
+        born = born_at(lookup.read(folder).history.trials[row["trial"]])
+        assert row["own_steps"] == row["steps"] - 10 * born
+    total = sum(row["own_steps"] for row in trials.values())
+    assert here.json("status", "demo")["steps"] == total < sum(r["steps"] for r in trials.values())
+    child = children[0]
+    assert "  own steps  " in here("results", "demo")[1].splitlines()[2]
+    told = f"{child['steps']:.0f} steps, {child['own_steps']:.0f} of them its own"
+    assert told in here("show", "demo", child["trial"])[1]
+    html = page.build(lookup.read(folder), 0.0)
+    assert "Iterations and steps of a child include its parent&#x27;s up to its birth." in html
+
+
+def test_without_children_there_are_no_own_steps_to_tell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = sweeps.make(tmp_path, trials=2, scheduler="fifo")
+    sweeps.run(folder)
+    here = Here(capsys, tmp_path)
+    rows = here.json("results", "demo")["trials"]
+    assert [row["own_steps"] for row in rows] == [row["steps"] for row in rows]
+    assert "own steps" not in here("results", "demo")[1]
+    assert "of them" not in here("show", "demo", 0)[1]
+    assert "of a child" not in page.build(lookup.read(folder), 0.0)
 
 
 def test_show_tells_every_decision_about_a_trial_with_its_reason(tmp_path: Path) -> None:
@@ -333,7 +372,8 @@ def test_what_is_no_short_line_is_drawn_by_rich(cell: str) -> None:
 
 def test_a_table_gives_way_in_its_last_column_only() -> None:
     row = {"trial": 1, "status": "PRUNED", "score": 1.0, "scores": [1.0]}
-    row |= {"expected": None, "expected_error": None, "iterations": 12345, "steps": 9876543.0}
+    row |= {"expected": None, "expected_error": None, "iterations": 12345}
+    row |= {"steps": 9876543.0, "own_steps": 9876543.0}
     long = {f"setting_number_{k}": 0.5 for k in range(9)}
     made = tables.ranking([{**row, "settings": long}], "cut")
     narrow = io.StringIO()
