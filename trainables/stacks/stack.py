@@ -1,15 +1,16 @@
 """A stack: places for lanes of one shape, which compute their iterations together on one device.
 
 L places. The state of a lane is stored on the device, and copied to the host by `Stack.take`.
+Several stacks compute at the same time, and compile their programs at the same time.
 """
 
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import jax
 import numpy as np
@@ -19,9 +20,31 @@ from trainables.stacks.lanes import Shape, Tree, iterate
 
 #: Folder of compiled programs, in the user's cache folder.
 _CACHE = "sweep-jax"
-#: (shape, L) → the program that evaluates, which stacks of several shapes share.
-_evaluating: dict[tuple[Shape, int], Callable[..., Played]] = {}
-_compiling_evaluation = threading.Lock()
+
+
+class Program:
+    """A function of arrays that is compiled by its first call, once for all threads.
+
+    Args:
+        function: the function.
+        donated: indices of arguments whose memory the results may take.
+    """
+
+    def __init__(self, function: Callable[..., Tree], donated: tuple[int, ...] = ()) -> None:
+        self._function = jax.jit(function, donate_argnums=donated)
+        self._compiled: Callable[..., Tree] | None = None
+        self._compiling = threading.Lock()
+
+    def __call__(self, *arguments: Any) -> Tree:
+        """Return the results of the function."""
+        with self._compiling:
+            if self._compiled is None:
+                self._compiled = self._function.lower(*arguments).compile()
+        return self._compiled(*arguments)
+
+
+#: (kind, shape, number of lanes) → program, which stacks share.
+_programs: dict[tuple[str, Shape, int], Program] = {}
 
 
 class Stack:
@@ -42,10 +65,7 @@ class Stack:
         self._lanes: list[Tree] = [None] * groups
         self._fetched: list[dict[str, Tree]] = [{} for _ in range(groups)]
         """For each group, fields of its lanes copied to the host since the last change."""
-        self._threads = ThreadPoolExecutor(groups, "stack") if groups > 1 else None
         self._free = list(range(groups * self._group_size))[::-1]
-        self._compiling = threading.Lock()
-        self._compiled: Callable[..., tuple[Tree, Tree]] | None = None
         self._put = jax.jit(_with_place, donate_argnums=(0,))
 
     def reserve(self) -> int | None:
@@ -74,65 +94,35 @@ class Stack:
             fetched[field] = jax.tree.map(np.asarray, getattr(self._lanes[group], field))
         return jax.tree.map(lambda every: np.array(every[index]), fetched[field])
 
-    def step(self, rates: Mapping[int, Tree]) -> dict[int, Tree]:
-        """Compute one iteration of some lanes; the other lanes are not changed.
-
-        `rates` are place → scheduled settings of the iteration's rounds. Returns place → report.
-        """
-        return self._by_place(self._step_group, rates)
-
-    def evaluate(self, shape: Shape, requests: Mapping[int, Request]) -> dict[int, Played]:
-        """Play the episodes of evaluations, which do not change the lanes.
-
-        `shape` is that of the evaluating program, `requests` are place → evaluation. Returns
-        place → episodes.
-        """
-        return self._by_place(functools.partial(self._evaluate_group, shape), requests)
-
-    def _by_place(
-        self, compute: Callable[[int, Mapping[int, Tree]], Tree], inputs: Mapping[int, Tree]
-    ) -> dict[int, Tree]:
-        """Call `compute` with each group and its inputs by index; return place → result.
-
-        The groups are computed in parallel if there are threads; each returns the results of all
-        its lanes.
-        """
-        by_group: dict[int, dict[int, Tree]] = {}
+    def by_group(self, inputs: Mapping[int, Tree]) -> dict[int, dict[int, Tree]]:
+        """Return inputs by place as group → index in the group → input."""
+        found: dict[int, dict[int, Tree]] = {}
         for place, own in inputs.items():
             group, index = divmod(place, self._group_size)
-            by_group.setdefault(group, {})[index] = own
-        groups = list(by_group)
-        made = self._for_each(lambda group: compute(group, by_group[group]), groups)
-        return {
-            group * self._group_size + index: jax.tree.map(lambda all_, i=index: all_[i], outcome)
-            for group, outcome in zip(groups, made, strict=True)
-            for index in by_group[group]
-        }
+            found.setdefault(group, {})[index] = own
+        return found
 
-    def _for_each(self, function: Callable[[int], Tree], groups: Sequence[int]) -> Iterable[Tree]:
-        """Call a function with each group, in parallel if there are threads; return the results."""
-        if self._threads is None or len(groups) < 2:
-            return [function(group) for group in groups]
-        return list(self._threads.map(function, groups))
+    def place(self, group: int, index: int) -> int:
+        """Return the place with an index in a group."""
+        return group * self._group_size + index
 
-    def _step_group(self, group: int, rates: Mapping[int, Tree]) -> Tree:
+    def step_group(self, group: int, rates: Mapping[int, Tree]) -> Tree:
         """Compute one iteration of a group's busy lanes; return the reports of all its lanes."""
         every, busy = self._in_lanes(rates)
         self._fetched[group].clear()
+        program = self._program("iterate", self.shape, iterate, donated=(1,))
         given = self._settings[group], self._lanes[group], every, busy
-        self._lanes[group], outcome = self._program(*given)(*given)
+        self._lanes[group], outcome = program(*given)
         return jax.tree.map(np.asarray, outcome)
 
-    def _evaluate_group(self, shape: Shape, group: int, requests: Mapping[int, Request]) -> Played:
-        """Play the evaluations of a group's busy lanes; return the episodes of all its lanes."""
+    def evaluate_group(self, shape: Shape, group: int, requests: Mapping[int, Request]) -> Played:
+        """Play the evaluations of a group's busy lanes; return the episodes of all its lanes.
+
+        `shape` is that of the evaluating program.
+        """
         lanes, (every, busy) = self._lanes[group], self._in_lanes(requests)
+        program = self._program("evaluate", shape, evaluate)
         given = self._settings[group], lanes.learnt.weights, lanes.seen, every, busy
-        with _compiling_evaluation:
-            program = _evaluating.get((shape, self._group_size))
-            if program is None:
-                made = functools.partial(evaluate, shape, self._at_once)
-                program = jax.jit(made).lower(*given).compile()
-                _evaluating[shape, self._group_size] = program
         played: Played = jax.tree.map(np.asarray, program(*given))
         return played
 
@@ -143,13 +133,77 @@ class Stack:
         every = jax.tree.map(lambda *columns: np.stack(columns), *each)
         return every, np.array([index in inputs for index in range(self._group_size)])
 
-    def _program(self, *arguments: Any) -> Callable[..., tuple[Tree, Tree]]:
-        """Return the compiled program, which is the same for all groups."""
-        with self._compiling:
-            if self._compiled is None:
-                made = functools.partial(iterate, self.shape, self._at_once)
-                self._compiled = jax.jit(made, donate_argnums=(1,)).lower(*arguments).compile()
-            return self._compiled
+    def _program(
+        self, kind: str, shape: Shape, function: Callable[..., Tree], donated: tuple[int, ...] = ()
+    ) -> Program:
+        """Return the program that computes `function` for the lanes of a group."""
+        made = Program(functools.partial(function, shape, self._at_once), donated)
+        return _programs.setdefault((kind, shape, self._group_size), made)
+
+
+def step(rates: Mapping[Stack, Mapping[int, Tree]]) -> dict[Stack, dict[int, Tree]]:
+    """Compute one iteration of some lanes of each stack; the other lanes are not changed.
+
+    `rates` are stack → place → scheduled settings of the iteration's rounds. Returns stack → place
+    → report.
+    """
+    return _compute({stack: (stack, stack.step_group, own) for stack, own in rates.items()})
+
+
+def play_evaluations(
+    requests: Mapping[tuple[Stack, Shape], Mapping[int, Request]],
+) -> dict[tuple[Stack, Shape], dict[int, Played]]:
+    """Play the episodes of evaluations, which do not change the lanes.
+
+    `requests` are (stack, shape of the evaluating program) → place → evaluation. Returns the same
+    keys → place → episodes.
+    """
+    return _compute(
+        {
+            (stack, shape): (stack, functools.partial(stack.evaluate_group, shape), own)
+            for (stack, shape), own in requests.items()
+        }
+    )
+
+
+#: Compute a group of a stack, by its index, with inputs by index in the group.
+_Compute: TypeAlias = Callable[[int, Mapping[int, Tree]], Tree]
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+def _compute(
+    work: Mapping[_Key, tuple[Stack, _Compute, Mapping[int, Tree]]],
+) -> dict[_Key, dict[int, Tree]]:
+    """Compute (stack, function, inputs by place) of each key; return key → place → result.
+
+    The groups of all stacks are computed in as many threads as there are processors, the first
+    groups of all stacks first, as the first group of a stack compiles its program.
+    """
+    tasks = [
+        (key, group, inputs)
+        for key, (stack, _, own) in work.items()
+        for group, inputs in stack.by_group(own).items()
+    ]
+    tasks.sort(key=lambda task: task[1])
+
+    def run(task: tuple[_Key, int, Mapping[int, Tree]]) -> Tree:
+        key, group, inputs = task
+        return work[key][1](group, inputs)
+
+    results = [run(task) for task in tasks] if len(tasks) == 1 else list(_threads().map(run, tasks))
+    found: dict[_Key, dict[int, Tree]] = {key: {} for key in work}
+    for (key, group, inputs), result in zip(tasks, results, strict=True):
+        stack = work[key][0]
+        for index in inputs:
+            own = jax.tree.map(lambda every, i=index: every[i], result)
+            found[key][stack.place(group, index)] = own
+    return found
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    """Return this process's threads that compute groups."""
+    return ThreadPoolExecutor(len(os.sched_getaffinity(0)), "stack")
 
 
 def _with_place(every: Any, place: int, entry: Any) -> Any:

@@ -34,7 +34,7 @@ from trainables.stacks.filtering import Counted, as_counted, as_filter_state
 from trainables.stacks.lanes import Shape, Tree
 from trainables.stacks.networks import cut, padded
 from trainables.stacks.optimizer import Adam, Learnt
-from trainables.stacks.stack import Stack
+from trainables.stacks.stack import Stack, play_evaluations, step
 from trainables.trainable import Trainable
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.evaluation import results_of
@@ -496,10 +496,12 @@ def advance(trainers: Sequence[LaneTrainer]) -> None:
     for trainer in trainers:
         stack, place = trainer._hand_over()
         by_stack.setdefault(stack, {})[place] = trainer
-    for stack, own in by_stack.items():
-        for place, outcome in stack.step({at: one.rates() for at, one in own.items()}).items():
-            own[place]._made.extend((outcome, index) for index in range(stack.shape.rounds))
-            own[place]._is_ahead = True
+    rates = {stack: {at: one.rates() for at, one in own.items()} for stack, own in by_stack.items()}
+    for stack, outcomes in step(rates).items():
+        for place, outcome in outcomes.items():
+            one = by_stack[stack][place]
+            one._made.extend((outcome, index) for index in range(stack.shape.rounds))
+            one._is_ahead = True
 
 
 def evaluate(trainers: Mapping[LaneTrainer, int]) -> None:
@@ -513,10 +515,13 @@ def evaluate(trainers: Mapping[LaneTrainer, int]) -> None:
         if (shape := trainer.evaluation_shape) is not None:
             stack, place = trainer._hand_over()
             by_program.setdefault((stack, shape), {})[place] = trainer
-    for (stack, shape), own in by_program.items():
-        requests = {place: one.evaluation_request(trainers[one]) for place, one in own.items()}
-        for place, played in stack.evaluate(shape, requests).items():
-            one = own[place]
+    requests = {
+        key: {place: one.evaluation_request(trainers[one]) for place, one in own.items()}
+        for key, own in by_program.items()
+    }
+    for key, results in play_evaluations(requests).items():
+        for place, played in results.items():
+            one = by_program[key][place]
             pairs = zip(played.returns.tolist(), played.lengths.tolist(), strict=True)
             whole = [Played(RolloutMetrics(total, length)) for total, length in pairs]
             one._evaluated[one.progress.timesteps + trainers[one]] = whole
