@@ -198,6 +198,16 @@ class StoredDataError(TrainableError):
 class NotFiniteError(TrainableError):
     """NaN or infinity in observations, rewards, losses or gradients."""
 
+    @classmethod
+    def of_environment(cls, problem: str) -> "NotFiniteError":
+        """Return the error about an observation or reward, with a remedy."""
+        return cls(f"{problem}; correct the environment, or end its episode before that")
+
+    @classmethod
+    def of_learning(cls, problem: str) -> "NotFiniteError":
+        """Return the error about a loss or gradient, with a remedy."""
+        return cls(f"{problem}; a smaller lr, a grad_clip or clip_rewards may keep it finite")
+
 
 def nearest(word: object, known_words: Iterable[str]) -> str:
     """Return ``; did you mean 'x'?`` for the known word most similar to `word`.

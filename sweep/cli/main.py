@@ -8,7 +8,6 @@ is active elsewhere · 4 a disk or database failed · 5 our own error · 6 somet
 
 import atexit
 import contextlib
-import errno
 import gc
 import itertools
 import os
@@ -220,7 +219,7 @@ def _silence_if_lost() -> None:
 
 def _report_error(error: Exception) -> int:
     """Print one line for an expected error, a traceback for others. Returns the exit code."""
-    from sweep.core.errors import Mistakes, SweepError
+    from sweep.core.errors import Mistakes, SweepError, remedy
     from trainables.errors import ConfigError, TrainableError
 
     if isinstance(error, Mistakes):
@@ -234,15 +233,10 @@ def _report_error(error: Exception) -> int:
     if isinstance(error, PermissionError) and error.filename is not None:
         return _print_error(_describe_permission(os.fsdecode(error.filename)), STORAGE_FAILED)
     if isinstance(error, OSError):
-        return _print_error(f"{error}{_remedy(error)}", STORAGE_FAILED)
+        todo = remedy(error)
+        return _print_error(f"{error}; {todo}" if todo else str(error), STORAGE_FAILED)
     click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     return _print_error(f"internal error: {type(error).__name__}: {error}", OWN_ERROR)
-
-
-def _remedy(error: OSError) -> str:
-    """Return the remedy of a system error whose text has none; empty if none is known."""
-    is_short = error.errno in (errno.EMFILE, errno.ENFILE) and "ulimit" not in str(error)
-    return "; allow more with `ulimit -n 1024`, or give fewer --jobs" if is_short else ""
 
 
 def _describe_permission(path: str) -> str:

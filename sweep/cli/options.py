@@ -260,7 +260,7 @@ def open_answer(
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other; give one of them")
     from sweep.cli.terminal import Terminal, unwrapped
-    from sweep.core.errors import StorageError
+    from sweep.core.errors import StorageError, with_remedy
     from trainables.errors import printable
 
     stream, until_answered = sys.stdout, contextlib.ExitStack()
@@ -279,7 +279,8 @@ def open_answer(
             shown = renderer(data)
             terminal.show(unwrapped(shown) if isinstance(shown, str) else shown)
         if terminal.failure is not None and not isinstance(terminal.failure, BrokenPipeError):
-            raise StorageError(f"the answer could not be written: {terminal.failure.strerror}")
+            failed = with_remedy(terminal.failure)
+            raise StorageError(f"the answer could not be written: {failed}")
 
     aside = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     with aside, until_answered:

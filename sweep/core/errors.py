@@ -24,6 +24,7 @@ a sweep. Times are in seconds, memory in bytes.
 """
 
 import copyreg
+import errno
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -362,9 +363,42 @@ class SweepLocked(LedgerError):
 
 
 class StorageError(SweepError):
-    """A disk, database or server failed; the message names the operation and the reason."""
+    """A disk, database or server failed; the message names the reason and a remedy."""
 
     exit_code = 4
+
+
+_OF_FILES = "allow more with `ulimit -n 1024`, or give fewer --jobs"
+#: Number of a system's error → the remedy.
+_REMEDIES = {
+    errno.ENOSPC: "free some space on that disk",
+    errno.EDQUOT: "free some space of your quota",
+    errno.EROFS: "use a disk that can be written to",
+    errno.ENAMETOOLONG: "use a shorter name",
+    errno.EMFILE: _OF_FILES,
+    errno.ENFILE: _OF_FILES,
+}
+#: The same for a file that was to be written.
+_REMEDIES_OF_WRITING = {
+    errno.EACCES: "get permission to write there, or use another place",
+    errno.EPERM: "get permission to write there, or use another place",
+    errno.ENOENT: "make the folder that is to contain it",
+    errno.ENOTDIR: "use another place: a part of this path is a file",
+    errno.EISDIR: "use another place: this one is a folder",
+}
+
+
+def remedy(error: OSError) -> str:
+    """Return the remedy of a system's error; empty if it has one in its text or none is known."""
+    found = _REMEDIES.get(error.errno or 0, "")
+    return "" if found in str(error) else found
+
+
+def with_remedy(error: OSError) -> str:
+    """Return the reason of a system's error while something was written, with its remedy."""
+    reason, code = error.strerror or str(error), error.errno or 0
+    found = remedy(error) or _REMEDIES_OF_WRITING.get(code, "run this again when that is repaired")
+    return f"{reason}; {found}"
 
 
 # -------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sweep import trackers
-from sweep.core.errors import BadConfig, StorageError, UsageError, without_password
+from sweep.core.errors import BadConfig, StorageError, UsageError, with_remedy, without_password
 from sweep.driver.outbox import Outbox
 from sweep.history.history import History
 from sweep.ledger import hold, signed
@@ -68,7 +68,7 @@ def adopt(folder: Folder) -> None:
     try:
         write_tracking(folder.tracking_uri, found.uri)
     except OSError as error:
-        raise StorageError(f"{folder.tracking_uri}: {error.strerror or error}") from error
+        raise StorageError(f"{folder.tracking_uri}: {with_remedy(error)}") from error
 
 
 def read_tracking(folder: Folder) -> Tracking | None:
@@ -131,7 +131,7 @@ def want_all_models(folder: Folder) -> None:
         try:
             _write_entry(folder, ledger.sweep_id, True, "")
         except OSError as error:
-            raise StorageError(f"{folder.attachments}: {error.strerror or error}") from error
+            raise StorageError(f"{folder.attachments}: {with_remedy(error)}") from error
 
 
 def _write_entry(folder: Folder, sweep_id: str, all_models: bool, made_of: str) -> None:

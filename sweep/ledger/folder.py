@@ -41,6 +41,7 @@ from sweep.core.errors import (
     SweepLocked,
     UnknownName,
     UsageError,
+    with_remedy,
 )
 from sweep.history.seeds import replica_name
 from sweep.ledger import process
@@ -299,8 +300,8 @@ def create_atomically(
                 undo(draft)
                 shutil.rmtree(draft, ignore_errors=True)
     except OSError as error:
-        why = error.strerror or str(error)
-        raise StorageError(f"making {path}: {why}: {error.filename or draft}") from error
+        where = error.filename or draft
+        raise StorageError(f"making {path}: {where}: {with_remedy(error)}") from error
 
 
 def plain(path: Path) -> None:

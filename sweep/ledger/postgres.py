@@ -40,6 +40,10 @@ BUSY_S = 60.0
 IDLE_S = 20.0
 #: Seconds between two attempts to reach a server: the first delay, doubled up to the second.
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.05, 0.5
+#: Remedies: for a server that is away, for a missing right, and for any other error.
+_SEE = "see that the server runs and lets you in, then run this again"
+_ASK = "ask the owner of the database for that right"
+_VERIFY = "`sweep verify` tells what is damaged"
 #: Oldest supported version of PostgreSQL.
 OLDEST = 12
 
@@ -147,6 +151,7 @@ def examine(url: str) -> Server:
                 connection.execute(f"DROP SCHEMA {schema}")  # the transaction is not committed yet
         except StorageError as error:
             said = str(error).replace(f", schema {schema}", "")
+            said = said.removesuffix(f"; {_SEE}").removesuffix(f"; {_ASK}")
             if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
                 said += "; its owner lets you: GRANT CREATE ON DATABASE name TO you"
             raise StorageError(said) from error
@@ -431,7 +436,7 @@ class Database:
         """Set up a new connection; raises StorageError for a server that is too old."""
         version = raw.info.server_version // 10000
         if version < OLDEST:
-            said = f"the server is PostgreSQL {version}, {OLDEST} or newer is needed"
+            said = f"the server is PostgreSQL {version}, {OLDEST} or newer is needed; upgrade it"
             raise StorageError(f"the database {self._pointer.shown}: {said}")
         raw.execute(
             f"SET search_path TO {self._pointer.schema}; SET client_encoding TO UTF8;"
@@ -455,7 +460,10 @@ class Database:
 
     def _describe_error(self, error: Exception) -> str:
         """Return the one-line message for an error of the server."""
-        return f"the database {self._pointer.shown}: {_reason(error)}"
+        todo = _SEE if isinstance(error, psycopg.OperationalError) else _VERIFY
+        if isinstance(error, psycopg.errors.InsufficientPrivilege):
+            todo = _ASK
+        return f"the database {self._pointer.shown}: {_reason(error)}; {todo}"
 
 
 def _reason(error: Exception) -> str:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from sweep.core.errors import DamagedLedger, StorageError
+from sweep.core.errors import DamagedLedger, StorageError, with_remedy
 from sweep.ledger.codec import DecodeError
 from trainables.checkpoint import disk
 
@@ -226,7 +226,8 @@ class Database:
                 draft.replace(copy)
                 disk.sync(folder)
         except (OSError, sqlite3.Error) as error:
-            raise StorageError(f"{copy}: {error}; the ledger is as it was") from error
+            why = with_remedy(error) if isinstance(error, OSError) else with_advice(error)
+            raise StorageError(f"the ledger is as it was: {copy}: {why}") from error
         finally:
             draft.unlink(missing_ok=True)
         return copy.name
@@ -321,7 +322,7 @@ def translate_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise StorageError(f"the database {path}: {reason(error)}") from error
+        raise StorageError(f"the database {path}: {with_advice(error)}") from error
     except DecodeError as error:
         raise DamagedLedger(path, str(error)) from error
 
@@ -333,8 +334,28 @@ def reason(error: BaseException) -> str:
         try:
             os.close(os.open(os.devnull, os.O_RDONLY))
         except OSError as short:
-            return f"{short.strerror}; allow more with `ulimit -n 1024`, or give fewer --jobs"
+            return with_remedy(short)
     return message
+
+
+#: Error of SQLite → the remedy.
+_REMEDIES = {
+    sqlite3.SQLITE_FULL: "free some space on that disk",
+    sqlite3.SQLITE_BUSY: "another process uses it; run this again when that has ended",
+    sqlite3.SQLITE_LOCKED: "another process uses it; run this again when that has ended",
+    sqlite3.SQLITE_READONLY: "get permission to write it and its folder",
+    sqlite3.SQLITE_PERM: "get permission to write it and its folder",
+    sqlite3.SQLITE_CANTOPEN: "see that its folder exists and that you may write there",
+    sqlite3.SQLITE_IOERR: "run this again when its disk is repaired",
+}
+
+
+def with_advice(error: BaseException) -> str:
+    """Return SQLite's message on one line, with a remedy."""
+    message, code = reason(error), getattr(error, "sqlite_errorcode", 0)
+    if "; " in message:
+        return message
+    return f"{message}; {_REMEDIES.get(code & 0xFF, '`sweep verify` tells what is damaged')}"
 
 
 def has(path: Path, table: str) -> bool:
@@ -363,6 +384,6 @@ def find_damage(path: Path) -> str:
             (answer,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     except sqlite3.Error as error:
         if is_away(error):
-            raise StorageError(f"the database {path}: {error}") from error
+            raise StorageError(f"the database {path}: {with_advice(error)}") from error
         return f"{path.name} cannot be read ({error})"
     return "" if answer == "ok" else f"{path.name} is damaged ({answer})"

@@ -113,7 +113,9 @@ def readable(path: Path) -> Iterator[None]:
         raise
     except StorageError as error:
         why = tables.reason(error.__cause__ or error)
-        raise StorageError(f"{path}: is not a readable ledger ({why})") from error
+        raise StorageError(
+            f"{path}: is not a readable ledger ({why}); put a copy of it back, or delete its folder"
+        ) from error
 
 
 def upgrade(path: Path, term: int) -> str:
@@ -163,4 +165,5 @@ def run_scripts(path: Path, first: Callable[[Connection], None]) -> None:
                     context.run_migrations()
                 failpoints.reach("ledger upgraded")
         except sa.exc.DBAPIError as error:
-            raise StorageError(f"the database {path}: {tables.reason(error)}") from error
+            why = tables.with_advice(error.orig or error)
+            raise StorageError(f"the database {path}: {why}") from error

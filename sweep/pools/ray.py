@@ -103,7 +103,7 @@ class Pool(cluster.ClusterPool):
             self.closed_by, found = await asyncio.wait_for(joined, START_S + WORKERS_S)
         except TimeoutError:
             late = f"the {self.scheduler} at {self._address} accepts connections but sends nothing"
-            raise StorageError(f"--address: {late}") from None
+            raise StorageError(f"--address: {late}; restart it, or give another address") from None
         return list(found)
 
     async def _listen(self, gateway: asyncio.StreamReader) -> None:

@@ -467,6 +467,10 @@ def check(url: str) -> str:
     return url.rstrip("/")
 
 
+#: Remedy for a storage that fails.
+_DOCTOR = "`sweep doctor --checkpoints URL` examines the storage"
+
+
 def examine(url: str, patience_s: float) -> float | None:
     """Write, list, read and delete a small file in the storage at `url`, as a sweep would.
 
@@ -523,7 +527,7 @@ def begin(folder: Folder, url: str, name: str, sweep_id: str) -> None:
         Remote(folder_url).write(MARK, json.dumps({"sweep": sweep_id, "name": name}).encode())
         _require(folder_url, sweep_id)
     except OSError as error:
-        raise StorageError(f"--checkpoints: {error}") from error
+        raise StorageError(f"--checkpoints: {error}; {_DOCTOR}") from error
     _write_url(folder, folder_url)
 
 
@@ -571,7 +575,7 @@ def move(folder: Folder, url: str, name: str, sweep_id: str) -> None:
     try:
         _require(its, sweep_id)
     except OSError as error:
-        raise StorageError(f"--checkpoints: {error}") from error
+        raise StorageError(f"--checkpoints: {error}; {_DOCTOR}") from error
     _write_url(folder, its)
 
 

@@ -36,6 +36,11 @@ _NO_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR})  # 
 class NotRegular(Exception):
     """A link, folder, pipe, socket or device in the place of a regular file."""
 
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(
+            f"{path}: not a regular file, but a link, folder, pipe, socket or device; move it away"
+        )
+
 
 # ---- writing ----------------------------------------------------------------------------------
 
@@ -155,11 +160,11 @@ def open_file(path: str | Path, flags: int, parent: int | None = None, mode: int
         file = os.open(path, flags | _SAFELY, mode, dir_fd=parent)
     except OSError as error:
         if error.errno in _NO_FILE:
-            raise NotRegular(f"{path}: not a regular file") from error
+            raise NotRegular(path) from error
         raise
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise NotRegular(f"{path}: not a regular file")
+        raise NotRegular(path)
     return file
 
 

@@ -122,7 +122,7 @@ class TorchPolicy(Policy):
         """
         if self._failed is not None and self._failed.item():
             self._failed.zero_()
-            raise NotFiniteError("the loss, or the gradient's norm, is not finite")
+            raise NotFiniteError.of_learning("the loss, or the gradient's norm, is not finite")
 
     def make_device_actor(self, frames: "Frames") -> Actor:
         """Return an actor with these networks, on their device; `frames` sends observations.
@@ -210,7 +210,7 @@ class TorchPolicy(Policy):
         if self._failed is not None:
             self._latest_loss = loss.detach()
         elif not math.isfinite(loss.item()):
-            raise NotFiniteError(f"the loss is {loss.item()}")
+            raise NotFiniteError.of_learning(f"the loss is {loss.item()}")
 
     def moments(self, name: str) -> dict[str, Any]:
         """Return the optimiser's moments of one parameter as tensors; empty before its first step.
@@ -245,7 +245,7 @@ class TorchPolicy(Policy):
         if self._failed is None:
             norm = float(total.item())
             if not math.isfinite(norm):
-                raise NotFiniteError(f"the gradient's norm is {norm}")
+                raise NotFiniteError.of_learning(f"the gradient's norm is {norm}")
             return norm
         both = total if self._latest_loss is None else total + self._latest_loss
         self._failed.copy_(torch.maximum(self._failed, (~torch.isfinite(both)).float()))

@@ -364,7 +364,7 @@ class LaneTrainer(Trainer):
             advance([self])
         outcome, index = self._made.pop(0)
         if not outcome.is_finite:
-            raise NotFiniteError("the loss or its gradient is not finite")
+            raise NotFiniteError.of_learning("the loss or its gradient is not finite")
         finished = outcome.finished
         ended = np.nonzero(finished.ended[index])
         totals, lengths = finished.returns[index][ended], finished.lengths[index][ended]

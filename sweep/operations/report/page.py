@@ -19,7 +19,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from sweep.core.errors import StorageError
+from sweep.core.errors import StorageError, with_remedy
 from sweep.core.version import __version__
 from sweep.ledger.ledger import Ledger
 from sweep.operations.report import charts, sections, timeline
@@ -388,7 +388,7 @@ def write(path: Path, text: str) -> None:
         finally:
             draft.unlink(missing_ok=True)
     except OSError as error:
-        raise StorageError(f"{path}: {error.strerror or error}") from error
+        raise StorageError(f"{path}: {with_remedy(error)}") from error
 
 
 def _umask() -> int:

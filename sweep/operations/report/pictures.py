@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sweep.core.errors import StorageError
+from sweep.core.errors import StorageError, with_remedy
 from sweep.operations.report import page
 from sweep.views import formatting
 from sweep.views.lookup import Sweep
@@ -66,7 +66,7 @@ def write(
                 draft.replace(path)
                 written.append(path)
     except OSError as error:
-        raise StorageError(f"{folder}: {error.strerror or error}") from error
+        raise StorageError(f"{folder}: {with_remedy(error)}") from error
     return written
 
 

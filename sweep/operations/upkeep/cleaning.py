@@ -15,7 +15,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep.core.errors import StorageError, SweepError, SweepLocked, UsageError, first_line
+from sweep.core.errors import (
+    StorageError,
+    SweepError,
+    SweepLocked,
+    UsageError,
+    first_line,
+    with_remedy,
+)
 from sweep.driver import sync
 from sweep.driver.limits import to_drop
 from sweep.history.events import Dropped
@@ -102,7 +109,7 @@ def remove(folder: Folder, mlflow: bool = False) -> Freed:
                 f"{folder.name} was deleted, but its checkpoints were not; {later}: {error}"
             ) from error
         except OSError as error:
-            raise StorageError(f"removing {folder.path}: {error.strerror or error}") from error
+            raise StorageError(f"removing {folder.path}: {with_remedy(error)}") from error
     return freed
 
 
@@ -125,7 +132,8 @@ def _delete_runs(folder: Folder) -> int:
                 store.delete(run)
     except Exception as error:  # a store may fail in any way
         raise StorageError(
-            f"{folder.name} was kept: its MLflow runs were not deleted: {first_line(error)}"
+            f"{folder.name} was kept: its MLflow runs were not deleted: {first_line(error)}; look "
+            f"after MLflow, or keep the runs: `sweep rm` without --mlflow"
         ) from error
     return len(runs)
 
@@ -235,7 +243,10 @@ def _mlflow_client(root: Path) -> "Iterator[MlflowClient]":
             warnings.simplefilter("ignore")  # MLflow warns about its own code
             yield mlflow_store.client_of(mlflow_store.store_url(Folder(root, "")))
     except Exception as error:  # a store may fail in any way
-        raise StorageError(f"{Folder(root, '').mlflow}: {first_line(error)}") from error
+        raise StorageError(
+            f"{Folder(root, '').mlflow}: {first_line(error)}; if it is damaged, move it away: "
+            f"`sweep sync` fills a new one"
+        ) from error
 
 
 def _runs(client: "MlflowClient", experiment: str) -> Iterator[StoredRun]:

@@ -170,7 +170,7 @@ def _compare_copy(tracker: Tracker, count: int, missing: int) -> list[str]:
         StorageError: the copy lacks events, or the tracker cannot compare its copy.
     """
     if not isinstance(tracker, Comparable):
-        raise StorageError("the tracker has no method differences()")
+        raise StorageError("it has no method differences(); give it one to have its copy compared")
     problem = tracker.unreadable() if count else ""
     if missing and not problem:
         raise StorageError(f"it lacks {missing} events; run `sweep sync`")

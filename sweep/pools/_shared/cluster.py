@@ -24,7 +24,7 @@ import cloudpickle
 
 from sweep import pools
 from sweep.core import pickled
-from sweep.core.errors import StorageError, SweepError, UsageError, WorkerLost
+from sweep.core.errors import StorageError, SweepError, UsageError, WorkerLost, with_remedy
 from sweep.pools._shared import worker as there
 from sweep.slices.cache import StaleProcess
 from sweep.slices.messages import SliceOutcome, SliceSpec
@@ -203,7 +203,8 @@ class ClusterPool(pools.Pool):
                 self._wait(asyncio.wait_for(self._connect(probe, reach_s), patience_s))
             except TimeoutError as error:
                 late = f"the {self.scheduler} at {self._address} has not answered in time"
-                raise StorageError(f"--address: {late}") from error
+                todo = "see whether it is overloaded, or wait longer"
+                raise StorageError(f"--address: {late}; {todo}") from error
 
     @property
     def clocks(self) -> Mapping[str, float]:
@@ -588,7 +589,7 @@ def _probe(root: Path) -> Iterator[Path]:
     try:
         path.touch(mode=0o600)
     except OSError as error:
-        raise StorageError(f"{path}: cannot be created: {error.strerror}") from error
+        raise StorageError(f"{path}: cannot be created: {with_remedy(error)}") from error
     try:
         yield path
     finally:

@@ -465,7 +465,9 @@ def _migrate(database: Path, draft: Path, lock: int) -> None:
         code = child.wait()
     if code != 0:
         why = (said.strip().splitlines() or [f"exit code {code}"])[-1]
-        raise StorageError(f"{database}: MLflow's tables were not made: {why}")
+        raise StorageError(
+            f"{database}: MLflow's tables were not made: {why}; `sweep doctor` examines MLflow"
+        )
 
 
 @contextmanager

@@ -478,7 +478,7 @@ def test_an_answer_that_the_disk_does_not_take_is_an_error(
             check=False,
         )
     assert done.returncode == 4
-    assert "No space left on device" in done.stderr
+    assert "No space left on device; free some space on that disk" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -250,7 +250,7 @@ def test_a_disk_that_refuses_leaves_the_tracking_uri_as_it_was(
 
     monkeypatch.setattr("trainables.checkpoint.disk.write_all", full)
     code, _, err = here("sync", "demo", "--wait", "0")
-    assert (code, "No space left on device" in err) == (4, True)
+    assert (code, "No space left on device; free some space on that disk" in err) == (4, True)
     assert folder.tracking_uri.read_text() == said
 
 

@@ -393,7 +393,7 @@ def test_python_says_it_with_the_same_word(tmp_path: Path) -> None:
         sweep.run(given, checkpoints="team", **how, **spec)
     made = sweep.run(given, checkpoints="faulty://team", **how, **spec)
     assert made.best().checkpoint().path.is_file()
-    with pytest.raises(StorageError, match="is it the right storage"):
+    with pytest.raises(StorageError, match=r"is it the right storage.*`sweep doctor --ch"):
         sweep.resume("demo", checkpoints="faulty://other", trials=3, **how)
     assert len(sweep.resume("demo", checkpoints="faulty://team", trials=3, **how).trials) == 3
 

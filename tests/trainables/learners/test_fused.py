@@ -412,6 +412,7 @@ def test_what_is_not_finite_is_refused_and_moves_nothing(
     learner = make(policy, of)
     learn(learner, good, of)
     before = policy.get_state()
-    with pytest.raises(NotFiniteError, match=told):
+    advice = "; a smaller lr, a grad_clip or clip_rewards may keep it finite"
+    with pytest.raises(NotFiniteError, match=f"{told}{advice}$"):
         learn(learner, bad, of)
     assert differences(policy.get_state(), before) == []

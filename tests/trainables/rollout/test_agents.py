@@ -235,7 +235,7 @@ def test_E7_a_reward_that_is_not_finite_is_refused_whoever_it_is_of(died: bool) 
         ({"a": 1, **({} if died else B)}, {}, {"b": died, **GOES_ON}, NO_FLAG, {}),
         ({"a": 2}, {"b": float("nan")}, OVER, NO_FLAG, {}),
     ]
-    words = "worker 0, environment 0, episode 0: agent 'b' has the reward nan"
+    words = "worker 0, environment 0, episode 0: agent 'b' has the reward nan; correct the environm"
     with scripted(steps) as worker, pytest.raises(NotFiniteError, match=words):
         worker.sample()
 

@@ -56,10 +56,11 @@ class Breaks(Counting):
         return answers[self.what]
 
 
+ENDS = "is not finite; correct the environment, or end its episode before that$"
 WORDS = {
-    "observation": (NotFiniteError, r"worker 0, environment 0: observation \[nan\] is not finite"),
-    "reward": (NotFiniteError, r"worker 0, environment 0: reward inf is not finite"),
-    "final": (NotFiniteError, r"environment 0: final observation \[inf\] is not finite"),
+    "observation": (NotFiniteError, rf"worker 0, environment 0: observation \[nan\] {ENDS}"),
+    "reward": (NotFiniteError, rf"worker 0, environment 0: reward inf {ENDS}"),
+    "final": (NotFiniteError, rf"environment 0: final observation \[inf\] {ENDS}"),
     "shape": (EnvError, r"worker 0, environment 0: .*shape \(2,\)"),
     "kind": (EnvError, r"worker 0, environment 0: .*terminated = 1.0, a float"),
     "length": (EnvError, r"worker 0, environment 0: .*four values are the older gym interface"),

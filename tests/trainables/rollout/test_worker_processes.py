@@ -96,7 +96,7 @@ def test_a_killed_child_is_an_error_with_its_index_and_exit_code() -> None:
             EnvError,
             r"0, environment 0: step\(\) raised ZeroDivisionError: the world ended",
         ),
-        ("reward", NotFiniteError, "worker 0, environment 0: reward nan is not finite"),
+        ("reward", NotFiniteError, "worker 0, environment 0: reward nan is not finite; correct"),
     ],
 )
 def test_an_error_in_a_child_is_told_with_its_traceback_or_by_its_name(

@@ -208,7 +208,7 @@ def test_a_lane_whose_numbers_are_not_finite_fails_alone() -> None:
     weights = {name: np.full_like(one, 1e30) for name, one in bad.policy.weights().items()}
     bad.set_weights({"default_policy": weights})
     lanes.advance([bad, good])  # type: ignore[list-item]
-    with pytest.raises(NotFiniteError, match="not finite"):
+    with pytest.raises(NotFiniteError, match="not finite; a smaller lr"):
         bad.train()
     good.train()
     alone.train()

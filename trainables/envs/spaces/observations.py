@@ -224,7 +224,7 @@ def require_finite(values: Array, rows: str, subject: str) -> None:
     if np.count_nonzero(finite) != finite.size:  # the cheapest way to ask, in every tick
         row = int(np.argwhere(~finite)[0][0])
         shown = f"of shape {values.shape[1:]}" if values.ndim > 2 else values[row]  # in one line
-        raise NotFiniteError(f"{rows} {row}: {subject} {shown} is not finite")
+        raise NotFiniteError.of_environment(f"{rows} {row}: {subject} {shown} is not finite")
 
 
 def _check_leaves(space: spaces.Space[Any]) -> None:

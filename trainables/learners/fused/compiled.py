@@ -190,7 +190,7 @@ class CompiledLearner(FusedLearner):
             ctypes.c_void_p(parts.ctypes.data),
         )
         if not math.isfinite(loss):
-            raise NotFiniteError(f"the loss is {loss}")
+            raise NotFiniteError.of_learning(f"the loss is {loss}")
         return parts[: len(self.stats)].astype(self._kind)
 
     def _set_loss(self, loss: Loss) -> None:

@@ -154,7 +154,7 @@ class FusedQLearner:
             losses, slopes = losses * weights, slopes * weights
         loss = float(losses.mean())
         if not math.isfinite(loss):
-            raise NotFiniteError(f"the loss is {loss}")
+            raise NotFiniteError.of_learning(f"the loss is {loss}")
         error = np.zeros_like(units[-1], order="C")
         error[actions, each] = slopes / count
         self._backward(current, units, error)

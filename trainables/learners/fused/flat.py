@@ -105,7 +105,7 @@ class FlatOptimizer:
             self._clear_vanished_moments()
         norm = kernel.norm() if kernel else math.sqrt(float(np.dot(gradient, gradient)))
         if not math.isfinite(norm):
-            raise NotFiniteError(f"the gradient's norm is {norm}")
+            raise NotFiniteError.of_learning(f"the gradient's norm is {norm}")
         self.moved = True
         clips = grad_clip is not None and norm + 1e-6 > grad_clip
         scale = grad_clip / (norm + 1e-6) if grad_clip is not None and clips else 1.0

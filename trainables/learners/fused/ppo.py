@@ -200,7 +200,7 @@ class FusedLearner:
         policy_loss, value_loss, entropy, *_ = means.tolist()
         loss = policy_loss - options.entropy_coeff * entropy + options.vf_loss_coeff * value_loss
         if not math.isfinite(loss):
-            raise NotFiniteError(f"the loss is {loss}")
+            raise NotFiniteError.of_learning(f"the loss is {loss}")
         head_error = self._head_error(by_logp, -options.entropy_coeff / rows, buffers.head_error)
         self._networks.backward(x, head_error, errors[None], buffers)
         return means[: len(self.stats)]

@@ -330,7 +330,8 @@ def _require_finite(policy: Policy, filtering: Filtering) -> None:
     for name, values in arrays.items():
         if not np.isfinite(values).all():
             raise NotFiniteError(
-                f"{name} has values that are not finite: such a policy is not exported"
+                f"{name} has values that are not finite, so the policy is of no use; export an "
+                "earlier checkpoint, or another trial"
             )
 
 

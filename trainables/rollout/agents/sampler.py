@@ -490,7 +490,8 @@ class AgentsSampler:
         for agent, reward in rewards.items():
             if not math.isfinite(reward):
                 where = f"{self.name}, environment {env_index}, episode {episode.number}"
-                raise NotFiniteError(f"{where}: agent {agent!r} has the reward {reward}")
+                problem = f"{where}: agent {agent!r} has the reward {reward}"
+                raise NotFiniteError.of_environment(problem)
             if agent not in episode.policies:
                 if agent in ended_agents:
                     continue

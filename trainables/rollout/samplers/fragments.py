@@ -718,7 +718,7 @@ class Sampler:
             final = np.asarray(step.final_observations[env_index])
             rows[env_index] = final.reshape(rows.shape[1:])
             if np.count_nonzero(np.isfinite(final)) != final.size:
-                raise NotFiniteError(
+                raise NotFiniteError.of_environment(
                     f"{self.name}, environment {env_index}: final observation {rows[env_index]} is "
                     "not finite"
                 )
