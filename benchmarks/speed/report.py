@@ -86,16 +86,14 @@ def _machine() -> str:
 
 TEXT = """# Performance
 
-This page compares the speed of sweep with other libraries and with hand-written lower bounds. For
-another library, the ratio states how many times faster sweep is. For a hand-written bound, the
-ratio states the share of the bound's rate that sweep reaches, or its time as a multiple of the
-bound's.
+This page compares the speed of sweep with other libraries and with lower bounds, such as a loop by
+hand or `import torch`. The ratio states how many times faster sweep is than a library; for a bound,
+the share of its rate that sweep reaches, or sweep's time as a multiple of the bound's.
 
-`make bench` writes this page. Each row alternates between sweep and the other program in one run,
-with one process at a time and one thread each; each library uses its own settings for this
-processor. A ratio is the median over {pairs} pairs or more, followed by the minimum and the
-maximum. Rates are per second of CPU time; shell commands and disk operations are measured in wall
-time.
+`make bench` writes this page. Each row runs sweep and the other program alternately, with one
+thread in each process and each library's own settings for this processor. A ratio is the median
+over {pairs} pairs or more, followed by the minimum and the maximum. Rates are per second of CPU
+time; shell commands and disk operations are measured in wall time.
 
 {table}
 
@@ -120,8 +118,9 @@ one process. The time of a part excludes the parts inside it.
 
     make bench
 
-takes two hours and continues after an interruption. `make bench` installs the other libraries in
-`build/peers`, separate from sweep's own environment. `python -m benchmarks.speed --only NAME --runs
-3` measures and prints one row. `python -m benchmarks.speed --against FOLDER` compares sweep's cost
-of a result, a checkpoint and 64 short trials with another checkout.
+takes two hours and continues after an interruption. It installs the other libraries in
+`build/peers`, separate from sweep's own environment, and at its end prints the costs of the engine,
+of sampling and of saving a replay buffer. `python -m benchmarks.speed --only NAME --runs 3`
+measures and prints one row, and `--against FOLDER` in place of `--only` compares sweep's cost of a
+result, an iteration of PPO, a checkpoint and 64 short trials with another checkout.
 """
