@@ -9,7 +9,16 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from sweep.cli.tables import Column, Data, Table, front_line, section, status_text, table
+from sweep.cli.tables import (
+    Column,
+    Data,
+    Table,
+    change_lines,
+    front_line,
+    section,
+    status_text,
+    table,
+)
 from sweep.core.stats import LEVEL
 from sweep.history.fronts import front_text
 from sweep.ledger.folder import root_option
@@ -140,6 +149,7 @@ def show(data: Data) -> RenderableType:
         _exactness_line(data["exactness"]) if data["exactness"] else "",
     ]
     shown: list[RenderableType] = [_title(data), *(Text(fact) for fact in facts if fact)]
+    shown += change_lines(data["changes"])
     shown += section("settings", formatting.yaml_lines(data["settings"]))
     if len(data["seeds"]) > 1:
         shown += [Text(), Text("seeds", style="bold"), _seeds(data["seeds"])]

@@ -522,13 +522,17 @@ def asked_trial(history: History, folder: Folder, choice: str, place: str = "--t
 
 
 def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
-    """Return the data of `sweep show`: everything about one trial, whose results are `rows`."""
+    """Return the data of `sweep show`: everything about one trial, whose results are `rows`.
+
+    ``changes`` are those after the trial began.
+    """
     trial = find_trial(sweep.history, sweep.folder.name, number)
     return {
         "name": sweep.folder.name,
         "metric": sweep.spec.metric,
         "mode": sweep.spec.mode,
         **row(trial, sweep.history),
+        "changes": [one for one in changes(sweep) if number < one["trials"]],
         "goal": {"at": trial.goal.at, "top": trial.goal.top},
         "time_attr": trial.objective.time_attr,
         "exactness": trial.leader.exactness,

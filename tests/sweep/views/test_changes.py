@@ -84,6 +84,16 @@ def test_status_and_results_tell_of_changes(
         assert told[1]["before"] == {"training_iteration": 6}
 
 
+def test_a_trial_shows_the_changes_since_it_began(
+    changed: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = Here(capsys, changed.root)
+    for number, texts in ((0, [SPACE, END]), (4, [END])):
+        assert [one["text"] for one in here.json("show", "demo", number)["changes"]] == texts
+        lines = here("show", "demo", number)[1].splitlines()
+        assert [line for line in lines if line in (SPACE, END)] == texts
+
+
 def test_a_sweep_without_changes_tells_of_none(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, trials=2, scheduler="fifo", stop={"training_iteration": 1})
     sweeps.run(folder)
