@@ -6,6 +6,7 @@ pool       EnvPool's environments
 together   a person's own environments that are stepped together
 agents     environments of several agents, as one
 external   environments that call the trainer
+compiled   environments as functions of arrays, in JAX
 contract   what reset and step may return
 faults     faults in words; closing an environment
 spaces     observations and actions as flat rows

@@ -4,7 +4,8 @@
 environment class or a callable that returns an environment, or ``package.module:Id`` for an id that
 the module registers; ``env_config`` becomes its keyword arguments, or its one argument
 (`registry`). Names that were registered come before gymnasium's ids, entry points of installed
-packages after them; an environment class stands for its dotted path.
+packages after them; an environment class stands for its dotted path. Names that begin with ``jax:``
+or ``gymnax:`` are those of functions of arrays (`compiled`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr
 
 from trainables.core.importing import entry_points, load, load_module
 from trainables.core.settings import LONGEST_WAIT_S, Section
-from trainables.envs import agents, atari, registry, together
+from trainables.envs import agents, atari, compiled, registry, together
 from trainables.envs.atari import is_atari
 from trainables.envs.external.calling import Called, calls_trainer
 from trainables.envs.faults import close
@@ -104,7 +105,9 @@ class EnvironmentConfig(Section):
 
     env: Annotated[str, BeforeValidator(registry.to_name)] = Field(
         description="Registered id, package.module:Name of a class or callable, or an entry point "
-        "trainables.envs of a package; in Python also the class or function itself."
+        "trainables.envs of a package; in Python also the class or function itself. Functions of "
+        "arrays in JAX: jax:CartPole-v1, jax:package.module:Class, gymnax:Breakout-MinAtar "
+        "(docs/stack.md#environments-of-your-own)."
     )
     env_config: dict[str, Any] = Field(
         default_factory=dict,
@@ -403,6 +406,8 @@ def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any,
 
 def is_vector_only(config: EnvironmentConfig) -> bool:
     """Return whether the settings name a class whose environments can only be stepped together."""
+    if compiled.is_compiled(config.env):
+        return False
     found = registry.find(config.env)
     if found is None and ":" in config.env and config.env not in gymnasium.registry:
         load_module("env", config.env)
@@ -434,6 +439,8 @@ def _made(
 
     `learning` is false for an environment of an evaluation.
     """
+    if compiled.is_compiled(config.env):
+        return _make_compiled(config.env, context)
     make = _creator(config, context, num_envs, learning)
     try:
         return make()
@@ -570,6 +577,16 @@ def _creator(
     mujoco.log_warnings(gymnasium.registry[env].entry_point)
     # The passive checker costs a call per step; the vector environment checks what it is given.
     return partial(gymnasium.make, env, disable_env_checker=True, **config.env_config)
+
+
+def _make_compiled(name: str, config: Mapping[str, Any]) -> Env:
+    """Return an environment that is a function of arrays as one of gymnasium's."""
+    try:
+        from trainables.envs.compiled.alone import make_alone
+    except ModuleNotFoundError as error:
+        hint = f"pip install 'sweep-rl[jax]' installs it ({error})"
+        raise ConfigError("env", name, "another environment without JAX", hint) from error
+    return make_alone(name, config)
 
 
 class Single(gymnasium.Env[Any, Any]):

@@ -1,9 +1,9 @@
 """Many trials as lanes of one compiled program.
 
 A *stack* has places for lanes of one shape. A *lane* is a trainer in such a place; all lanes
-compute their next iteration together. Only this package imports JAX, an optional dependency.
+compute their next iteration together. Only this package and `trainables.envs.compiled` import JAX,
+an optional dependency.
 
-environments  environments as functions of arrays, stepped inside a program
 episodes      the running episodes of a lane
 networks      perceptrons as functions of arrays
 optimizer     a bound on gradients, and Adam
@@ -20,10 +20,4 @@ ppo           PPO as a lane
 dqn           DQN as a lane
 """
 
-import os
-
-# With jax 0.10.2 a `while_loop` in a `scan` over lanes hung on a CPU, in two games of eleven,
-# unless this flag was set before the first import of jax. It costs no time.
-_FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
-if _FLAG not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}".strip()
+import trainables.envs.compiled  # noqa: F401 it sets flags that programs need, before jax is imported

@@ -136,7 +136,7 @@ class LaneDQN(LaneTrainer, DQN):
         trunk = [f"trunk.dense.{index}" for index in range(hidden - 1)]
         head = [f"head.{index}" for index in range(min(hidden, 1) + 1)]
         return Shape(
-            env=str(settings.environment.env),
+            env=self.env_named,
             limit=self.limit,
             num_envs=settings.sampling.num_envs_per_worker,
             steps=settings.sampling.rollout_fragment_length,

@@ -200,7 +200,7 @@ def _tick(
     seen, x = see(settings, running.seen, observed)
     best = jnp.argmax(values_of(shape, settings, weights, x), axis=-1).astype(jnp.int32)
     actions = jnp.where(drawn.shares < epsilon, drawn.choices, best)
-    after, stepped = episodes.step(env, running.episodes, actions, drawn.begun)
+    after, stepped = episodes.step(env, shape.limit, running.episodes, actions, drawn.begun)
     return _Running(after, seen), _Tick(observed, actions, running.episodes.lengths, stepped)
 
 

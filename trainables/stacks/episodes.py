@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, random
 
-from trainables.stacks.environments import KNOWN, Environment
+from trainables.envs.compiled.contract import Environment
 
 
 class Episodes(NamedTuple):
@@ -42,24 +42,17 @@ class Stepped(NamedTuple):
     """int32 length of an episode that ended; 0 elsewhere."""
 
 
-@functools.cache
-def make_env(name: str, limit: int) -> Environment:
-    """Return an environment of `environments.KNOWN` with a time limit of `limit` steps."""
-    cls, _ = KNOWN[name]
-    made: Environment = cls(limit)
-    return made
-
-
 def step(
-    env: Environment, running: Episodes, actions: Array, starts: Array
+    env: Environment, limit: int, running: Episodes, actions: Array, starts: Array
 ) -> tuple[Episodes, Stepped]:
     """Step all environments once with actions (N, …) as they take them.
 
-    `starts` (N, S) are first states of the episodes that may begin.
+    Episodes are truncated after `limit` steps; `starts` (N, S) are first states of those that may
+    begin.
     """
     moved = jax.vmap(env.step)(running.states, actions)
     lengths, returns = running.lengths + 1, running.returns + moved.reward
-    truncated = (lengths >= env.limit) & ~moved.terminated
+    truncated = (lengths >= limit) & ~moved.terminated
     over = moved.terminated | truncated
     stepped = Stepped(
         rewards=moved.reward,

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax, random
 
-from trainables.stacks.environments import Environment
-from trainables.stacks.episodes import make_env
+from trainables.envs.compiled.contract import Environment
+from trainables.envs.compiled.named import Named, make
 
 Tree = Any
 """A tree of arrays."""
@@ -63,8 +63,8 @@ class Shape(ABC):
     only_training: ClassVar[tuple[str, ...]] = ("limit", "steps", "rounds")
     """Names of the fields that an evaluation does not read."""
 
-    env: str
-    """Name of the environment, one of `environments.KNOWN`."""
+    env: Named
+    """The environment."""
     limit: int
     """Steps after which an episode is truncated."""
     num_envs: int
@@ -83,13 +83,13 @@ class Shape(ABC):
 
     def make_env(self) -> Environment:
         """Return the environment that the lanes step."""
-        return make_env(self.env, self.limit)
+        return make(self.env)
 
     @abstractmethod
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Return name → shape of each learned array, with weights as (inputs, outputs)."""
 
-    def evaluating(self, env: str, episodes: int) -> Self:
+    def evaluating(self, env: Named, episodes: int) -> Self:
         """Return the shape of the program that plays `episodes` episodes at once in `env`.
 
         It is equal for lanes that differ in their training only, so that they share the program.

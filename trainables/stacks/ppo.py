@@ -67,7 +67,7 @@ class LanePPO(LaneTrainer, PPO):
         """Shape of the lane's program; equal for all lanes of a stack."""
         settings = self.settings
         return Shape(
-            env=str(settings.environment.env),
+            env=self.env_named,
             limit=self.limit,
             num_envs=settings.sampling.num_envs_per_worker,
             steps=settings.sampling.rollout_fragment_length,

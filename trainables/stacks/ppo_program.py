@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax, random
 
+from trainables.envs.compiled.contract import outputs
 from trainables.learners.standardizing import LEAST_ROWS, SMALL
 from trainables.policies.exploration.actions import LEAST_VARIANCE
 from trainables.stacks import episodes, lanes
@@ -61,8 +62,8 @@ class Shape(lanes.Shape):
         """Return layer → (inputs, outputs) of the actor and the critic."""
         env = self.make_env()
         found: dict[str, tuple[int, int]] = {}
-        for net, outputs in (("actor", env.choices or 1), ("critic", 1)):
-            sizes = (env.features, *self.hidden, outputs)
+        for net, count in (("actor", outputs(env)), ("critic", 1)):
+            sizes = (env.features, *self.hidden, count)
             for index, pair in enumerate(itertools.pairwise(sizes)):
                 found[f"{net}.{index}"] = pair
         return found
@@ -303,7 +304,7 @@ def _tick(
         by_state = (units[..., None] * matrices).sum(1)
         noise = jnp.where(follows, by_state, jnp.exp(weights["log_std"][0]) * noise)
     actions, logp, sent = _act(shape, settings, weights, units, noise)
-    after, stepped = episodes.step(env, running.episodes, sent, begun)
+    after, stepped = episodes.step(env, shape.limit, running.episodes, sent, begun)
     is_over = stepped.terminated | stepped.truncated
     discounted, rewards = scale_rewards(settings, running.discounted, stepped.rewards, is_over)
     following = filtered(settings, counted, stepped.following)
@@ -333,7 +334,7 @@ def _act(
         return actions, logp, actions
     actions = head + noise
     logp, _ = _logp_and_entropies(settings, weights, units, head, actions)
-    low, high = env.bounds
+    low, high = map(jnp.array, env.bounds)
     sent = actions * ((high - low) / 2) + (high + low) / 2 if shape.spreads_actions else actions
     return actions, logp, jnp.clip(sent, low, high)
 
@@ -343,7 +344,7 @@ def _collect(shape: Shape, settings: Settings, lane: Lane, keys: Array) -> tuple
     env, times = shape.make_env(), (shape.steps, shape.num_envs)
     # The argmax of log-probabilities plus Gumbel noise is a random draw (the Gumbel-max trick).
     draw = random.gumbel if env.choices else random.normal
-    noise = draw(keys[0], (*times, env.choices or 1))
+    noise = draw(keys[0], (*times, outputs(env)))
     # State-dependent noise is drawn when it is due; drawing all at once needs much memory.
     following = random.split(keys[2], shape.steps)
     begun = jax.vmap(jax.vmap(env.begin))(random.split(keys[1], times))

@@ -18,7 +18,11 @@ from numpy.typing import NDArray
 
 from trainables.core import rng
 from trainables.core.settings import flatten
+from trainables.envs.compiled import PREFIXES, classic
+from trainables.envs.compiled.contract import Environment
+from trainables.envs.compiled.named import Named, make, named
 from trainables.envs.exactness.measuring import Inquiry
+from trainables.envs.make import EnvironmentConfig
 from trainables.errors import ConfigError, NotFiniteError
 from trainables.evaluation.config import evaluation_settings, is_due
 from trainables.evaluation.play import Played
@@ -26,8 +30,7 @@ from trainables.policies.filters import MeanStdFilter
 from trainables.policies.inference import InferencePolicy
 from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.workers.worker_set import WorkerSet
-from trainables.stacks import environments, episodes
-from trainables.stacks.environments import Environment
+from trainables.stacks import episodes
 from trainables.stacks.episodes import Episodes
 from trainables.stacks.evaluation import Request
 from trainables.stacks.filtering import Counted, as_counted, as_filter_state
@@ -44,7 +47,14 @@ Array = NDArray[Any]
 #: Keys that every lane reads, or that have no effect on a lane; see `check_read`.
 READ = frozenset(
     {
-        *("env", "horizon", "num_envs_per_worker", "rollout_fragment_length", "train_batch_size"),
+        *(
+            "env",
+            "env_config",
+            "horizon",
+            "num_envs_per_worker",
+            "rollout_fragment_length",
+            "train_batch_size",
+        ),
         *("gamma", "lr", "lr_schedule", "schedule_timesteps", "seed", "optimizer", "grad_clip"),
         *("observation_filter", "observation_filter_clip", "exploration_config"),
         *("model", "normalize_actions", "timesteps_per_iteration", "lanes", "learner"),
@@ -195,9 +205,14 @@ class LaneTrainer(Trainer):
         return _limit(self.settings)
 
     @property
+    def env_named(self) -> Named:
+        """The environment in the program, by its settings."""
+        return _require_named(self.settings.environment)
+
+    @property
     def lane_env(self) -> Environment:
         """The environment in the program."""
-        return episodes.make_env(str(self.settings.environment.env), self.limit)
+        return make(self.env_named)
 
     @property
     def rounds(self) -> int:
@@ -414,11 +429,15 @@ class LaneTrainer(Trainer):
         The program has no callbacks, and none but its own environments, without settings.
         """
         changed, own = self._evaluating[0], self.settings.environment
-        env = str(changed.environment.env)
-        plain = changed.environment == own.model_copy(update={"env": env})
-        if not plain or env not in environments.KNOWN or changed.callbacks.callbacks is not None:
+        of = changed.environment
+        differing = {"env": of.env, "env_config": of.env_config}
+        if of != own.model_copy(update=differing) or changed.callbacks.callbacks is not None:
             return None
-        if changed.envs.remote_worker_envs:
+        try:
+            env = named(of.env, of.env_config)
+        except ConfigError:
+            return None
+        if env is None or changed.envs.remote_worker_envs:
             return None
         return self.shape.evaluating(env, self.settings.evaluation.evaluation_num_episodes)
 
@@ -472,9 +491,9 @@ def check_read(settings: TrainerConfig, keys: Collection[str], of_model: Collect
 
 def check_parts(settings: TrainerConfig, learner: object) -> None:
     """Raise ConfigError for an environment, filter or optimiser that programs do not have."""
+    make(_require_named(settings.environment))
     filtering = settings.filters.observation_filter
     known: dict[str, tuple[Any, Collection[str]]] = {
-        "env": (settings.environment.env, environments.KNOWN),
         "optimizer.name": (settings.optimizer.name, ("adam",)),
         "observation_filter": (filtering, ("NoFilter", "MeanStdFilter")),
         "learner": (learner, ("auto", "fused")),
@@ -527,9 +546,18 @@ def evaluate(trainers: Mapping[LaneTrainer, int]) -> None:
             one._evaluated[one.progress.timesteps + trainers[one]] = whole
 
 
+def _require_named(environment: EnvironmentConfig) -> Named:
+    """Return the environment of these settings; raises ConfigError if programs have none such."""
+    found = named(environment.env, environment.env_config)
+    if found is None:
+        ways = " or ".join([*classic.KNOWN, *(f"{start}…" for start in PREFIXES)])
+        raise ConfigError("env", environment.env, f"{ways} with lanes")
+    return found
+
+
 def _limit(settings: TrainerConfig) -> int:
     """Return the number of steps after which an episode is truncated."""
-    _, limit = environments.KNOWN[str(settings.environment.env)]
+    limit = make(_require_named(settings.environment)).limit
     return min(limit, settings.envs.horizon or limit)
 
 

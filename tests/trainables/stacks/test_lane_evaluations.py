@@ -97,7 +97,7 @@ def test_episodes_are_gymnasiums_from_the_same_first_states(kind: str) -> None:
 
 def drawn_in_program(lane: LaneTrainer, row: NDArray[Any], count: int) -> NDArray[Any]:
     """Return `count` actions for a filtered observation, each with its own key."""
-    shape = lane.shape.evaluating(str(lane.settings.environment.env), count)
+    shape = lane.shape.evaluating(lane.env_named, count)
     given = lane.lane_settings(), lane.read_policy().weights, lane.epsilon(0)
 
     def draw(settings: Any, weights: Any, epsilon: Any) -> jax.Array:
@@ -183,7 +183,7 @@ def test_settings_of_an_evaluation_are_read_by_the_program(
 ) -> None:
     lane = made(evaluation_config=changes)
     assert lane.evaluation_shape is not None
-    assert lane.evaluation_shape.env == changes.get("env", "CartPole-v1")
+    assert lane.evaluation_shape.env.name == changes.get("env", "CartPole-v1")
     assert max(histories(lane)["episode_lengths"]) == longest
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from trainables.stacks.environments import KNOWN
+from trainables.envs.compiled.classic import KNOWN
 
 #: CartPole-v0 is CartPole-v1 with another time limit, and gymnasium warns of it.
 NAMES = [name for name in KNOWN if name != "CartPole-v0"]
@@ -20,8 +20,8 @@ ROUNDING = 1e-5
 def test_a_step_is_gymnasiums_up_to_rounding(name: str) -> None:
     theirs: Any = gymnasium.make(name).unwrapped
     spec = gymnasium.spec(name)
-    cls, limit = KNOWN[name]
-    ours = cls(limit)
+    ours = KNOWN[name]
+    limit = ours.limit
     step, observe = jax.jit(ours.step), jax.jit(ours.observe)
     theirs.action_space.seed(0)
     steps, ends = 0, 0
@@ -48,8 +48,7 @@ def test_a_step_is_gymnasiums_up_to_rounding(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_episode_begins_where_gymnasiums_does(name: str) -> None:
-    cls, limit = KNOWN[name]
-    ours, theirs = cls(limit), gymnasium.make(name)
+    ours, theirs = KNOWN[name], gymnasium.make(name)
     begin = jax.jit(jax.vmap(lambda key: ours.observe(ours.begin(key))))
     mine = np.asarray(begin(jax.random.split(jax.random.key(0), 2000)))
     given = np.stack([theirs.reset(seed=seed)[0] for seed in range(2000)])

@@ -1,53 +1,21 @@
-"""Environments as functions of arrays, to be stepped inside a compiled program.
+"""Gymnasium's classic control as functions of arrays.
 
-Each equals the environment of the same name in gymnasium, step by step, up to the rounding
-of float32. A state is a vector (S,), so that many states are one array; `jax.vmap` makes batches.
-The state does not include the time limit of an episode: the caller counts the steps.
+Each equals the environment of the same name in gymnasium, step by step, up to the rounding of
+float32.
 """
 
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping
 
 import jax.numpy as jnp
 from jax import Array, random
 
-
-class Moved(NamedTuple):
-    """The outcome of one step."""
-
-    state: Array
-    """Next state, (S,); the last state of the episode if it ended."""
-    reward: Array
-    """Reward of the step, ()."""
-    terminated: Array
-    """True if the episode ended by itself, ()."""
-
-
-class Environment(Protocol):
-    """An environment in a compiled program."""
-
-    limit: int
-    """Steps after which an episode is truncated."""
-    choices: int
-    """Number of actions; 0 for real-valued actions."""
-    bounds: tuple[float, float]
-    """Lower and upper bound of a real-valued action, which has one column."""
-    features: int
-    """Size of an observation, D."""
-
-    def begin(self, key: Array) -> Array:
-        """Return the first state (S,) of an episode."""
-
-    def observe(self, state: Array) -> Array:
-        """Return the observation (features,) of a state."""
-
-    def step(self, state: Array, action: Array) -> Moved:
-        """Apply an action: a choice (), or a real number (1,) within the bounds."""
+from trainables.envs.compiled.contract import Environment, Moved
 
 
 class CartPole:
     """A pole on a cart that is pushed left or right (Barto, Sutton & Anderson 1983)."""
 
-    choices, bounds, features = 2, (0.0, 0.0), 4
+    choices, bounds, features = 2, ((), ()), 4
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -77,7 +45,8 @@ class CartPole:
 class Pendulum:
     """A pendulum that is swung up and held there by a weak motor."""
 
-    choices, bounds, features = 0, (-2.0, 2.0), 3
+    choices, features = 0, 3
+    bounds = ((-2.0,), (2.0,))
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -104,7 +73,7 @@ class Pendulum:
 class MountainCar:
     """A car that must gather momentum to climb a hill (Moore 1990)."""
 
-    choices, bounds, features = 3, (0.0, 0.0), 2
+    choices, bounds, features = 3, ((), ()), 2
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -131,7 +100,7 @@ class MountainCar:
 class Acrobot:
     """Two links that hang from a bar and are swung up by the joint between them (Sutton 1996)."""
 
-    choices, bounds, features = 3, (0.0, 0.0), 6
+    choices, bounds, features = 3, ((), ()), 6
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -189,11 +158,11 @@ def _acrobot_slope(state: Array, torque: Array) -> Array:
     return jnp.stack([turning1, turning2, speeding1, speeding2])
 
 
-#: Name in gymnasium → class, and gymnasium's time limit in steps.
-KNOWN: dict[str, tuple[Any, int]] = {
-    "CartPole-v0": (CartPole, 200),
-    "CartPole-v1": (CartPole, 500),
-    "Pendulum-v1": (Pendulum, 200),
-    "MountainCar-v0": (MountainCar, 200),
-    "Acrobot-v1": (Acrobot, 500),
+#: Name in gymnasium → environment with gymnasium's time limit.
+KNOWN: Mapping[str, Environment] = {
+    "CartPole-v0": CartPole(200),
+    "CartPole-v1": CartPole(500),
+    "Pendulum-v1": Pendulum(200),
+    "MountainCar-v0": MountainCar(200),
+    "Acrobot-v1": Acrobot(500),
 }

@@ -1,0 +1,176 @@
+"""A class of one's own, or of gymnax, is an environment in a program and by itself."""
+
+import sys
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from tests.support import gymnax_stand_in
+from tests.support.gymnax_stand_in import Counter, NewCounter
+from trainables.envs.compiled.named import Named, make, named
+from trainables.envs.make import EnvironmentConfig, make_env
+from trainables.envs.state.capture import capture, left_out, restore
+from trainables.errors import ConfigError
+
+MODULE = "jax:tests.support.corridors"
+
+
+def alone(name: str, **env_config: Any) -> Any:
+    return make_env(EnvironmentConfig(env=name, env_config=env_config))
+
+
+def test_a_class_is_stepped_as_it_steps_itself() -> None:
+    env = alone(f"{MODULE}:Corridor", length=3, gusts=0.0)
+    seen, _ = env.reset(seed=1)
+    assert seen.shape == env.observation_space.shape == (2,)
+    at, lengths = round(3 * float(seen[0])), 0
+    terminated = False
+    while not terminated:
+        seen, reward, terminated, truncated, _ = env.step(np.int64(1))
+        at, lengths = at + 1, lengths + 1
+        assert seen.tolist() == pytest.approx([at / 3, 0.0])
+        assert (reward, terminated, truncated) == ((10.0, True, False) if at == 3 else (-1, 0, 0))
+    assert 2 <= lengths <= 3
+
+
+def test_an_episode_of_a_class_is_truncated_at_its_limit() -> None:
+    env = alone(f"{MODULE}:Corridor")
+    env.reset(seed=0)
+    ends = [env.step(np.int64(0))[2:4] for _ in range(12)]
+    assert ends == [(False, False)] * 11 + [(False, True)]
+    assert env.spec.max_episode_steps == 12
+
+
+def test_its_state_is_plain_data_and_all_of_it() -> None:
+    env, other = alone(f"{MODULE}:Corridor", gusts=0.5), alone(f"{MODULE}:Corridor", gusts=0.5)
+    env.reset(seed=3)
+    env.step(np.int64(1))
+    assert left_out(env) == []
+    other.reset(seed=4)
+    restore(other, capture(env))
+    actions = np.random.default_rng(0).integers(0, 2, 40)
+    for action in actions:
+        mine, theirs = env.step(action), other.step(action)
+        assert mine[0].tolist() == theirs[0].tolist()
+        assert mine[1:4] == theirs[1:4]
+        if mine[2] or mine[3]:
+            assert env.reset()[0].tolist() == other.reset()[0].tolist()
+
+
+def test_random_numbers_differ_from_step_to_step_and_from_seed_to_seed() -> None:
+    def gusts(seed: int) -> list[float]:
+        env = alone(f"{MODULE}:Corridor", gusts=0.5)
+        env.reset(seed=seed)
+        return [float(env.step(np.int64(0))[0][1]) for _ in range(12)]
+
+    assert gusts(1) == gusts(1) != gusts(2)
+    assert set(gusts(1)) == {0.0, 0.5}
+
+
+def test_actions_have_the_bounds_of_their_space_in_each_column() -> None:
+    env, of = alone(f"{MODULE}:Points"), make(Named(f"{MODULE}:Points"))
+    assert of.bounds == ((-1.0, 0.0), (1.0, 4.0))
+    assert env.action_space.high.tolist() == [1.0, 4.0]
+    first, _ = env.reset(seed=0)
+    moved = env.step(np.array([1.0, 4.0], np.float32))[0]
+    assert (moved - first).tolist() == pytest.approx([0.1, -0.4], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (f"{MODULE}:NoStep", r"a class with a function step\(key, state, action\)"),
+        (f"{MODULE}:NoLimit", "a class with limit, .*; its limit is 0"),
+        (f"{MODULE}:OtherShape", r"have the shape \(3,\) of their space; reset .* \(2, 1\)"),
+        (f"{MODULE}:OtherState", r"always have the same form; state\['at'\] is int8\[\] after"),
+        (f"{MODULE}:FiveValues", "returns .*terminated.; it returns 5 values"),
+        (f"{MODULE}:Branches", "a class whose reset JAX can trace; reset raised .*Tracer"),
+        (f"{MODULE}:Unbounded", "a Discrete from 0, or a Box with finite bounds; .* Box"),
+        (f"{MODULE}:Coridor", "did you mean 'Corridor'"),
+        ("jax:no_such_module:Corridor", "no module 'no_such_module'"),
+        ("jax:CartPole-v2", "jax:module:Class, or jax: with one of .*; did you mean 'CartPole-v1'"),
+        ("jax:Corridor", "jax:my_module:Corridor"),
+    ],
+)
+def test_what_is_no_environment_is_refused_in_one_line(name: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected) as refused:
+        alone(name)
+    assert refused.value.place == "env"
+    assert refused.value.value == name
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_settings_that_a_class_does_not_take_are_refused() -> None:
+    with pytest.raises(ConfigError, match="unexpected keyword argument 'width'") as refused:
+        alone(f"{MODULE}:Corridor", width=3)
+    assert refused.value.place == "env_config"
+    with pytest.raises(ConfigError, match="for this environment in a program"):
+        alone("jax:CartPole-v1", sutton_barto_reward=True)
+
+
+def test_without_jax_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [one for one in sys.modules if one.startswith("trainables.envs.compiled.")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(ConfigError, match=r"without JAX; pip install 'sweep-rl\[jax\]'"):
+        alone("jax:CartPole-v1")
+
+
+# ---- gymnax ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[Counter, NewCounter], ids=["0.0.9", "1.0"])
+def _gymnax(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnax", gymnax_stand_in.module(request.param()))
+    make.cache_clear()
+    request.addfinalizer(make.cache_clear)
+
+
+@pytest.mark.usefixtures("_gymnax")
+def test_gymnaxs_time_limits_are_truncations() -> None:
+    env = alone("gymnax:Counter-misc")
+    assert env.observation_space.shape == (5,)
+    assert env.action_space.n == 3
+    assert env.spec.max_episode_steps == 7
+    for action, expected in (
+        (0, [(False, False)] * 6 + [(False, True)]),
+        (2, [(False, False)] * 3),
+    ):
+        seen, _ = env.reset(seed=0)
+        assert seen.tolist() == [1, 0, 0, 0, 0]
+        assert [env.step(np.int64(action))[2:4] for _ in expected] == expected
+    seen, reward, terminated, truncated, _ = env.step(np.int64(2))
+    assert (seen.tolist(), reward, terminated, truncated) == ([0, 0, 0, 0, 1], 1.0, True, False)
+
+
+@pytest.mark.usefixtures("_gymnax")
+def test_parameters_of_gymnax_are_env_config() -> None:
+    env = alone("gymnax:Counter-misc", max_steps_in_episode=3, goal=2)
+    assert env.observation_space.shape == (3,)
+    assert env.spec.max_episode_steps == 3
+    with pytest.raises(ConfigError, match=r"env_config: 'gaol' .*; did you mean 'goal'"):
+        alone("gymnax:Counter-misc", gaol=2)
+    with pytest.raises(ConfigError, match=r"gymnax\.registered_envs; did you mean 'Counter-misc'"):
+        alone("gymnax:Counter")
+
+
+def test_without_gymnax_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnax", None)
+    with pytest.raises(ConfigError, match="without gymnax; pip install gymnax"):
+        alone("gymnax:Breakout-MinAtar")
+
+
+def test_an_environment_in_many_places_is_the_one_that_stands_alone() -> None:
+    of = named(f"{MODULE}:Corridor", {"gusts": 0.5})
+    assert of is not None
+    env = make(of)
+    keys = jax.random.split(jax.random.key(0), 5)
+    states = jax.jit(jax.vmap(env.begin))(keys)
+    moved = jax.jit(jax.vmap(env.step))(states, np.ones(5, np.int32))
+    step = jax.jit(env.step)
+    for index in range(5):
+        one = step(states[index], np.int32(1))
+        assert one.state.tolist() == moved.state[index].tolist()
+        assert float(one.reward) == float(moved.reward[index])

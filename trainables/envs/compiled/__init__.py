@@ -1,0 +1,31 @@
+"""Environments as functions of arrays, for compiled programs and for single steps.
+
+    env: jax:CartPole-v1              # one of `classic.KNOWN`
+    env: jax:my_module:Corridor       # a class of your own, see `own`
+    env: gymnax:Breakout-MinAtar      # one of the package gymnax
+
+This package and `trainables.stacks` import JAX, an optional dependency; this module does not.
+
+contract  the form in which programs step an environment
+classic   gymnasium's classic control in this form
+own       a user's class in this form
+of_gymnax an environment of gymnax as such a class
+named     the environment that a name stands for
+alone     one of them as a gymnasium environment, for play, exports and all other pools
+"""
+
+import os
+
+#: Beginnings of names of environments that are functions of arrays.
+PREFIXES = ("jax:", "gymnax:")
+
+# With jax 0.10.2 a `while_loop` in a `scan` over lanes hung on a CPU, in two games of eleven,
+# unless this flag was set before the first import of jax. It costs no time.
+_FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
+if _FLAG not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}".strip()
+
+
+def is_compiled(name: str) -> bool:
+    """Return whether a value of ``env`` names an environment of this package by its prefix."""
+    return name.startswith(PREFIXES)

@@ -1,0 +1,96 @@
+"""An environment of compiled programs as a gymnasium environment, stepped by itself on the CPU.
+
+Policies see the same numbers as in a program: observations are vectors (D,) of float32, actions a
+choice or numbers (A,) within the bounds. The state is one array, so checkpoints are exact.
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import jax
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+from jax import Array
+from numpy.typing import NDArray
+
+from trainables.envs.compiled.contract import Environment
+from trainables.envs.compiled.named import Named, make, named
+from trainables.errors import ConfigError
+
+
+class Alone(gymnasium.Env[Any, Any]):
+    """The environment of a `Named`, with its time limit."""
+
+    def __init__(self, of: Named) -> None:
+        env = make(of)
+        self._of = tuple(of)
+        self.spec = EnvSpec(id=of.name, max_episode_steps=env.limit)
+        self.observation_space = spaces.Box(-np.inf, np.inf, (env.features,))
+        low, high = (np.array(bound, np.float32) for bound in env.bounds)
+        self.action_space = (
+            spaces.Discrete(env.choices) if env.choices else spaces.Box(low, high, low.shape)
+        )
+        self._state: NDArray[Any] = np.zeros(0, np.float32)
+        """State of the environment, (S,)."""
+        self._length = 0
+        """Steps of the episode so far."""
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[Any], dict[str, Any]]:
+        """Start an episode, as in gymnasium."""
+        super().reset(seed=seed)
+        key = self.np_random.integers(0, 2**32, 2, dtype=np.uint32)
+        with _on_cpu():
+            state, observation = _begin(self._env, key)
+        self._state, self._length = np.asarray(state), 0
+        return np.asarray(observation), {}
+
+    def step(self, action: Any) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
+        """Make one step, as in gymnasium."""
+        dtype = np.int32 if isinstance(self.action_space, spaces.Discrete) else np.float32
+        with _on_cpu():
+            given = _step(self._env, self._state, np.asarray(action, dtype))
+        state, observation, reward, terminated = given
+        self._state, self._length = np.asarray(state), self._length + 1
+        is_over = bool(terminated)
+        truncated = not is_over and self._length >= self._env.limit
+        return np.asarray(observation), float(reward), is_over, truncated, {}
+
+    @property
+    def _env(self) -> Environment:
+        """The environment as functions, which has no state."""
+        return make(Named(*self._of))
+
+
+def make_alone(name: str, config: Mapping[str, Any]) -> Alone:
+    """Return the gymnasium environment of a name with a prefix of this package.
+
+    Raises:
+        ConfigError: there is no such environment, or it does not fulfil the contract.
+    """
+    if (of := named(name, config)) is None:
+        raise ConfigError("env", name, "an environment of compiled programs")
+    return Alone(of)
+
+
+def _on_cpu() -> Any:
+    """Return a context in which JAX computes on the CPU, also beside a program on a GPU."""
+    return jax.default_device(jax.devices("cpu")[0])
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _begin(env: Environment, key: Array) -> tuple[Array, Array]:
+    """Return the first state and observation of an episode."""
+    state = env.begin(jax.random.wrap_key_data(key))
+    return state, env.observe(state)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _step(env: Environment, state: Array, action: Array) -> tuple[Array, Array, Array, Array]:
+    """Return state, observation, reward, and True if the episode ended by itself."""
+    moved = env.step(state, action)
+    return moved.state, env.observe(moved.state), moved.reward, moved.terminated

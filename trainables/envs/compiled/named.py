@@ -1,0 +1,68 @@
+"""The environment of compiled programs that a value of ``env`` stands for."""
+
+import functools
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from trainables.core.importing import load
+from trainables.envs.compiled import classic, is_compiled
+from trainables.envs.compiled.contract import Environment
+from trainables.envs.compiled.of_gymnax import OfGymnax
+from trainables.envs.compiled.own import Own
+from trainables.errors import ConfigError, nearest
+
+
+class Named(NamedTuple):
+    """An environment by its settings."""
+
+    name: str
+    """Value of ``env``."""
+    config: str = "{}"
+    """Value of ``env_config`` as JSON."""
+
+
+def named(name: str, config: Mapping[str, Any]) -> Named | None:
+    """Return the environment of these settings; None if programs have none of this name.
+
+    Raises:
+        ConfigError: it takes no such settings.
+    """
+    if name not in classic.KNOWN and not is_compiled(name):
+        return None
+    if config and name.removeprefix("jax:") in classic.KNOWN:
+        raise ConfigError("env_config", dict(config), "{} for this environment in a program")
+    try:
+        return Named(name, json.dumps(config, sort_keys=True))
+    except (TypeError, ValueError) as error:
+        hint = f"{name} is made from numbers, texts, lists and dicts ({error})"
+        raise ConfigError("env_config", dict(config), "data of JSON", hint) from error
+
+
+@functools.cache
+def make(of: Named) -> Environment:
+    """Return the environment; the same object for equal settings.
+
+    Raises:
+        ConfigError: there is no such environment, or it does not fulfil the contract.
+    """
+    kind, name = ("jax", of.name) if of.name in classic.KNOWN else of.name.split(":", 1)
+    config = json.loads(of.config)
+    if kind == "gymnax":
+        return Own(OfGymnax(name, config), of.name)
+    if (found := classic.KNOWN.get(name)) is not None:
+        return found
+    if ":" not in name:
+        hint = nearest(name, classic.KNOWN).removeprefix("; ") or "a class: jax:my_module:Corridor"
+        allowed = f"jax:module:Class, or jax: with one of {', '.join(classic.KNOWN)}"
+        raise ConfigError("env", of.name, allowed, hint)
+    try:
+        cls = load("env", name, "a class")
+    except ConfigError as error:
+        raise ConfigError("env", of.name, error.allowed, error.hint) from error
+    try:
+        made = cls(**config)
+    except Exception as error:
+        hint = f"it raised {type(error).__name__}: {error}"
+        raise ConfigError("env_config", config, f"what {name} can be made from", hint) from error
+    return Own(made, of.name)

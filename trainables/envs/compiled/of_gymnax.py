@@ -1,0 +1,108 @@
+"""An environment of gymnax as a class whose functions `own.Own` steps.
+
+Up to gymnax 0.0.9 a time limit ends an episode like a failure does. Here it truncates the episode
+with every version: the environment's own limit is lifted, and `limit` is applied outside.
+Observations that are one of n choices become n numbers, of which one is 1.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jax import Array
+
+from trainables.core.importing import import_module
+from trainables.errors import ConfigError, NotImportable, nearest
+
+#: Name of the parameter with the time limit.
+_LIMIT = "max_steps_in_episode"
+_NO_LIMIT = 2**31 - 1
+
+
+class OfGymnax:
+    """An environment of gymnax.
+
+    Args:
+        name: name in gymnax, such as ``Breakout-MinAtar``.
+        params: parameters that differ from gymnax's defaults.
+
+    Raises:
+        ConfigError: gymnax is missing, or has no such environment or parameter.
+    """
+
+    def __init__(self, name: str, params: Mapping[str, Any]) -> None:
+        value = f"gymnax:{name}"
+        try:
+            gymnax: Any = import_module("gymnax")
+        except NotImportable as error:
+            hint = f"pip install gymnax six installs it ({error})"
+            raise ConfigError("env", value, "another environment without gymnax", hint) from error
+        if name not in gymnax.registered_envs:
+            hint = nearest(name, gymnax.registered_envs).removeprefix("; ")
+            raise ConfigError("env", value, "a name in gymnax.registered_envs", hint)
+        self._env, usual = gymnax.make(name)
+        if unknown := next((key for key in params if not hasattr(usual, key)), None):
+            hint = nearest(unknown, vars(usual)).removeprefix("; ")
+            allowed = f"a parameter of {name} in gymnax"
+            raise ConfigError("env_config", unknown, allowed, hint)
+        own = usual.replace(**params)
+        self.limit = int(getattr(own, _LIMIT, 0))
+        separates = hasattr(self._env, "is_truncated")
+        self._params = own if separates else own.replace(**{_LIMIT: _NO_LIMIT})
+        self._seen = self._env.observation_space(own)
+        self.observation_space = _observations(self._seen)
+        self.action_space = _actions(self._env.action_space(own))
+
+    def reset(self, key: Array) -> tuple[Array, Any]:
+        """Return the first observation and state of an episode."""
+        observation, state = self._env.reset_env(key, self._params)
+        return self._vector(observation), state
+
+    def step(self, key: Array, state: Any, action: Array) -> tuple[Array, Any, Array, Array]:
+        """Return observation, state, reward, and True if the episode ended by itself."""
+        given = self._env.step_env(key, state, action, self._params)
+        observation, after, reward, terminated, _ = given
+        # A state must keep its dtypes; gymnax's numbers are Python's until the first step.
+        after = jax.tree.map(
+            lambda new, old: jnp.asarray(new, jnp.asarray(old).dtype), after, state
+        )
+        return (
+            self._vector(observation),
+            after,
+            jnp.reshape(reward, ()),
+            jnp.reshape(terminated, ()),
+        )
+
+    def _vector(self, observation: Any) -> Array:
+        """Return an observation as a vector of float32."""
+        if (count := getattr(self._seen, "n", None)) is not None:
+            return jax.nn.one_hot(observation, count)
+        return jnp.ravel(jnp.asarray(observation, jnp.float32))
+
+
+def _observations(space: Any) -> spaces.Box | None:
+    """Return the space of vectors for a space of gymnax; None for one that has none."""
+    if (count := getattr(space, "n", None)) is not None:
+        return spaces.Box(0.0, 1.0, (int(count),))
+    if not hasattr(space, "low"):
+        return None
+    low, high = (_flat(bound, space.shape) for bound in (space.low, space.high))
+    return spaces.Box(low, high, low.shape)
+
+
+def _actions(space: Any) -> spaces.Box | spaces.Discrete | None:
+    """Return gymnasium's form of an action space of gymnax; None if there is none."""
+    if (count := getattr(space, "n", None)) is not None:
+        return spaces.Discrete(int(count))
+    if not hasattr(space, "low"):
+        return None
+    low, high = (np.full(space.shape, bound, np.float32) for bound in (space.low, space.high))
+    return spaces.Box(low, high, low.shape)
+
+
+def _flat(bound: Any, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Return a bound of each number of a space as a vector of float32."""
+    return np.array(np.broadcast_to(np.asarray(bound, np.float32), shape)).ravel()

@@ -1,0 +1,229 @@
+"""A user's class as an environment of compiled programs, checked function by function.
+
+    class Corridor:
+        observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,))
+        action_space = gymnasium.spaces.Discrete(2)
+        limit = 50                              # steps after which an episode is truncated
+
+        def __init__(self, length=10):          # env_config
+            self.length = length
+
+        def reset(self, key):
+            return observation, state
+
+        def step(self, key, state, action):
+            return observation, state, reward, terminated
+
+Functions and their arguments are in gymnax's order. They are traced by JAX: pure functions of
+arrays, with all random numbers drawn from `key`. A state is any tree of arrays whose structure,
+shapes and dtypes never change. `terminated` is True for ends of the episode itself only, since the
+time limit is applied outside.
+
+Observation, state and key are stored as the bits of one vector (S,) of uint32.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jax import Array, lax, random
+
+from trainables.envs.compiled.contract import Moved
+from trainables.errors import ConfigError, shorten
+
+#: Dtype → dtype of 32 bits in which its numbers are stored; those of 32 bits are not listed.
+_WIDER = {
+    **dict.fromkeys(("bool", "uint8", "uint16"), jnp.uint32),
+    **dict.fromkeys(("int8", "int16"), jnp.int32),
+    **dict.fromkeys(("float16", "bfloat16"), jnp.float32),
+}
+
+
+class Own:
+    """The environment of an object with the functions of a user's class.
+
+    Args:
+        made: the object.
+        name: value of ``env``.
+
+    Raises:
+        ConfigError: a function or attribute is missing, or returns something else than it has to.
+    """
+
+    def __init__(self, made: Any, name: str) -> None:
+        self._made, self._name = made, name
+        for function, arguments in (("reset", "key"), ("step", "key, state, action")):
+            if not callable(getattr(made, function, None)):
+                raise self._wrong(f"a class with a function {function}({arguments})")
+        self.limit = self._checked_limit()
+        self._seen = self._checked_observations()
+        self.features = math.prod(self._seen.shape)
+        self.choices, self.bounds = self._checked_actions()
+        self._structure, self._leaves = self._checked_reset()
+        self._check_step()
+
+    def begin(self, key: Array) -> Array:
+        """Return the first state (S,) of an episode."""
+        resetting, stepping = random.split(key)
+        observation, state = self._made.reset(resetting)
+        return self._packed(stepping, observation, state)
+
+    def observe(self, state: Array) -> Array:
+        """Return the observation (D,) of a state."""
+        return lax.bitcast_convert_type(state[2 : 2 + self.features], jnp.float32)
+
+    def step(self, state: Array, action: Array) -> Moved:
+        """Apply an action: a choice (), or real numbers (A,) within the bounds."""
+        key, stepping = random.split(random.wrap_key_data(state[:2]))
+        before = self._unpacked(state[2 + self.features :])
+        sent = action if self.choices else action.reshape(self._made.action_space.shape)
+        observation, after, reward, terminated = self._made.step(stepping, before, sent)
+        packed = self._packed(key, observation, after)
+        return Moved(packed, jnp.float32(reward), jnp.bool_(terminated))
+
+    # ---- states ------------------------------------------------------------------------------
+
+    def _packed(self, key: Array, observation: Any, state: Any) -> Array:
+        """Return key, observation and state as one vector (S,) of uint32."""
+        seen = jnp.asarray(observation, jnp.float32)
+        leaves = [random.key_data(key), seen, *jax.tree.leaves(state)]
+        return jnp.concatenate([_bits(one) for one in leaves])
+
+    def _unpacked(self, bits: Array) -> Any:
+        """Return the state of the environment from its part of a vector of `_packed`."""
+        found, at = [], 0
+        for leaf in self._leaves:
+            size = math.prod(leaf.shape)
+            found.append(_from_bits(bits[at : at + size], leaf))
+            at += size
+        return jax.tree.unflatten(self._structure, found)
+
+    # ---- checks ------------------------------------------------------------------------------
+
+    def _wrong(self, allowed: str, hint: str = "") -> ConfigError:
+        """Return an error about the class."""
+        return ConfigError("env", self._name, allowed, hint)
+
+    def _checked_limit(self) -> int:
+        """Return the time limit."""
+        limit = getattr(self._made, "limit", None)
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            hint = f"its limit is {shorten(limit)}"
+            raise self._wrong("a class with limit, the steps of its longest episode", hint)
+        return limit
+
+    def _checked_observations(self) -> spaces.Box:
+        """Return the observation space."""
+        space = getattr(self._made, "observation_space", None)
+        if not isinstance(space, spaces.Box) or not all(space.shape):
+            hint = f"its observation_space is {shorten(space)}"
+            raise self._wrong("a class whose observation_space is a gymnasium.spaces.Box", hint)
+        return space
+
+    def _checked_actions(self) -> tuple[int, tuple[tuple[float, ...], tuple[float, ...]]]:
+        """Return the number of choices, and the bounds of real numbers."""
+        space = getattr(self._made, "action_space", None)
+        if isinstance(space, spaces.Discrete) and space.start == 0:
+            return int(space.n), ((), ())
+        if isinstance(space, spaces.Box) and all(space.shape) and space.is_bounded():
+            low, high = (np.ravel(one).tolist() for one in (space.low, space.high))
+            return 0, (tuple(low), tuple(high))
+        allowed = "a class whose action_space is a Discrete from 0, or a Box with finite bounds"
+        raise self._wrong(allowed, f"its action_space is {shorten(space)}")
+
+    def _checked_reset(self) -> tuple[Any, Sequence[Any]]:
+        """Return the structure of states, and shape and dtype of each array of them."""
+        given = self._traced("reset", self._made.reset, _any_key())
+        if not isinstance(given, tuple) or len(given) != 2:
+            allowed = "a class whose reset(key) returns (observation, state)"
+            raise self._wrong(allowed, f"it returns {_kind(given)}")
+        self._check_observation("reset", given[0])
+        leaves, structure = jax.tree.flatten(given[1])
+        for path, leaf in jax.tree.leaves_with_path(given[1]):
+            if not _is_storable(leaf.dtype):
+                place, what = jax.tree_util.keystr(path), leaf.dtype
+                hint = f"its state{place} is {what}"
+                raise self._wrong("a class whose states are numbers of at most 32 bits", hint)
+        return structure, leaves
+
+    def _check_step(self) -> None:
+        """Raise ConfigError unless `step` returns what it has to."""
+        space = self._made.action_space
+        like = jax.ShapeDtypeStruct(space.shape, jnp.int32 if self.choices else jnp.float32)
+        state = jax.tree.unflatten(self._structure, self._leaves)
+        given = self._traced("step", self._made.step, _any_key(), state, like)
+        if not isinstance(given, tuple) or len(given) != 4:
+            allowed = "step(key, state, action) returns (observation, state, reward, terminated)"
+            raise self._wrong(f"a class whose {allowed}", f"it returns {_kind(given)}")
+        observation, after, reward, terminated = given
+        self._check_observation("step", observation)
+        for name, one in (("reward", reward), ("terminated", terminated)):
+            if getattr(one, "shape", None) != ():
+                hint = f"step returns a {name} of shape {getattr(one, 'shape', _kind(one))}"
+                raise self._wrong(f"a class whose {name} is one number", hint)
+        before = _described(state)
+        for path, about in _described(after).items():
+            if before.get(path) != about:
+                had = before.get(path, "absent")
+                hint = f"state{path} is {had} after reset, and {about} after step"
+                raise self._wrong("a class whose states always have the same form", hint)
+        if jax.tree.structure(after) != self._structure:
+            hint = "reset and step return states of different structure"
+            raise self._wrong("a class whose states always have the same form", hint)
+
+    def _check_observation(self, function: str, observation: Any) -> None:
+        """Raise ConfigError unless an observation has the shape of the space."""
+        shape = getattr(observation, "shape", None)
+        if shape != self._seen.shape:
+            hint = f"{function} returns one of shape {shape if shape is not None else 'unknown'}"
+            shown = f"a class whose observations have the shape {self._seen.shape} of their space"
+            raise self._wrong(shown, hint)
+
+    def _traced(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return shapes and dtypes of what a function returns."""
+        try:
+            return jax.eval_shape(function, *arguments)
+        except Exception as error:
+            raised = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            hint = f"{name} raised {shorten(raised)}"
+            raise self._wrong(f"a class whose {name} JAX can trace", hint) from error
+
+
+def _any_key() -> Any:
+    """Return shape and dtype of a random key."""
+    return jax.eval_shape(random.key, 0)
+
+
+def _bits(leaf: Any) -> Array:
+    """Return the numbers of an array as a vector of uint32."""
+    array = jnp.asarray(leaf)
+    wide = array.astype(_WIDER.get(array.dtype.name, array.dtype))
+    return lax.bitcast_convert_type(wide, jnp.uint32).ravel()
+
+
+def _from_bits(bits: Array, like: Any) -> Array:
+    """Return the array of shape and dtype of `like` whose numbers `_bits` returned."""
+    wide = _WIDER.get(like.dtype.name, like.dtype)
+    return lax.bitcast_convert_type(bits, wide).reshape(like.shape).astype(like.dtype)
+
+
+def _is_storable(dtype: Any) -> bool:
+    """Return whether numbers of this dtype can be stored in 32 bits."""
+    return dtype.name in _WIDER or dtype in (jnp.float32, jnp.int32, jnp.uint32)
+
+
+def _described(state: Any) -> dict[str, str]:
+    """Return place in a state → dtype and shape of the array there."""
+    return {
+        jax.tree_util.keystr(path): f"{one.dtype}{list(one.shape)}"
+        for path, one in jax.tree.leaves_with_path(state)
+    }
+
+
+def _kind(value: Any) -> str:
+    """Return a short description of a returned value."""
+    return f"{len(value)} values" if isinstance(value, tuple) else f"a {type(value).__name__}"
