@@ -5,6 +5,7 @@ choice or numbers (A,) within the bounds. The state is one array, so checkpoints
 """
 
 import functools
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,7 +28,12 @@ class Alone(gymnasium.Env[Any, Any]):
     def __init__(self, of: Named) -> None:
         env = make(of)
         self._of = tuple(of)
-        self.spec = EnvSpec(id=of.name, max_episode_steps=env.limit)
+        self.spec = EnvSpec(
+            id=of.name,
+            entry_point=f"{__name__}:{make_alone.__name__}",
+            max_episode_steps=env.limit,
+            kwargs={"name": of.name, "config": json.loads(of.config)},
+        )
         self.observation_space = spaces.Box(-np.inf, np.inf, (env.features,))
         low, high = (np.array(bound, np.float32) for bound in env.bounds)
         self.action_space = (

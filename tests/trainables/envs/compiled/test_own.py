@@ -1,15 +1,19 @@
 """A class of one's own, or of gymnax, is an environment in a program and by itself."""
 
+import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import check_env
 
 from tests.support import gymnax_stand_in
 from tests.support.gymnax_stand_in import Counter, NewCounter
 from trainables.envs.compiled.named import Named, make, named
+from trainables.envs.compiled.own import Own
 from trainables.envs.make import EnvironmentConfig, make_env
 from trainables.envs.state.capture import capture, left_out, restore
 from trainables.errors import ConfigError
@@ -174,3 +178,17 @@ def test_an_environment_in_many_places_is_the_one_that_stands_alone() -> None:
         one = step(states[index], np.int32(1))
         assert one.state.tolist() == moved.state[index].tolist()
         assert float(one.reward) == float(moved.reward[index])
+
+
+@pytest.mark.filterwarnings("ignore:.*A Box observation space")  # of vectors without bounds
+def test_gymnasium_finds_nothing_wrong_with_it() -> None:
+    check_env(alone(f"{MODULE}:Corridor", length=4), skip_render_check=True)
+
+
+def test_the_class_of_the_page_is_an_environment() -> None:
+    page = Path("docs/stack.md").read_text()
+    (shown,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(shown, found)  # noqa: S102 the page is ours
+    env = Own(found["Corridor"](length=5), "jax:page:Corridor")
+    assert (env.limit, env.choices, env.features) == (50, 2, 1)
