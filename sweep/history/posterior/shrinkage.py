@@ -54,8 +54,8 @@ HALVINGS = 20
 NOISE_FREEDOM = 2.0
 #: Weight of a slope of 1 between levels, in trials.
 PAIRS = 3.0
-#: Weight of an unchanged mean between levels, in trials.
-STILL = 1.0
+#: Weight of an unchanged mean between levels, in trials, where scores rose and where they fell.
+STILL, STILL_FALLEN = 1.0, 9.0
 #: Prior of the share of new variance from level to level, and its weight in trials.
 NEW, NEW_PAIRS = 0.3, 2.0
 #: Maximum slope between levels, and maximum squared deviation from the middle.
@@ -332,11 +332,13 @@ def _regress(
     if along > 0:
         slope = min(max(0.0, (pairs.together + PAIRS * less * variance) / along), STEEPEST)
     residual = max(0.0, pairs.across - 2 * slope * pairs.together + slope * slope * pairs.along)
-    start = middle + (above - middle) * pairs.trials / (pairs.trials + STILL) - slope * middle
+    # Training seldom makes settings worse on average, so a few bad trainings count less.
+    counted = pairs.trials + (STILL if above > middle else STILL_FALLEN)
+    start = middle + (above - middle) * pairs.trials / counted - slope * middle
     new = (residual / less + NEW_PAIRS * NEW * variance) / (pairs.trials + NEW_PAIRS)
     levels.start[level], levels.slope[level], levels.new[level] = start, slope, new
     levels.pairs[level], levels.middle[level] = pairs.trials, middle
-    levels.gap[level] = ((above - middle) / (pairs.trials + STILL)) ** 2
+    levels.gap[level] = ((above - middle) / counted) ** 2
     off = (mean - middle) ** 2 / max(variance, _TINY)
     return slope, new / (pairs.trials + 1) * (1 + min(off, FURTHEST)) + float(levels.gap[level])
 

@@ -135,3 +135,17 @@ def test_seeds_that_differ_where_all_means_are_alike_leave_an_error() -> None:
     found = estimate(without_curves(alike, alike, three, np.zeros(trials, int), squares), 0.0)
     assert (found.error > 0).all()
     assert np.isfinite(found.error).all()
+
+
+def test_one_training_that_fell_counts_less_for_the_others_than_one_that_rose() -> None:
+    def expected_of_the_second(best_at_the_end: float) -> float:
+        at = np.full((9, 2), np.nan)
+        at[:, 0], at[8, 1] = np.linspace(-1, 0, 9), best_at_the_end
+        last = np.where(np.arange(9) == 8, 1, 0)
+        return float(
+            estimate(without_curves(at, at, np.ones((9, 2)), last, np.zeros(9)), 0).value[7]
+        )
+
+    unchanged = expected_of_the_second(0.0)
+    assert unchanged - expected_of_the_second(-3.0) == pytest.approx(0.3, abs=0.1)
+    assert expected_of_the_second(3.0) - unchanged == pytest.approx(1.5, abs=0.1)
