@@ -1,5 +1,6 @@
 """Evaluations of lanes are played in the program, and are those that the process would play."""
 
+import functools
 from typing import Any
 
 import gymnasium
@@ -13,7 +14,7 @@ from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
 from trainables.stacks import trainer as lanes
 from trainables.stacks.episodes import observe_now
-from trainables.stacks.evaluation import first_states
+from trainables.stacks.evaluation import evaluate, first_states
 from trainables.stacks.lanes import Exploring
 from trainables.stacks.trainer import LaneTrainer
 from trainables.trainable import TrialContext
@@ -200,3 +201,25 @@ def test_what_no_program_has_is_played_by_the_process(changes: dict[str, Any]) -
     assert lane.evaluation_shape is None
     lanes.evaluate({lane: 0})
     assert lane.evaluate()["episodes"] == 2
+
+
+@pytest.mark.slow
+def test_lanes_side_by_side_play_the_episodes_of_lanes_one_after_the_other() -> None:
+    drawn = {"explore": True, "horizon": 30}
+    several = [made(seed=n, evaluation_config=drawn) for n in range(3)]
+    shape = several[0].evaluation_shape
+    assert shape is not None
+    each = [
+        (one.lane_settings(), one.read_policy().weights, one.counted(), one.evaluation_request(0))
+        for one in several
+    ]
+    given = jax.tree.map(lambda *columns: np.stack(columns), *each)
+    busy = np.array([True, False, True])
+    found = [
+        jax.jit(functools.partial(evaluate, shape, at_once))(*given, busy)
+        for at_once in (True, False)
+    ]
+    for place in (0, 2):
+        lengths = histories(several[place])["episode_lengths"]
+        assert [one.lengths[place].tolist() for one in found] == [lengths, lengths]
+    assert not any(one.lengths[1].any() for one in found)
