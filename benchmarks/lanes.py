@@ -1,12 +1,13 @@
 """Speed of PPO with many trials as lanes of one program, compared with a single trainer.
 
-    python -m benchmarks.lanes [--lanes 1 8 64] [--rounds 5] [--write]
+    python -m benchmarks.lanes [--lanes 1 8 64] [--rounds 5] [--write] [--beside-rejax]
 
 CartPole-v1, 8 environments x 32 steps, 20 epochs of one minibatch of 256, two networks of 64 x 64
 tanh units; sampling, advantages and gradient steps are measured. The single trainer is `PPO` in
 numpy, in one thread of this process. The two are measured alternately, in CPU time, and the lanes
 also in wall time. The table has the time of compiling in a column of its own. `--write` writes the
-table into docs/stack.md.
+table into docs/stack.md. `--beside-rejax` measures one training of rejax instead of the single
+trainer, in an environment of its own, which is installed in ``build/peers``.
 """
 
 import argparse
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.pages import replace_between
+from benchmarks.speed import runner
+from benchmarks.speed.cases import Side
 from trainables.algorithms.ppo import PPO
 from trainables.core.processes.starting import ONE_THREAD
 from trainables.trainable import Trainable, TrialContext
@@ -73,10 +76,24 @@ def train_lanes(trainers: Sequence[Trainable]) -> int:
     return STEPS * len(trainers)
 
 
+def make_lanes(count: int) -> list[PPO]:
+    """Return as many trainers that are lanes of one program."""
+    return [PPO({**CONFIG, "lanes": count}, TrialContext(seed=n)) for n in range(count)]
+
+
+def compare_with_rejax(lanes: int, rounds: int, seconds: float) -> list[tuple[float, float]]:
+    """Return steps per CPU second of this number of lanes and of rejax, in each round."""
+    trainers, rejax = make_lanes(lanes), Side("rejax", "ppo_rejax", group="rejax")
+    train_lanes(trainers)
+    return [
+        (measure_speed(lambda: train_lanes(trainers), seconds).per_cpu_s, runner.measure(rejax))
+        for _ in range(rounds)
+    ]
+
+
 def compare(lanes: int, rounds: int, seconds: float) -> tuple[Row, float]:
     """Return the row of this number of lanes, and the single trainer's steps per CPU second."""
-    alone = PPO(CONFIG, TrialContext(seed=0))
-    trainers = [PPO({**CONFIG, "lanes": lanes}, TrialContext(seed=n)) for n in range(lanes)]
+    alone, trainers = PPO(CONFIG, TrialContext(seed=0)), make_lanes(lanes)
     begun = time.perf_counter()
     train_lanes(trainers)
     compiled_s = time.perf_counter() - begun
@@ -121,8 +138,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--beside-rejax", action="store_true")
     options: Any = parser.parse_args(arguments)
     os.environ.update(ONE_THREAD)
+    if options.beside_rejax:
+        for lanes in options.lanes:
+            pairs = compare_with_rejax(lanes, options.rounds, options.seconds)
+            ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
+            ratios = sorted(a / b for a, b in pairs)
+            print(  # noqa: T201
+                f"{lanes} lanes: {ours:,.0f} steps for each second of CPU, rejax {theirs:,.0f}: "
+                f"{statistics.median(ratios):.2f} times, {ratios[0]:.2f} to {ratios[-1]:.2f}"
+            )
+        return
     rows, alone = [], []
     for lanes in options.lanes:
         row, single = compare(lanes, options.rounds, options.seconds)
