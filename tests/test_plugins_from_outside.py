@@ -51,7 +51,7 @@ class Scheduler(schedulers.Scheduler):
 
     def plan(self, history, free):
         seen("scheduler")
-        count = min(free, self.at_once, history.to_create)
+        count = min(free, self.at_once, history.uncreated_trials)
         return Plan(fresh=(NewTrial(Goal(), "a slot was free"),) * count)
 """
 SEARCHER = """

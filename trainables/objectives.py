@@ -121,7 +121,7 @@ class Suggestion:
         first, by, convert = Decimal(str(low)), Decimal(str(step)), type(low)
         return [convert(first + k * by) for k in range(count)]
 
-    def to_try(self) -> list[Any]:
+    def values_to_try(self) -> list[Any]:
         """Return all values of a choice or of a short range, and both ends of a longer range."""
         few = self.values(FEW)
         return few if few is not None else [_plain(self.options[0]), _plain(self.options[-1])]
@@ -438,7 +438,7 @@ def explore(
 def _untried(exploration: Exploration) -> bool:
     """Return whether a value that is to be tried was never tried."""
     return any(
-        {repr(value) for value in asked.to_try()} - exploration.visited(name)
+        {repr(value) for value in asked.values_to_try()} - exploration.visited(name)
         for name, asked in exploration.suggestions.items()
     )
 
@@ -482,7 +482,7 @@ class _Explorer(Trial):
         if suggestion.name in self.asked:
             return self.asked[suggestion.name]
         tried = self._found.visited(suggestion.name)
-        left = [one for one in suggestion.to_try() if repr(one) not in tried]
+        left = [one for one in suggestion.values_to_try() if repr(one) not in tried]
         share = float(self._stream.random())
         value = left[int(share * len(left))] if left else suggestion.draw(share)
         self.asked[suggestion.name] = value

@@ -82,7 +82,7 @@ class TrialContext:
     One trial measures something while the others wait for its file. Everything in it can be made
     again.
     """
-    settled: bool = False
+    has_settled_config: bool = False
     """True if `Trainable.settle_config` was applied to the settings when the trial was created."""
     metric: str = ""
     """Name of the result by which the sweep compares trials; empty outside a sweep.
@@ -291,13 +291,13 @@ class Trainable:
         return {}
 
     @classmethod
-    def settled_alike(cls, settled: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
+    def align_settled(cls, values: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
         """Return the recorded ``auto`` values of a later trial, given those of the sweep's `first`.
 
         Keys that the first trial lacks are dropped, and values that depend on the machine are
         copied from it, so that all trials of a sweep are alike.
         """
-        return {key: value for key, value in settled.items() if key in first}
+        return {key: value for key, value in values.items() if key in first}
 
     @classmethod
     def as_lane(cls, config: Mapping[str, Any], lanes: int) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class Rungs:
             waiting = (t for t in history.trials if t.goal.at == level < following)
             passed = (t.number for t in waiting if t.reached(following))  # in one iteration
             self._first[level, seeds].update(passed)
-        if self._steps and not history.to_create:
+        if self._steps and not history.uncreated_trials:
             self._finished.update(self._at_the_end(history.for_scheduler()))
 
     def check_joined(self, history: History, event: Opened) -> None:
@@ -105,7 +105,7 @@ def _with_seeds(trial: Trial, seeds: int | None) -> Trial | None:
     if seeds is None:
         return trial
     replicas = trial.replicas[:seeds]
-    late = any(replica.catching_up for replica in replicas)
+    late = any(replica.is_catching_up for replica in replicas)
     return None if late or len(replicas) < seeds else replace(trial, replicas=replicas)
 
 

@@ -289,7 +289,7 @@ def _subsets(ops: Sequence[Op], stream: np.random.Generator) -> Iterator[list[Op
         ]
         picks = [*near, *drawn]
     for pick in picks:
-        yield [op for op, is_there in zip(ops, pick, strict=True) if is_there]
+        yield [op for op, is_included in zip(ops, pick, strict=True) if is_included]
 
 
 def _walk(

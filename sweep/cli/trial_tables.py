@@ -317,8 +317,8 @@ def _front_text(facts: Data) -> str:
         text = f", on {front_text(front, facts['of_fronts'])}"
     elif "of_fronts" in facts:
         text = ", behind all fronts"
-    if "going_on" in facts:
-        text += f"; the best {facts['going_on']} continue"
+    if "promoted" in facts:
+        text += f"; the best {facts['promoted']} continue"
     return text
 
 

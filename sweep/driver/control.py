@@ -159,7 +159,7 @@ class RequestHandler:
         before = len(self.history.suggested)
         if self.history.exhausted:
             raise UsageError(f"suggest: nothing is left to search: {self.history.exhausted}")
-        if self.history.to_create <= before:
+        if self.history.uncreated_trials <= before:
             waiting = f", {before} of them for suggestions that wait" if before else ""
             more = self.history.wanted + 1
             raise UsageError(
@@ -273,7 +273,7 @@ def changed_before(
     return changes, {number: decision.answer for number, decision in decided.items()}
 
 
-def settled(history: History) -> list[Moved]:
+def user_stops(history: History) -> list[Moved]:
     """Return the moves to STOPPED of trials that users stopped, once their slices have ended."""
     held = history.ordered(order.held)
     return _stop_moves([trial for trial in held if trial.held is UserHold.STOP])

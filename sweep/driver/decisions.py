@@ -77,12 +77,12 @@ def plan_events(plan: Plan, history: History, proposer: Proposer) -> tuple[list[
     return [*moves, *searched, *bred, *opened, *exhausted], bool(exhausted)
 
 
-def check_plan(plan: object, free: int, to_create: int, name: str) -> None:
+def check_plan(plan: object, free: int, uncreated_trials: int, name: str) -> None:
     """Raise UsageError if a scheduler's plan is not a Plan, or asks for too much.
 
     Args:
         free: number of free slots.
-        to_create: number of trials that may still be created.
+        uncreated_trials: number of trials that may still be created.
         name: name of the scheduler.
     """
     who = f"scheduler: plan() of '{name}'"
@@ -91,9 +91,11 @@ def check_plan(plan: object, free: int, to_create: int, name: str) -> None:
     wanted = sum(map(len, (plan.resume, plan.breed, plan.fresh, plan.seeds)))
     if wanted > free:
         raise UsageError(f"{who} requested {wanted} slots; expected at most the {free} free ones")
-    if len(plan.fresh) > to_create:
+    if len(plan.fresh) > uncreated_trials:
         wanted = len(plan.fresh)
-        allowed = f"at most the {to_create} that are left, which history.to_create says"
+        allowed = (
+            f"at most the {uncreated_trials} that are left, which history.uncreated_trials says"
+        )
         raise UsageError(f"{who} requested {wanted} new trials; expected {allowed}")
 
 
@@ -252,7 +254,7 @@ def interruption_event(
         history.replica(unfinished.trial, unfinished.replica),
         replace(unfinished, end=End.INTERRUPTED),
     )
-    dropped = _no_longer_needed(history, spec, replica, outcome)
+    dropped = _superfluous_checkpoints(history, spec, replica, outcome)
     return _closed_event(replica, outcome, Status.PAUSED, reason, dropped)
 
 
@@ -293,7 +295,7 @@ def retried_moves(history: History) -> list[Moved]:
     """Return the moves that let the ended replicas of failed trials continue."""
     return [
         Moved(trial.number, Status.PAUSED, "it is tried again", replica.index)
-        for trial in history.ordered(order.status_key(Status.FAILED))
+        for trial in history.ordered(order.replica_status_key(Status.FAILED))
         for replica in trial.replicas
         if replica.status in FINISHED - {Status.COMPLETED}
     ]
@@ -500,7 +502,7 @@ def _outcome_event(context: DriverContext, opened: Opened, future: Future[SliceO
         if error is None
         else reports.lost_outcome(context.checkpoints, context.ledger, replica)
     )
-    dropped = _no_longer_needed(history, spec, replica, outcome)
+    dropped = _superfluous_checkpoints(history, spec, replica, outcome)
     if isinstance(error, LimitPassed):
         outcome = replace(outcome, end=End.LIMIT)
         return _closed_event(replica, outcome, Status.STOPPED, str(error), dropped, lost=True)
@@ -511,7 +513,7 @@ def _outcome_event(context: DriverContext, opened: Opened, future: Future[SliceO
     return slice_end_event(replica, outcome, dropped, spec.limits)
 
 
-def _no_longer_needed(
+def _superfluous_checkpoints(
     history: History, spec: SweepSpec, replica: Replica, outcome: SliceOutcome
 ) -> tuple[str, ...]:
     """Return digests of checkpoints that retention does not keep, or that the replica skipped."""

@@ -229,12 +229,12 @@ class Driver:
         """End waiting replicas of trials that do not continue."""
         patient = self.context.spec.deterministic is not None
         abandoned_moves = decisions.abandoned_moves(self.history, patient)
-        self._record([*abandoned_moves, *control.settled(self.history)])
+        self._record([*abandoned_moves, *control.user_stops(self.history)])
 
     def _free_disk(self) -> None:
         """Delete checkpoints that are cheap to recompute if all together exceed the limit."""
         most = self.history.max_disk or self.context.spec.checkpoint.max_disk
-        dropped, refusal = limits.to_drop(self.history, most)
+        dropped, refusal = limits.choose_deletions(self.history, most)
         self._record(dropped)
         for event in dropped:
             decisions.delete_unnamed_files(self.context, event)
@@ -313,7 +313,7 @@ class Driver:
 
     def _find_exhausted(self) -> str:
         """Return why the search ends by its budget or `limits.fail_fast`; empty if it does not."""
-        return self._budget_tracker.used_up(self.history) or self._failing()
+        return self._budget_tracker.exhausted_part(self.history) or self._failing()
 
     def _failing(self) -> str:
         """Return why the search ends by `limits.fail_fast`; empty if it does not."""
@@ -348,7 +348,7 @@ class Driver:
         self._queue = deque(kept)
         replicas = [self.history.replica(opened.trial, opened.replica) for opened in back]
         self._record([decisions.withdrawal_event(replica, why) for replica in replicas])
-        self._record(control.settled(self.history))
+        self._record(control.user_stops(self.history))
 
     # ---- decisions --------------------------------------------------------------------------
 
@@ -383,7 +383,7 @@ class Driver:
         history, name = self.history.for_scheduler(), self.context.spec.scheduler.name
         with schedulers.KIND.calling(name, "plan"):
             plan = self.context.scheduler.plan(history, free)
-        decisions.check_plan(plan, free, history.to_create, name)
+        decisions.check_plan(plan, free, history.uncreated_trials, name)
         return plan
 
     def _follow(self, plan: Plan) -> None:

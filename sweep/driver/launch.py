@@ -318,14 +318,14 @@ def _trial_config(
     if pool.lanes:
         before = (trial.config["lanes"] for trial in history.trials if "lanes" in trial.config)
         whole = resolved.trainable.as_lane(whole, int(next(before, pool.slots)))
-    if (settled := _settle_auto(resolved, whole)) is None:
+    if (values := _settle_auto(resolved, whole)) is None:
         return whole
     firsts = (
         trial.config
         for trial in history.trials
-        if settled.keys() <= trial.config.keys() or _settle_auto(resolved, trial.config) is not None
+        if values.keys() <= trial.config.keys() or _settle_auto(resolved, trial.config) is not None
     )
-    return {**whole, **resolved.trainable.settled_alike(settled, next(firsts, settled))}
+    return {**whole, **resolved.trainable.align_settled(values, next(firsts, values))}
 
 
 def _settle_auto(resolved: Resolved, config: Mapping[str, Any]) -> dict[str, Any] | None:

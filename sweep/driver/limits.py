@@ -53,7 +53,7 @@ class BudgetTracker:
         """After each ended trial, by number: the best value so far, and the number of trials since.
         """
 
-    def used_up(self, history: History) -> str:
+    def exhausted_part(self, history: History) -> str:
         """Return the exhausted part of the budget, as a text; empty while budget remains."""
         budget, changed = self._spec.budget, history.changed
         budget = budget.changed(changed) if changed else budget
@@ -179,7 +179,7 @@ def _check_settled(history: History, share: float) -> Iterator[str]:
 First = tuple[float, int, int, int]
 
 
-def to_drop(history: History, limit: int | None) -> tuple[list[Dropped], str]:
+def choose_deletions(history: History, limit: int | None) -> tuple[list[Dropped], str]:
     """Return the deletions that reduce checkpoints and logs to `limit` bytes.
 
     Also returns why that is impossible, or an empty text.
@@ -246,7 +246,7 @@ def _spare(trial: Trial) -> Entry | None:
     None for others.
     """
     replicas = (*trial.replicas, *trial.tests)
-    spare = [_Spare(replica, _needed_to_go_on(trial, replica)) for replica in replicas]
+    spare = [_Spare(replica, _needed_to_continue(trial, replica)) for replica in replicas]
     least = min((one.first for one in spare if one.left), default=None)
     return None if least is None else (*least, trial.number)
 
@@ -302,7 +302,7 @@ def _seconds(replica: Replica, saved: Saved, checkpoints: Sequence[Saved]) -> fl
 def _needed(history: History, replica: Replica, best: Trial | None) -> set[str]:
     """Return digests of a replica's checkpoints that must be kept; `best` is the best trial."""
     trial = history.trials[replica.trial]
-    needed = _needed_to_go_on(trial, replica)
+    needed = _needed_to_continue(trial, replica)
     if is_test(replica.index) and replica.status in FINISHED:
         return needed
     if trial is best and replica.best_checkpoint is not None:
@@ -310,7 +310,7 @@ def _needed(history: History, replica: Replica, best: Trial | None) -> set[str]:
     return needed | needed_by_children(history, replica)
 
 
-def _needed_to_go_on(trial: Trial, replica: Replica) -> set[str]:
+def _needed_to_continue(trial: Trial, replica: Replica) -> set[str]:
     """Return digests of the checkpoints that the replica itself needs to continue.
 
     A running replica needs all of them, since its slice may use any; a test that has ended needs
@@ -319,7 +319,7 @@ def _needed_to_go_on(trial: Trial, replica: Replica) -> set[str]:
     if replica.status is Status.RUNNING:
         return set(replica.checkpoints)
     over = is_test(replica.index) and replica.status in FINISHED
-    if over or not trial.may_go_on(replica):
+    if over or not trial.may_continue(replica):
         return set()
     by_age = sorted(replica.checkpoints.values(), key=lambda saved: saved.iteration)
     kept = [*by_age[-ALWAYS_KEPT:], replica.best_checkpoint]

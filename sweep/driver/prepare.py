@@ -104,7 +104,7 @@ def checked(
     begins = parsed or (lambda _: None)
     if not (waits := gathering.refused):
         begins(spec)
-    added = _asked_for(spec, gathering.refused, paths, trainable)
+    added = _missing_settings(spec, gathering.refused, paths, trainable)
     if added:
         spec, gathering = specs.survey(text, file, [*overrides, *added], name, remark)
     if waits and not gathering.refused:
@@ -115,7 +115,7 @@ def checked(
     return resolved, changed + text
 
 
-def _asked_for(
+def _missing_settings(
     spec: SweepSpec,
     refused: Collection[str],
     paths: Sequence[str],

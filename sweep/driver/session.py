@@ -125,7 +125,7 @@ class _Session:
         self.view = view
         self.context = context
         self.began = time.monotonic()
-        self.timer = threading.Timer(timeout_s or 0.0, self.time_is_up)
+        self.timer = threading.Timer(timeout_s or 0.0, self.stop_at_timeout)
         self.timer.daemon = True
         self.timed = timeout_s is not None
         self.driver = driver(context, self.watch)
@@ -161,7 +161,7 @@ class _Session:
         finally:
             self.timer.cancel()
 
-    def time_is_up(self) -> None:
+    def stop_at_timeout(self) -> None:
         """Stop the driver at the timeout.
 
         Runs in the timer's thread, since a slice may block the main one.

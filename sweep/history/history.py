@@ -183,17 +183,17 @@ class History:
 
     def of(self, *statuses: Status) -> list[Trial]:
         """Return the trials with one of these statuses, by number."""
-        return self.ordered(*map(order.of_status, statuses))
+        return self.ordered(*map(order.trial_status_key, statuses))
 
     def count(self, status: Status) -> int:
         """Return the number of trials with this status."""
-        entries = self.order(order.by_status)
+        entries = self.order(order.status_entry)
         first = bisect_left(entries, (status.value,))
         return bisect_left(entries, (status.value, math.inf), first) - first
 
     def replicas(self, *statuses: Status) -> list[Replica]:
         """Return the replicas with one of these statuses, by trial and index."""
-        trials = self.ordered(*map(order.status_key, statuses))
+        trials = self.ordered(*map(order.replica_status_key, statuses))
         return [r for trial in trials for r in trial.replicas if r.status in statuses]
 
     def tests(self, *statuses: Status) -> list[Replica]:
@@ -283,7 +283,7 @@ class History:
         return bool(self.order(order.reported))
 
     @property
-    def to_create(self) -> int:
+    def uncreated_trials(self) -> int:
         """Number of settings that still have to be proposed."""
         return 0 if self.exhausted else max(0, self.wanted - self.searched_count)
 
@@ -323,7 +323,10 @@ class History:
             numbers = {number for (number,) in held}
             shown = self.with_replacements(numbers, Trial.without_the_held)
         if waiting:
-            shown.wanted, shown.exhausted = self.searched_count + self.to_create + waiting, ""
+            shown.wanted, shown.exhausted = (
+                self.searched_count + self.uncreated_trials + waiting,
+                "",
+            )
         return shown
 
     def with_replacements(self, otherwise: Set[int], shown: Callable[[Trial], Trial]) -> "History":

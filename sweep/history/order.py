@@ -29,7 +29,7 @@ _SORT_ABOVE = 100
 
 
 @cache
-def at_level(level: float) -> Key:
+def level_key(level: float) -> Key:
     """Return a key that sorts the trials that reached a level by score there, best first.
 
     Trials that ended without the metric were compared with no other, and are left out.
@@ -62,18 +62,18 @@ def _by_number(belongs: Callable[[Trial], bool]) -> Key:
 
 
 @cache
-def of_status(status: Status) -> Key:
+def trial_status_key(status: Status) -> Key:
     """Return a key that sorts the trials with one status by number."""
     return _by_number(lambda trial: trial.status is status)
 
 
-def by_status(trial: Trial) -> Entry:
+def status_entry(trial: Trial) -> Entry:
     """Return an entry that sorts all trials by status, then by number."""
     return (trial.status.value, trial.number)
 
 
 @cache
-def status_key(status: Status) -> Key:
+def replica_status_key(status: Status) -> Key:
     """Return a key that sorts the trials with a replica of one status by number."""
     return _by_number(lambda trial: any(replica.status is status for replica in trial.replicas))
 

@@ -108,7 +108,7 @@ class Replica:
         return self.status in (Status.FAILED, Status.PRUNED) and not self.waited
 
     @property
-    def catching_up(self) -> bool:
+    def is_catching_up(self) -> bool:
         """True if the replica was added later and has not reached its trial's goal of that time."""
         if self.joined_at is None or (self.status in FINISHED and not self.waited):
             return False
@@ -341,8 +341,8 @@ class Replica:
         score, mode = self.objective.score, self.objective.mode
         now = [math.nan] if self.has_diverged else []
         return [
-            score.reduce(values if is_there else [*values, *now], mode)
-            for values, _, is_there in readings(self.curve, levels)
+            score.reduce(values if has_passed else [*values, *now], mode)
+            for values, _, has_passed in readings(self.curve, levels)
         ]
 
     def step_at(self, level: float) -> float | None:
@@ -398,11 +398,11 @@ class Replica:
             self._check_past(level)
             return self.sums.others[index]
         points = [point._replace(value=point.others[index]) for point in self.curve if point.others]
-        values, _, is_there = next(readings(points, (level,)))
+        values, _, has_passed = next(readings(points, (level,)))
         divergence = Divergence()
         for point in points:
             divergence.add(point.value)
-        if divergence.is_permanent and not is_there:
+        if divergence.is_permanent and not has_passed:
             values = [*values, math.nan]
         objectives = self.objective.objectives
         if index < len(objectives):

@@ -104,14 +104,14 @@ class Trial:
         """Replicas that are compared: all but those that are catching up."""
         if len(self.replicas) == 1:
             return self.replicas  # a first replica never catches up
-        return [replica for replica in self.replicas if not replica.catching_up]
+        return [replica for replica in self.replicas if not replica.is_catching_up]
 
     @property
     def status(self) -> Status:
         """Status of the group; see `group_status`."""
         return group_status([replica.status for replica in self.replicas])
 
-    def may_go_on(self, replica: Replica) -> bool:
+    def may_continue(self, replica: Replica) -> bool:
         """Return whether one of the trial's replicas may be continued.
 
         A replica that ended only with its sweep may be continued. If a replica failed, it and those

@@ -198,7 +198,7 @@ class Scheduler(Protocol):
         """
         return None
 
-    def going_on(self, count: int) -> int | None:
+    def promotion_count(self, count: int) -> int | None:
         """Return how many of the `count` trials at a rung continue, for explanations.
 
         Returns None if the answer depends on more than `count`.

@@ -35,7 +35,7 @@ from pydantic import BaseModel, Field
 from sweep.core.errors import BadConfig
 from sweep.history.events import FINISHED, Goal, Status
 from sweep.history.history import History
-from sweep.history.order import Key, at_level, of_status, unfinished
+from sweep.history.order import Key, level_key, trial_status_key, unfinished
 from sweep.history.trial import Trial
 from sweep.schedulers import (
     NOBODY_WAITS,
@@ -52,8 +52,8 @@ from sweep.schedulers._shared.rungs import (
     Listed,
     Rung,
     RungOptions,
+    estimate_remaining_training,
     is_waiting,
-    to_climb,
     top_rung,
 )
 from sweep.schedulers._shared.seeding import Step
@@ -127,7 +127,7 @@ class Scheduler(PerTrialStopping):
         if not self.pauses:
             return super().plan(history, free)
         promoted = list(itertools.islice(self._promotions(history), free))
-        fresh = min(free - len(promoted), history.to_create)
+        fresh = min(free - len(promoted), history.uncreated_trials)
         goal = self._goal(self.grace)
         why = f"no trial could be promoted, so a new one trains to rung {goal.at:g}"
         plan = seeding.plan_of(promoted, (NewTrial(goal, why),) * fresh)
@@ -147,42 +147,44 @@ class Scheduler(PerTrialStopping):
         trials, steps = history.trials, self.steps or _single_seed_steps(self.levels)
         to_come = sum(not t.reached(self.levels[0]) and t.status not in FINISHED for t in trials)
         finals = [float(sum(t.reached(self.levels[0]) for t in trials) + to_come)]
-        finals[0] += max(0, history.to_create - len(history.waiting_clones))
+        finals[0] += max(0, history.uncreated_trials - len(history.waiting_clones))
         for step, following in itertools.pairwise(steps):
-            there = [trial for trial in trials if self._is_there(trial, step)]
-            went_on = sum(self._has_left(trial, step) for trial in there)
-            reached = sum(self._is_there(trial, following) for trial in there)
-            final = self._estimate_leaving(there, went_on, finals[-1])
+            there = [trial for trial in trials if self._is_comparable(trial, step)]
+            continued = sum(self._has_left(trial, step) for trial in there)
+            reached = sum(self._is_comparable(trial, following) for trial in there)
+            final = self._estimate_leaving(there, continued, finals[-1])
             finals.append(min(finals[-1], max(float(reached), final)))
         # Training to the end leads to the top, but not to the further seeds there.
         top = next(place for place, step in enumerate(steps) if step.level == self.levels[-1])
         finishing = finals[top] + min(max(0.0, self.finish_best - finals[top]), finals[0])
         finals[: top + 1] = [max(final, finishing) for final in finals[: top + 1]]
         at_levels = dict(reversed([*zip((step.level for step in steps), finals, strict=True)]))
-        climbing = to_climb(self.levels, trials, [at_levels[level] for level in self.levels])
+        climbing = estimate_remaining_training(
+            self.levels, trials, [at_levels[level] for level in self.levels]
+        )
         return climbing + seeding.remaining_seed_training(steps, finals, trials)
 
-    def _is_there(self, trial: Trial, step: Step) -> bool:
+    def _is_comparable(self, trial: Trial, step: Step) -> bool:
         """Return whether a trial can be compared at a step."""
-        return seeding.is_there(trial, step) if self.steps else trial.reached(step.level)
+        return seeding.is_comparable(trial, step) if self.steps else trial.reached(step.level)
 
     def _has_left(self, trial: Trial, step: Step) -> bool:
         """Return whether the trial was promoted from a step, or is past it."""
         at, more = trial.goal.at, bool(self.steps) and len(trial.replicas) > step.seeds
         return more or trial.time > step.level or (at is not None and at > step.level)
 
-    def _estimate_leaving(self, present: Sequence[Trial], went_on: int, final: float) -> float:
+    def _estimate_leaving(self, present: Sequence[Trial], continued: int, final: float) -> float:
         """Return how many of `final` trials leave a rung.
 
-        Of the trials `present` at it, `went_on` have left it so far.
+        Of the trials `present` at it, `continued` have left it so far.
         """
         if self.pauses:
             more = self._expected_promotions(final) - self._expected_promotions(len(present))
-            return max(went_on + more, final // self.eta)
-        judged = sum(trial.status in FINISHED for trial in present) + went_on
+            return max(continued + more, final // self.eta)
+        judged = sum(trial.status in FINISHED for trial in present) + continued
         expected = self._expected_to_continue(judged)
-        luck = (went_on + 1) / (expected + 1)
-        return went_on + luck * (self._expected_to_continue(int(final)) - expected)
+        luck = (continued + 1) / (expected + 1)
+        return continued + luck * (self._expected_to_continue(int(final)) - expected)
 
     def _expected_promotions(self, count: float) -> float:
         """Return roughly how many of `count` trials in random order are promoted."""
@@ -195,7 +197,7 @@ class Scheduler(PerTrialStopping):
             for place in range(1, count + 1)
         )
 
-    def going_on(self, count: int) -> int:
+    def promotion_count(self, count: int) -> int:
         """Return how many of `count` trials at a rung continue, without equals of the last one."""
         return count if not self.pauses and count < self.eta else count // self.eta
 
@@ -211,14 +213,14 @@ class Scheduler(PerTrialStopping):
         steps = self.steps or _single_seed_steps(self._rungs(history))
         for step, following in reversed([*itertools.pairwise(steps)]):
             ranking, waiting = self._step(history, step, following)
-            going_on = self.going_on(len(ranking))
+            promoted = self.promotion_count(len(ranking))
             for trial in waiting:
                 place = ranking.place(trial)
-                if place > going_on:
+                if place > promoted:
                     break
                 where = f"{ranking.describe(place, step.level)} at rung {step.level:g}"
                 where += f" under {step.seeds} seeds" if step.seeds > 1 else ""
-                compared = ranking.evidence(step.level, place, going_on)
+                compared = ranking.evidence(step.level, place, promoted)
                 goal = self._goal(following.level)
                 if following.level == step.level:
                     why = f"promoted to {following.seeds} seeds: {where}"
@@ -251,9 +253,9 @@ class Scheduler(PerTrialStopping):
         only promotions justify the cost of more. Nothing is yielded while a trial may still start,
         or is on its way to a lower rung: promotions may follow.
         """
-        if history.to_create:
+        if history.uncreated_trials:
             return
-        under_way = history.ordered(of_status(Status.RUNNING), unfinished)
+        under_way = history.ordered(trial_status_key(Status.RUNNING), unfinished)
         top = Goal() if self.top is None else self._goal(self.top)
         if any(trial.goal != top for trial in under_way):
             return
@@ -279,7 +281,7 @@ class Scheduler(PerTrialStopping):
         if self.top is not None:
             return [*self.levels]
         rungs = [self.grace]
-        while history.order(at_level(rungs[-1])):
+        while history.order(level_key(rungs[-1])):
             rungs.append(rungs[-1] * self.eta)
         return rungs
 
@@ -321,7 +323,7 @@ class Scheduler(PerTrialStopping):
         if history.objective.objectives:
             ranking = seeding.front_rung(history, None, level)
         place = ranking.place(trial)
-        best = self.going_on(len(ranking))
+        best = self.promotion_count(len(ranking))
         equals = ranking.equals(best)  # these continue too
         goes_on = place <= best or place in equals
         what = "continues" if goes_on else "stopped"
@@ -349,7 +351,7 @@ def _single_seed_steps(levels: Sequence[float]) -> tuple[Step, ...]:
 @cache
 def _waiting(level: float, following: float) -> Key:
     """Return a key that sorts trials waiting at a rung for promotion by score there, best first."""
-    there = at_level(level)
+    there = level_key(level)
     return lambda trial: (
         None if trial.status is not Status.PAUSED or trial.reached(following) else there(trial)
     )

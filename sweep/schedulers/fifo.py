@@ -23,5 +23,5 @@ class Scheduler(schedulers.Scheduler):
 
     def plan(self, history: History, free: int) -> Plan:
         """Fill the free slots with new trials."""
-        count = min(free, history.to_create)
+        count = min(free, history.uncreated_trials)
         return Plan(fresh=(NewTrial(Goal(), "a slot was free"),) * count)

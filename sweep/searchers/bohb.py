@@ -24,7 +24,7 @@ from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.searchers._shared.changes import Changes
 from sweep.searchers._shared.kernels import Density, Points
 from sweep.searchers._shared.prior import PriorOptions
-from sweep.searchers._shared.ranking import by_fronts
+from sweep.searchers._shared.ranking import front_order
 from sweep.spec.space import Choice, Domain, Settings, choice_key
 from trainables.core import rng
 
@@ -157,7 +157,7 @@ class _Rungs:
         """Return the points (trials, parameters) of a rung's trials, best first."""
         numbers = [*map(itemgetter(-1), self._keys[level])]
         if request.objective.objectives:
-            numbers = by_fronts([request.trials[number] for number in numbers], level)
+            numbers = front_order([request.trials[number] for number in numbers], level)
         ranked: Points = self._points[numbers]
         return ranked
 

@@ -127,7 +127,7 @@ class _Replay(evolution.Replay):
     def step(self, trials: Sequence[Trial], number: int) -> None:
         """Replay what was known at the proposal of one trial."""
         k, strategy = evolution.seen_by(trials, number), self.strategy
-        arrived = self.arrived_by(k, trials)
+        arrived = self.take_arrived(k, trials)
         self.ready += [n for n in arrived if self.generations[n] == strategy.generation]
         if len(self.ready) >= strategy.population_size:
             first = sorted(self.ready)[: strategy.population_size]

@@ -21,7 +21,7 @@ from sweep.core.errors import BadSpace, SweepError
 from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.searchers._shared import study
 from sweep.searchers._shared.prior import PriorOptions
-from sweep.searchers._shared.ranking import Ranking, by_fronts
+from sweep.searchers._shared.ranking import Ranking, front_order
 from sweep.searchers._shared.study import AsComplete
 from sweep.spec.space import Settings
 from trainables.core.processes.child import ChildProcess, Patience
@@ -90,7 +90,7 @@ class Searcher(searchers.Searcher):
         best = ranking.best(window // 2)
         if request.objective.objectives:
             finished = [request.trials[number] for number in sorted(ranking.best(len(ranking)))]
-            best = by_fronts(finished, math.inf)[: window // 2]
+            best = front_order(finished, math.inf)[: window // 2]
         return _select_window(frozen, best, window)
 
 

@@ -87,7 +87,7 @@ def needed_by_children(history: "History", replica: "Replica") -> set[str]:
         child
         for trial in history.children(replica.trial)
         for child in trial.replicas
-        if trial.may_go_on(child) and len(child.checkpoints) < ALWAYS_KEPT
+        if trial.may_continue(child) and len(child.checkpoints) < ALWAYS_KEPT
     ]
     return {
         child.birth.saved.digest
@@ -109,12 +109,12 @@ def sweep_up(folder: Path, named: Iterable[str]) -> list[str]:
     and segments that no named checkpoint needs. Files with other names stay, and so does everything
     if the folder is a link.
     """
-    left = left_over(folder, named)
+    left = leftover_files(folder, named)
     remove(folder, left)
     return left
 
 
-def left_over(folder: Path, named: Iterable[str]) -> list[str]:
+def leftover_files(folder: Path, named: Iterable[str]) -> list[str]:
     """Return the names of the files that `sweep_up` would delete."""
     if leads_elsewhere(folder):
         return []

@@ -252,7 +252,7 @@ class RealSlice(Stretch):
             self.folder,
             remembered={**spec.remembered, **state.get("remembered", {})},
             shared=Path(spec.shared_folder) if spec.shared_folder else None,
-            settled=True,
+            has_settled_config=True,
             metric=spec.metric,
             other_kernel=spec.other_kernel,
             number=spec.trial,

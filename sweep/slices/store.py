@@ -344,7 +344,7 @@ class SweepStore:
     ) -> Iterator[Spare]:
         """Yield the files of one replica that no row names; `sizes` lists the storage by trial."""
         store = self.replica(replica.trial, replica.index)
-        for name in retention.left_over(store.folder, _local_names(replica.files)):
+        for name in retention.leftover_files(store.folder, _local_names(replica.files)):
             size = (store.folder / name).lstat().st_size
             yield Spare(replica.trial, replica.index, name, size)
         there = sizes.get(store.folder.name, {})

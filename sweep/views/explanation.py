@@ -147,10 +147,10 @@ def _present_rank(sweep: Sweep, trial: Trial) -> Data | None:
     ranking = compared_at(there, level) if by_fronts else Listed(ranked_at(there, level))
     numbers = [ranking[place][0].number for place in range(len(ranking))]
     place = numbers.index(trial.number) + 1
-    going_on = sweep.aim.going_on(len(ranking))
-    compared = dict(ranking.evidence(level, place, place if going_on is None else going_on))
-    if going_on is None or level == sweep.aim.levels[-1]:
-        del compared["going_on"]
+    promoted = sweep.aim.promotion_count(len(ranking))
+    compared = dict(ranking.evidence(level, place, place if promoted is None else promoted))
+    if promoted is None or level == sweep.aim.levels[-1]:
+        del compared["promoted"]
     facts, tables = _numbers(compared)
     shown = (sweep.history.trials[number] for number in compared["trials"])
     interpolated = any(is_interpolated(one, level) for one in shown)

@@ -55,8 +55,8 @@ class Aim:
     is."""
     ranks_by_fronts: bool = False
     """True if trials at a rung rank by all objectives, as in `Scheduler.ranks_by_fronts`."""
-    going_on: Callable[[int], int | None] = lambda _count: None
-    """Number of trials that continue of those at a rung, as by `Scheduler.going_on`."""
+    promotion_count: Callable[[int], int | None] = lambda _count: None
+    """Number of trials that continue of those at a rung, as by `Scheduler.promotion_count`."""
 
     @classmethod
     def of(cls, scheduler: Scheduler | Foreign, spec: SweepSpec) -> "Aim":
@@ -67,7 +67,7 @@ class Aim:
             scheduler.remaining_training,
             scheduler.spares,
             scheduler.ranks_by_fronts,
-            scheduler.going_on,
+            scheduler.promotion_count,
         )
 
 
@@ -198,7 +198,7 @@ class _Work:
     def open(self) -> bool:
         """True if a trial is still to be created or has not reached its goal."""
         live = any(trial.status not in FINISHED and _climbs(trial) for trial in self._trials)
-        return live or self._history.to_create > 0 or bool(self._history.waiting_clones)
+        return live or self._history.uncreated_trials > 0 or bool(self._history.waiting_clones)
 
     @property
     def done(self) -> float:
@@ -258,7 +258,7 @@ class _Work:
         )
         to_spare = max(0, needed - len(completed))
         positions = sorted((self._at[t.number] / self._full for t in live), reverse=True)
-        positions += [0.0] * max(0, history.to_create - len(history.waiting_clones))
+        positions += [0.0] * max(0, history.uncreated_trials - len(history.waiting_clones))
         shares = [
             1.0 - at if place < to_spare else lengths.beyond(at)
             for place, at in enumerate(positions)

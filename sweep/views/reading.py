@@ -33,7 +33,7 @@ class Foreign(NamedTuple):
     def remaining_training(self, _history: History) -> None:
         """Return None, since only the scheduler could estimate it."""
 
-    def going_on(self, _count: int) -> None:
+    def promotion_count(self, _count: int) -> None:
         """Return None, since only the scheduler could say it."""
 
 

@@ -18,7 +18,7 @@ from tests.support import browser
 def test_a_long_sweep_that_nobody_trained_is_a_sweep_like_any_other(tmp_path: Path) -> None:
     sweep = lookup.read(large.make(tmp_path, trials=7, iterations=3))
     history = sweep.history
-    assert (history.count(Status.COMPLETED), history.to_create) == (7, 1)
+    assert (history.count(Status.COMPLETED), history.uncreated_trials) == (7, 1)
     assert [len(trial.replicas[0].curve) for trial in history.trials] == [3] * 7
     assert len({trial.score for trial in history.trials}) == 7
 

@@ -195,7 +195,7 @@ def test_a_held_trial_is_run_by_nobody_and_the_others_come_to_their_end(
     held = next(place for place, event in enumerate(events) if isinstance(event, HoldChanged))
     opened = [event.trial for event in events[held:] if isinstance(event, Opened)]
     assert chosen[0] not in opened
-    assert (course.how, course.history.to_create) == ("finished", 0)
+    assert (course.how, course.history.uncreated_trials) == ("finished", 0)
     left = [trial.number for trial in course.history.trials if trial.status not in FINISHED]
     assert left in ([], chosen)
 

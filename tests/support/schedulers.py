@@ -35,7 +35,7 @@ class FirstPast(schedulers.Scheduler):
         resume = []
         if len(there) == 1 and there[0].status is Status.PAUSED:
             resume = [Resume(there[0].number, Goal(), "it was the first")]
-        fresh = min(free - len(resume), history.to_create)
+        fresh = min(free - len(resume), history.uncreated_trials)
         return Plan(
             resume=tuple(resume), fresh=(NewTrial(Goal(self.levels[0]), "a slot was free"),) * fresh
         )

@@ -312,7 +312,7 @@ class DQN(Trainer):
         Raises ConfigError for a setting without an effect, unless the sweep began with it.
         """
         settings = parse(self.config_class, config)
-        if isinstance(settings, Config) and not self.context.settled:
+        if isinstance(settings, Config) and not self.context.has_settled_config:
             _check_read(settings)
         super().setup(config)
 

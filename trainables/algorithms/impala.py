@@ -73,9 +73,9 @@ class Config(PolicyGradientConfig):
         return own if self.samples_on else super().fragment_size
 
     @property
-    def by_clock(self) -> tuple[str, ...]:
+    def clock_settings(self) -> tuple[str, ...]:
         """Names of settings that make results depend on timing, such as the number of workers."""
-        return (*super().by_clock, *(("num_workers",) if self.samples_on else ()))
+        return (*super().clock_settings, *(("num_workers",) if self.samples_on else ()))
 
 
 class IMPALA(PolicyGradientTrainer):

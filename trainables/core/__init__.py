@@ -10,7 +10,7 @@ processes      child processes: how they begin, what is asked of them, how they 
 devices        the device that JAX uses: its name and its errors
 resources      CPUs, GPUs, memory and variables of a trial
 importing      what a dotted path stands for
-later          what is done to torch once it is imported
+torch_import   changes to torch that wait until torch is imported
 failpoints     places at which a test ends a process
 strict_json    JSON from outside
 """

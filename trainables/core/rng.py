@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from trainables.core.later import when_torch_imported
+from trainables.core.torch_import import when_torch_imported
 
 if TYPE_CHECKING:
     import numpy as np

@@ -445,7 +445,7 @@ def _make_writer(context: IOContext, trial: TrialContext) -> OutputWriter:
     if context.offline.has_own_writer:
         return make_own("output", given or "", OutputWriter, context)
     place = str(given)
-    in_sweep = trial.settled and trial.logdir is not None
+    in_sweep = trial.has_settled_config and trial.logdir is not None
 
     def folder() -> Path:
         if place == LOGDIR:

@@ -51,7 +51,7 @@ class TorchPolicyProtocol(Protocol):
         `grad_clip` is the largest norm, None for no clipping.
         """
 
-    def check_later(self) -> None:
+    def defer_checks(self) -> None:
         """Check gradient steps on the device, until `Policy.require_finite` is called."""
 
     def make_device_actor(self, frames: "Frames") -> Actor:
@@ -91,7 +91,7 @@ class Policy(ABC):
     def require_finite(self) -> None:  # noqa: B027 nothing to raise for others
         """Raise NotFiniteError if a gradient step since the last call was not finite.
 
-        It concerns policies that check their steps later (`TorchPolicy.check_later`); by default
+        It concerns policies that check their steps later (`TorchPolicy.defer_checks`); by default
         nothing happens.
         """
 

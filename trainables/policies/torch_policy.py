@@ -107,7 +107,7 @@ class TorchPolicy(Policy):
         )
         return context
 
-    def check_later(self) -> None:
+    def defer_checks(self) -> None:
         """Check losses and gradients on the device, so that no step has to wait for it.
 
         From the first step on that is not finite, no step changes weights or moments, until
@@ -149,7 +149,7 @@ class TorchPolicy(Policy):
 
         Raises:
             NotFiniteError: loss or gradient is NaN or infinite; the weights are unchanged. With
-                `check_later` it is `require_finite` that raises it.
+                `defer_checks` it is `require_finite` that raises it.
         """
         self._backward(loss)
         if self.reduce is not None:

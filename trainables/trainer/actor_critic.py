@@ -277,12 +277,12 @@ class ActorCriticTrainer(Trainer):
             raise ConfigError("model.custom_model", tried.own.path, allowed, hint)
 
     @classmethod
-    def settled_alike(cls, settled: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the recorded ``auto`` values of a later trial, as `Trainable.settled_alike`.
+    def align_settled(cls, values: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the recorded ``auto`` values of a later trial, as `Trainable.align_settled`.
 
         Gradients are compiled only if those of the first trial are.
         """
-        alike = super().settled_alike(settled, first)
+        alike = super().align_settled(values, first)
         if {alike.get("learner"), first.get("learner")} == {"fused", COMPILED}:
             alike["learner"] = first["learner"]
         return alike
@@ -394,7 +394,7 @@ class ActorCriticTrainer(Trainer):
         steps = int(data["progress"]["timesteps"])
         kernels = f"kernel {self.kernel} (saved with {saved})"
         why = f"restored after {steps} steps with {kernels}"
-        return {**data, "kernel": self.kernel, "inexact": agreement.no_longer_exact(data, why)}
+        return {**data, "kernel": self.kernel, "inexact": agreement.log_inexactness(data, why)}
 
     # ---- learning ----------------------------------------------------------------------------
 

@@ -105,10 +105,10 @@ def inexact_reasons(checkpoint: Mapping[str, Any], in_torch: bool) -> str:
     if alike or ROUNDS_OTHERWISE in before:
         return before
     steps = int(checkpoint["progress"]["timesteps"])
-    return no_longer_exact(checkpoint, f"restored after {steps} steps {ROUNDS_OTHERWISE}")
+    return log_inexactness(checkpoint, f"restored after {steps} steps {ROUNDS_OTHERWISE}")
 
 
-def no_longer_exact(checkpoint: Mapping[str, Any], reason: str, besides: str = "") -> str:
+def log_inexactness(checkpoint: Mapping[str, Any], reason: str, besides: str = "") -> str:
     """Log why the curve is no longer exact, and return all reasons, with the checkpoint's own.
 
     `besides` is additional text for the log.

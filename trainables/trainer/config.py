@@ -312,7 +312,7 @@ class TrainerConfig(Settings):
         return self.environment.model_copy(update={"env_level": "C"})
 
     @property
-    def by_clock(self) -> tuple[str, ...]:
+    def clock_settings(self) -> tuple[str, ...]:
         """Keys by which a clock influences training; with any of them nothing is bit-exact."""
         steered = {
             "sample_async": self.sampling.sample_async,

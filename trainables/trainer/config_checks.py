@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 from trainables.core import devices
 from trainables.core.importing import import_object, large_import
-from trainables.core.later import when_torch_imported
 from trainables.core.resources import EnvironmentVariables, ResourcesConfig
 from trainables.core.settings import flatten
+from trainables.core.torch_import import when_torch_imported
 from trainables.envs.exactness import measuring
 from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.exactness.rendering import check_pictures

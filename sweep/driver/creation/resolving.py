@@ -221,7 +221,7 @@ def _check_what_is_left(
     if "config" not in before:
         _check_config(spec, kind, gathering)
     if "callbacks" not in spec.config:
-        result_names.check_apart(spec, trainable, time_attr, gathering)
+        result_names.check_names_separately(spec, trainable, time_attr, gathering)
 
 
 def _check_config(spec: SweepSpec, kind: type[TrainerSettings], gathering: Gathering) -> None:

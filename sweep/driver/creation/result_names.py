@@ -27,7 +27,7 @@ def check(spec: SweepSpec, trainable: type[Trainable], time_attr: str | None) ->
     found.check()
 
 
-def check_apart(
+def check_names_separately(
     spec: SweepSpec, trainable: type[Trainable], time_attr: str | None, gathering: Gathering
 ) -> None:
     """Add wrong names to `gathering` although other keys of the spec are wrong.

@@ -56,8 +56,8 @@ def find_run(context: TrackerContext, trial: int) -> str:
         raise StorageError(
             "the file tracking-uri was written by another user; `sweep sync` accepts its server"
         )
-    is_there = context.tracking_uri is not None or context.folder.mlflow.is_file()
-    store = find_store(context, only_read=True) if is_there else None
+    has_store = context.tracking_uri is not None or context.folder.mlflow.is_file()
+    store = find_store(context, only_read=True) if has_store else None
     with closing(store) if store is not None else nullcontext():
         runs = store.runs() if store is not None else []
     wanted = run_name(trial, WHOLE)

@@ -24,7 +24,7 @@ from sweep.core.errors import (
     with_remedy,
 )
 from sweep.driver import sync
-from sweep.driver.limits import to_drop
+from sweep.driver.limits import choose_deletions
 from sweep.history.events import Dropped
 from sweep.history.history import History
 from sweep.ledger import folder as folders
@@ -311,7 +311,7 @@ def _unneeded_checkpoints(history: History, keep: int) -> list[Dropped]:
             digests=tuple(digest for digest in drop.digests if digest not in kept),
             log=drop.log and drop.trial not in numbers,
         )
-        for drop in to_drop(history, 0)[0]
+        for drop in choose_deletions(history, 0)[0]
     ]
     return [drop for drop in spared if drop.digests or drop.log]
 

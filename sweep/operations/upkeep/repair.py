@@ -113,7 +113,7 @@ def _drop_checkpoints(folder: Folder, term: int, verification: Verification) -> 
         replica = history.replica(*place)
         newest = replica.newest
         names = sum((damage.trial, damage.replica) == place for damage in lost)
-        if not history.trials[place[0]].may_go_on(replica):
+        if not history.trials[place[0]].may_continue(replica):
             next_step = "its training has ended"
         elif newest is not None:
             next_step = f"it continues from iteration {newest.iteration}"

@@ -39,8 +39,8 @@ from sweep.schedulers._shared import seeding
 from sweep.schedulers._shared.front_rungs import compared_at
 from sweep.schedulers._shared.rungs import (
     RungOptions,
+    estimate_remaining_training,
     is_waiting,
-    to_climb,
     top_rung,
 )
 from sweep.schedulers._shared.seeding import Step
@@ -215,7 +215,9 @@ class Brackets(schedulers.Scheduler):
         trials, left = history.trials, 0.0
         if not self.levels:
             return None
-        for bracket in self.brackets(len(trials) + history.to_create - len(history.waiting_clones)):
+        for bracket in self.brackets(
+            len(trials) + history.uncreated_trials - len(history.waiting_clones)
+        ):
             members = trials[bracket.first : bracket.first + bracket.size]
             missing = bracket.size - len(members)
             finals, places = (
@@ -228,7 +230,7 @@ class Brackets(schedulers.Scheduler):
                 ended = sum(trial.status in FINISHED for trial in below)
                 most = bracket.size - ended if missing or rung else len(members) - ended
                 finals.append(min(self._count(bracket, places[level]) - done, most))
-            left += to_climb(bracket.rungs, members, finals)
+            left += estimate_remaining_training(bracket.rungs, members, finals)
             counts = [self._count(bracket, number) for number in range(len(bracket.steps))]
             left += seeding.remaining_seed_training(bracket.steps, counts, members)
         return left
@@ -242,11 +244,11 @@ class Brackets(schedulers.Scheduler):
         stop: list[Stop] = []
         promoted: list[Resume | AddSeed] = []
         fresh: list[NewTrial] = []
-        trials, to_come = history.trials, history.to_create - len(history.waiting_clones)
+        trials, to_come = history.trials, history.uncreated_trials - len(history.waiting_clones)
         assignment = self._find_assignment(history)
         if assignment is None:
             why = "no trial has come to its end, which says where the top rung is; to its end"
-            return Plan(fresh=(NewTrial(Goal(), why),) * min(free, history.to_create))
+            return Plan(fresh=(NewTrial(Goal(), why),) * min(free, history.uncreated_trials))
         for bracket in assignment.unsettled(history, len(trials) + to_come):
             if bracket.first >= len(trials) and len(fresh) >= free:
                 break
@@ -276,7 +278,7 @@ class Brackets(schedulers.Scheduler):
             there = [
                 t
                 for t in alive
-                if seeding.is_there(t, step) and not _was_stopped_before(t, next_step)
+                if seeding.is_comparable(t, step) and not _was_stopped_before(t, next_step)
             ]
             ranking = compared_at(
                 [seeding.first_seeds(t, step.seeds) or t for t in there], step.level
@@ -311,4 +313,8 @@ def _promote(
 def _was_stopped_before(trial: Trial, next_step: Step) -> bool:
     """Return whether a user stopped a trial below a step, so that another takes its place."""
     ended = trial.held is UserHold.STOP and trial.status in FINISHED
-    return ended and trial.status is not Status.COMPLETED and not seeding.is_there(trial, next_step)
+    return (
+        ended
+        and trial.status is not Status.COMPLETED
+        and not seeding.is_comparable(trial, next_step)
+    )

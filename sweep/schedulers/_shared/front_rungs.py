@@ -29,7 +29,7 @@ from sweep.schedulers._shared.rungs import (
 def values_at_level(level: float) -> CompareKey:
     """Return a key for the trials that reached a level of `time_attr`: all their objectives there.
 
-    As with `sweep.history.order.at_level`, trials that ended without the metric are left out.
+    As with `sweep.history.order.level_key`, trials that ended without the metric are left out.
     """
     return lambda trial: compare(trial, level) if trial.reached(level) and trial.is_known else None
 
@@ -104,12 +104,12 @@ class FrontRung(Described):
             where = "are behind all fronts"
         return f"{described} {where}, place {place} of {len(self)}"
 
-    def evidence(self, level: float, place: int, going_on: int) -> Evidence:
-        """Return the values behind a decision about rank `place`; the first `going_on` continue.
+    def evidence(self, level: float, place: int, promoted: int) -> Evidence:
+        """Return the values behind a decision about rank `place`; the first `promoted` continue.
 
         `level` is the value of `time_attr` at which trials are compared.
         """
-        places = shown_places(self, place, going_on)
+        places = shown_places(self, place, promoted)
         placed = [self._arranged.placed[p - 1] for p in places]
         trials = [self[p - 1][0] for p in places]
         columns = zip(*(trial.values_at(level) for trial in trials), strict=True)
@@ -119,7 +119,7 @@ class FrontRung(Described):
             "rung": level,
             "place": place,
             "of": len(self),
-            "going_on": going_on,
+            "promoted": promoted,
             "front": self._arranged.placed[place - 1].front,
             "of_fronts": self._arranged.fronts,
             "places": places,

@@ -107,7 +107,7 @@ def born_at(trial: Trial) -> float:
 
 def _can_breed(trial: Trial) -> bool:
     """Return whether a trial can be a parent: it has not ended, and each seed has a checkpoint."""
-    there = all(r.checkpoints and not r.catching_up for r in trial.replicas)
+    there = all(r.checkpoints and not r.is_catching_up for r in trial.replicas)
     return there and trial.status not in FINISHED
 
 
@@ -181,9 +181,9 @@ class Population(schedulers.Scheduler):
         # ended, new trials start at the first level, and clones continue alone.
         """Return the plan if all trials are compared at once (``synch: true``)."""
         members = history.order(_members)
-        alone = not members and not history.to_create
+        alone = not members and not history.uncreated_trials
         newest = _highest_goals(history.order(_living) if alone else members)
-        if history.to_create:
+        if history.uncreated_trials:
             goal = newest[-1] if newest else self._next_level(0.0)
             return self._start_members(history, free, goal)
         behind = [t for t in _unfinished_below(history, min(newest, default=0.0)) if is_waiting(t)]
@@ -202,7 +202,9 @@ class Population(schedulers.Scheduler):
         goals = history.order(_with_goal)
         bound = [history.trials[number] for _, number in goals[bisect_left(goals, (level,)) :]]
         expected = [trial for trial in bound if born_at(trial) < level]
-        if not all(trial.status in FINISHED or _is_there(trial, level) for trial in expected):
+        if not all(
+            trial.status in FINISHED or _has_final_score(trial, level) for trial in expected
+        ):
             return None
         ranking = ranked_at([trial for trial in expected if trial.reached(level)], level)
         return Generation(level, ranking, self._count(len(ranking)))
@@ -275,7 +277,7 @@ class Population(schedulers.Scheduler):
 
     def _start_members(self, history: History, free: int, goal: float) -> Plan:
         """Return a plan that starts at most `free` missing members, which run to `goal`."""
-        count = max(0, min(free, history.to_create))
+        count = max(0, min(free, history.uncreated_trials))
         begins = [*(trial.time for trial in history.waiting_clones), *[0.0] * count][:count]
         goals = [goal if time < goal else self._next_level(time) for time in begins]
         fresh = (NewTrial(Goal(at), f"a member of the population; to {at:g}") for at in goals)
@@ -398,7 +400,7 @@ def _unfinished_below(history: History, level: float) -> list[Trial]:
     return [history.trials[number] for number in sorted(entry[-1] for entry in entries[first:end])]
 
 
-def _is_there(trial: Trial, level: float) -> bool:
+def _has_final_score(trial: Trial, level: float) -> bool:
     """Return whether a trial has reached a level and its score there is final."""
-    went_on = trial.goal.at is None or trial.goal.at > level
-    return trial.reached(level) and (went_on or is_waiting(trial))
+    continued = trial.goal.at is None or trial.goal.at > level
+    return trial.reached(level) and (continued or is_waiting(trial))

@@ -10,7 +10,7 @@ from pydantic import Field
 from sweep.core.errors import BadConfig
 from sweep.history.events import Evidence, Status
 from sweep.history.history import History
-from sweep.history.order import at_level
+from sweep.history.order import level_key
 from sweep.history.trial import Trial, rank_key
 from sweep.schedulers import SchedulerContext
 from trainables.core.settings import Settings
@@ -162,12 +162,12 @@ class Described(Ranking, Protocol):
         """Return scores and rank (`place`, from 1) of a trial at a level, as a text."""
         return describe_rank(self, place, level)
 
-    def evidence(self, level: float, place: int, going_on: int) -> Evidence:
-        """Return the values behind a decision about rank `place`; the first `going_on` continue.
+    def evidence(self, level: float, place: int, promoted: int) -> Evidence:
+        """Return the values behind a decision about rank `place`; the first `promoted` continue.
 
         `level` is the value of `time_attr` at which trials are compared.
         """
-        return evidence(level, self, place, going_on)
+        return evidence(level, self, place, promoted)
 
 
 class Listed(Described):
@@ -192,7 +192,7 @@ class Rung(Described):
     def __init__(self, history: History, level: float) -> None:
         self._trials = history.trials
         self._level = level
-        self._entries = history.order(at_level(level))
+        self._entries = history.order(level_key(level))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -219,7 +219,9 @@ class Rung(Described):
         return range(place + 1, bisect_right(self._entries, (missing, cost, math.inf)) + 1)
 
 
-def to_climb(levels: Sequence[float], trials: Sequence[Trial], finals: Sequence[float]) -> float:
+def estimate_remaining_training(
+    levels: Sequence[float], trials: Sequence[Trial], finals: Sequence[float]
+) -> float:
     """Return about how much training is left if ``finals[i]`` trials reach ``levels[i]`` in total.
 
     The unit is that of `levels`, summed over the trials.
@@ -241,18 +243,18 @@ def is_climbing(trial: Trial) -> bool:
     return trial.status is Status.RUNNING or trial.unfinished
 
 
-def evidence(level: float, ranking: Ranking, place: int, going_on: int) -> Evidence:
-    """Return the values behind a decision about rank `place`; the first `going_on` continue.
+def evidence(level: float, ranking: Ranking, place: int, promoted: int) -> Evidence:
+    """Return the values behind a decision about rank `place`; the first `promoted` continue.
 
     Of a long ranking it contains the top, and the neighbours of the cut and of the trial itself.
     `level` is the value of `time_attr` at which trials are compared.
     """
-    places = shown_places(ranking, place, going_on)
+    places = shown_places(ranking, place, promoted)
     return {
         "rung": level,
         "place": place,
         "of": len(ranking),
-        "going_on": going_on,
+        "promoted": promoted,
         "places": places,
         "trials": [ranking[p - 1][0].number for p in places],
         "scores": [ranking[p - 1][1] for p in places],
@@ -260,9 +262,9 @@ def evidence(level: float, ranking: Ranking, place: int, going_on: int) -> Evide
     }
 
 
-def shown_places(ranking: Ranking, place: int, going_on: int) -> list[int]:
+def shown_places(ranking: Ranking, place: int, promoted: int) -> list[int]:
     """Return the ranks that the evidence of a decision about rank `place` shows, ascending."""
     wanted = {*range(1, _HEAD + 1)}
-    for middle in (place, going_on):
+    for middle in (place, promoted):
         wanted |= {*range(middle - _AROUND, middle + _AROUND + 1)}
-    return [p for p in sorted(wanted | {going_on + 1}) if 1 <= p <= len(ranking)]
+    return [p for p in sorted(wanted | {promoted + 1}) if 1 <= p <= len(ranking)]

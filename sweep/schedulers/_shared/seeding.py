@@ -20,7 +20,7 @@ from sweep.core.errors import BadConfig
 from sweep.history.events import FINISHED, Evidence, Goal, Status
 from sweep.history.fronts import Compared, CompareKey, compare
 from sweep.history.history import History
-from sweep.history.order import Entry, Key, at_level
+from sweep.history.order import Entry, Key, level_key
 from sweep.history.trial import Trial, rank_key
 from sweep.schedulers import AddSeed, NewTrial, Resume, Stop
 from sweep.schedulers import Plan as ToDo
@@ -86,7 +86,7 @@ def ladder(seeds: Added, levels: Sequence[float]) -> Iterator[Step]:
 def first_seeds(trial: Trial, seeds: int) -> Trial | None:
     """Return a trial with only its first `seeds` seeds; None if one of them is missing."""
     its = trial.replicas[:seeds]
-    if len(its) < seeds or any(replica.catching_up for replica in its):
+    if len(its) < seeds or any(replica.is_catching_up for replica in its):
         return None
     return trial if len(trial.replicas) == seeds else replace(trial, replicas=its)
 
@@ -113,9 +113,9 @@ def remaining_seed_training(
 
 
 @cache
-def at_step(step: Step) -> Key:
+def step_key(step: Step) -> Key:
     """Return a key that sorts the trials at a step by the score of the step's seeds, best first."""
-    there = at_level(step.level)
+    there = level_key(step.level)
 
     def key(trial: Trial) -> Entry | None:
         if (its := first_seeds(trial, step.seeds)) is None:
@@ -151,7 +151,7 @@ def front_rung(history: History, step: Step | None, level: float) -> FrontRung:
     )
 
 
-def is_there(trial: Trial, step: Step) -> bool:
+def is_comparable(trial: Trial, step: Step) -> bool:
     """Return whether a trial can be compared at a step."""
     its = first_seeds(trial, step.seeds)
     return its is not None and (its.reached(step.level) or its.status is Status.COMPLETED)
@@ -163,7 +163,7 @@ def has_arrived(trial: Trial, step: Step) -> bool:
     A completed trial may still get the seeds that it lacks, unless a user holds it.
     """
     gets_more = trial.status is Status.COMPLETED and not trial.held
-    return is_there(trial, step) or (trial.status in FINISHED and not gets_more)
+    return is_comparable(trial, step) or (trial.status in FINISHED and not gets_more)
 
 
 def is_past(trial: Trial, step: Step) -> bool:
@@ -204,7 +204,7 @@ def plan_of(
 @cache
 def promotion_key(step: Step, following: Step) -> Key:
     """Return a key that sorts the trials at `step` that can go on to `following`, best first."""
-    there, ahead = at_step(step), at_step(following)
+    there, ahead = step_key(step), step_key(following)
 
     def key(trial: Trial) -> Entry | None:
         more = following.seeds > step.seeds
@@ -221,7 +221,7 @@ class Members(Rung):
 
     def __init__(self, history: History, step: Step) -> None:
         super().__init__(history, step.level)
-        self._entries = history.order(at_step(step))
+        self._entries = history.order(step_key(step))
         self._seeds = step.seeds
 
     def _compared(self, trial: Trial) -> Trial:

@@ -55,7 +55,7 @@ class PerTrialStopping(schedulers.Scheduler):
             elif len(resume) < free:
                 goal = self.next_goal(trial.time)
                 resume.append(Resume(trial.number, goal, found.why, found.evidence))
-        fresh = min(free - len(resume), history.to_create)
+        fresh = min(free - len(resume), history.uncreated_trials)
         goal = self.next_goal(0.0)
         why = f"a slot was free; first look at {goal.at:g}" if goal.at else "a slot was free"
         return Plan(tuple(stop), tuple(resume), fresh=(NewTrial(goal, why),) * fresh)

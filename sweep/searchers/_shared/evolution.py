@@ -79,7 +79,7 @@ class Replay:
         same = same and self.parameters is request.space.parameters
         return same and self.replayed <= request.number
 
-    def arrived_by(self, k: float, trials: Sequence[Trial]) -> list[int]:
+    def take_arrived(self, k: float, trials: Sequence[Trial]) -> list[int]:
         """Return and remove the waiting trials that have a score by event `k`, by its event."""
         scored = ((first_score(trials[number]), number) for number in self.waiting)
         arrived = [number for at, number in sorted(scored) if at <= k and at < math.inf]
@@ -173,7 +173,7 @@ class Generations(Replay):
 
     def step(self, trials: Sequence[Trial], number: int) -> None:
         """Find the generation of one trial."""
-        for arrived in self.arrived_by(seen_by(trials, number), trials):
+        for arrived in self.take_arrived(seen_by(trials, number), trials):
             if self.numbers[arrived] > self.newest:
                 self.newest, self.count = self.numbers[arrived], 0
             self.count += self.numbers[arrived] == self.newest

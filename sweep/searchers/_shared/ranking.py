@@ -64,6 +64,6 @@ def _rank(trial: FrozenTrial, place: int, sign: float) -> _Rank | None:
     return 1, -step, math.inf if math.isnan(value) else -sign * value, place
 
 
-def by_fronts(ranked: Sequence[Trial], level: float) -> list[int]:
+def front_order(ranked: Sequence[Trial], level: float) -> list[int]:
     """Return the numbers of trials at the rung `level`, sorted by `fronts.arrange`."""
     return [one.number for one in fronts.arrange([fronts.compare(t, level) for t in ranked])]

@@ -132,7 +132,7 @@ def test_explain_tells_why_each_seed_was_added_with_its_numbers(tmp_path: Path) 
     steps = [step for t in range(3) for step in explanation.explain(sweep, t)["decisions"]]
     added = [step for step in steps if step["what"].startswith("got seed ")]
     assert len(added) == sum(len(trial.replicas) - 1 for trial in sweep.history.trials)
-    assert any("going_on" in str(step["facts"]) for step in added)
+    assert any("promoted" in str(step["facts"]) for step in added)
     assert "test" not in str([step["what"] for step in steps])
 
 

@@ -367,7 +367,7 @@ def test_patience_is_counted_by_number_in_whichever_order_trials_end(
             if trial.score is not None:
                 better = trial.score > best + (0.5 if math.isfinite(best) else 0.0)
                 best, since = (trial.score, 0) if better else (best, since + 1)
-        assert tracker.used_up(past).startswith("budget.patience") == (since >= 3)
+        assert tracker.exhausted_part(past).startswith("budget.patience") == (since >= 3)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.floats(0)), max_size=30))

@@ -147,7 +147,7 @@ def history_of(*saved: tuple[int, Status, dict[int, int]]) -> History:
 
 
 def dropped(past: History, most: int) -> tuple[list[str], bool]:
-    events, refusal = limits.to_drop(past, most)
+    events, refusal = limits.choose_deletions(past, most)
     return sorted(digest for event in events for digest in event.digests), bool(refusal)
 
 
@@ -195,7 +195,7 @@ def test_what_goes_is_what_looking_at_every_checkpoint_each_time_would_find(
 def test_what_was_let_go_is_not_let_go_again() -> None:
     past = history_of((1, Status.COMPLETED, {4: 10, 5: 10}), (3, Status.COMPLETED, {10: 10}))
     for most, gone in ((20, ["0-5"]), (20, []), (10, ["0-4"]), (10, [])):
-        events, _ = limits.to_drop(past, most)
+        events, _ = limits.choose_deletions(past, most)
         past.extend([Recorded(1, 1, 0.0, event) for event in events])
         assert [digest for event in events for digest in event.digests] == gone
 

@@ -26,7 +26,9 @@ class Chosen(Quadratic):
         return {"way": cls.choice} if config.get("way", "auto") == "auto" else {}
 
     def step(self) -> dict[str, Any]:
-        way = self.settings.get("way", "as before" if self.context.settled else "not settled")
+        way = self.settings.get(
+            "way", "as before" if self.context.has_settled_config else "not settled"
+        )
         return {**super().step(), "way": way}
 
 

@@ -28,10 +28,10 @@ from tests.support.operations import Operations
 from tests.support.trials import history, trial
 
 KEYS: tuple[Key, ...] = (
-    order.by_status,
-    *map(order.of_status, Status),
-    *map(order.status_key, Status),
-    *map(order.at_level, (1.0, 3.0, 9.0)),
+    order.status_entry,
+    *map(order.trial_status_key, Status),
+    *map(order.replica_status_key, Status),
+    *map(order.level_key, (1.0, 3.0, 9.0)),
     *(order.score_key, order.counted, order.parent_key, order.held, order.living),
     *(order.torn, order.unfinished, order.reported, order.tested),
 )

@@ -46,9 +46,9 @@ class Breeder(schedulers.Scheduler):
         pass
 
     def plan(self, history: History, free: int) -> Plan:
-        if history.to_create:
+        if history.uncreated_trials:
             fresh = schedulers.NewTrial(Goal(3.0, top=6.0), "it begins", {"slots": free})
-            return Plan(fresh=(fresh,) * min(free, history.to_create))
+            return Plan(fresh=(fresh,) * min(free, history.uncreated_trials))
         paused = history.of(Status.PAUSED)
         if len(paused) < 2 or history.of(Status.RUNNING):
             return Plan()

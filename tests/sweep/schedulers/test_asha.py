@@ -191,7 +191,7 @@ def test_a_promotion_carries_the_places_and_scores_that_it_was_based_on() -> Non
     trials = [trial(n, PAUSED, [float(n)]) for n in range(30)]
     plan = scheduler().plan(history(trials, wanted=30), free=30)
     told = plan.resume[-1].evidence
-    assert (told["rung"], told["place"], told["of"], told["going_on"]) == (1, 10, 30, 10)
+    assert (told["rung"], told["place"], told["of"], told["promoted"]) == (1, 10, 30, 10)
     assert told["places"] == [1, 2, 3, 9, 10, 11]
     assert told["trials"] == [29, 28, 27, 21, 20, 19]
     assert told["scores"] == [29.0, 28.0, 27.0, 21.0, 20.0, 19.0]

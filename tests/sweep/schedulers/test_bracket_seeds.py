@@ -94,7 +94,7 @@ def test_a_further_seed_carries_the_numbers_that_its_trial_was_promoted_by() -> 
     first = more[0]
     told: Any = first.evidence
     assert first.why.startswith("promoted to 2 seeds: score ")
-    assert (told["rung"], told["going_on"]) == (3, 1)
+    assert (told["rung"], told["promoted"]) == (3, 1)
     assert first.trial == told["trials"][0]
 
 

@@ -96,7 +96,7 @@ def test_a_promotion_says_its_front_and_its_place_and_stores_all_objectives() ->
         "rung": 1.0,
         "place": 1,
         "of": 9,
-        "going_on": 3,
+        "promoted": 3,
         "front": 1,
         "of_fronts": 3,
         "places": [1, 2, 3, 4],

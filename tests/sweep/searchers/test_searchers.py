@@ -63,7 +63,7 @@ def test_every_point_has_one_trial_whatever_the_slots_and_resumes(
     assert len(made.proposals) == len(set(keys(made.proposals))) == ALL
     assert keys(made.proposals) == keys(Search(name, FINITE).run(60).proposals)
     assert f"each of the {ALL} points" in made.history.exhausted
-    assert made.history.to_create == 0
+    assert made.history.uncreated_trials == 0
 
 
 def test_the_order_of_a_grid_is_that_of_the_file() -> None:

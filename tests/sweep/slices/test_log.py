@@ -117,8 +117,8 @@ def test_logs_of_trials_that_ended_well_go_when_checkpoints_are_not_enough(
     past.trials[1].replicas[0].status = Status.FAILED
     for trial in past.trials:
         past.touch(trial.number)
-    dropped, _ = limits.to_drop(past, 0)
+    dropped, _ = limits.choose_deletions(past, 0)
     assert [event.trial for event in dropped if event.log] == [0, 2]
     sizes = sum(s.size for t in past.trials for s in t.replicas[0].checkpoints.values())
-    dropped, refusal = limits.to_drop(past, sizes + 3000 - 1)
+    dropped, refusal = limits.choose_deletions(past, sizes + 3000 - 1)
     assert ([event.log for event in dropped], refusal) == ([False], "")

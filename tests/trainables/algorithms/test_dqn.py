@@ -456,7 +456,7 @@ def test_what_nothing_reads_is_refused_from_python_unless_a_sweep_began_with_it(
     given = {**SMALL, "sigma0": 0.4}
     with pytest.raises(ConfigError, match=r"sigma0: 0.4 .*or noisy: true, which reads it"):
         DQN(given)
-    DQN(given, TrialContext(settled=True)).stop()
+    DQN(given, TrialContext(has_settled_config=True)).stop()
 
 
 def test_a_checkpoint_of_another_replay_is_refused(small: DQN, tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def test_a_batch_does_not_grow_with_the_workers(workers: int) -> None:
     assert (settings.fragment_size, settings.batch_size) == (80, 80)
     larger = settings.model_copy(update={"train_batch_size": 200})
     assert larger.batch_size == 240
-    assert settings.by_clock == (("num_workers",) if workers else ())
+    assert settings.clock_settings == (("num_workers",) if workers else ())
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -151,7 +151,7 @@ def test_where_a_clock_steers_environments_still_come_back_if_that_costs_nothing
 ) -> None:
     own = {"observation_filter": "NoFilter", **config}
     trainer = make(own)
-    assert trainer.settings.by_clock == tuple(config)
+    assert trainer.settings.clock_settings == tuple(config)
     assert (trainer.level, trainer.environment.env_level) == ("D", "A")
     trainer.stop()
     replayed = make({**SIMULATED, **own})

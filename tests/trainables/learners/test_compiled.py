@@ -25,7 +25,7 @@ from trainables.policies.architecture import Architecture
 from trainables.trainable import TrialContext
 from trainables.trainer.actor_critic import COMPILED
 
-CONTEXT = TrialContext(seed=7, settled=True)
+CONTEXT = TrialContext(seed=7, has_settled_config=True)
 
 
 def here(monkeypatch: pytest.MonkeyPatch, found: compiled.Kernel | None) -> None:
@@ -302,10 +302,10 @@ def test_a_later_trial_of_a_sweep_is_computed_as_its_first(built: compiled.Kerne
     settled = PPO.settle_config(config)
     assert settled["learner"] == COMPILED
     for first in ("fused", COMPILED):
-        assert PPO.settled_alike(settled, {"learner": first})["learner"] == first
-        assert PPO.settled_alike({"learner": "fused"}, {"learner": first})["learner"] == first
-    assert PPO.settled_alike({"learner": "torch"}, {"learner": COMPILED})["learner"] == "torch"
-    assert PPO.settled_alike(settled, {}) == {}
+        assert PPO.align_settled(settled, {"learner": first})["learner"] == first
+        assert PPO.align_settled({"learner": "fused"}, {"learner": first})["learner"] == first
+    assert PPO.align_settled({"learner": "torch"}, {"learner": COMPILED})["learner"] == "torch"
+    assert PPO.align_settled(settled, {}) == {}
 
 
 def asked(root: Path) -> list[OtherKernel]:

@@ -11,7 +11,7 @@ import torch
 from tests.support.processes import run_python
 from tests.support.trainers import differences, make, run
 from tests.trainables.algorithms.test_ppo import sampled
-from trainables.core.later import when_torch_imported
+from trainables.core.torch_import import when_torch_imported
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.learners.fused.initial import Normals, orthogonal
 from trainables.learners.fused.policy import FlatPolicy
@@ -96,7 +96,7 @@ def test_a_trainer_of_perceptrons_never_imports_torch(name: str, env: str, tmp_p
 
 def test_what_waits_for_torch_is_done_once_it_is_imported_the_latest_of_a_name() -> None:
     told = (
-        "from trainables.core.later import when_torch_imported\n"
+        "from trainables.core.torch_import import when_torch_imported\n"
         "for name, number in (('a', 1), ('b', 2), ('a', 3)):\n"
         "    when_torch_imported(name, lambda torch, n=number: print(n, torch.__name__))\n"
         "print('before')\n"

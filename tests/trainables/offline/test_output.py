@@ -305,7 +305,7 @@ def test_two_runs_do_not_write_into_one_folder(tmp_path: Path) -> None:
 
 def test_in_a_sweep_each_trial_has_its_own_folder(tmp_path: Path) -> None:
     logdir = tmp_path / "sweeps" / "mine" / "trials" / "3"
-    context = TrialContext(7, "00003_0", "00003_0", logdir, settled=True)
+    context = TrialContext(7, "00003_0", "00003_0", logdir, has_settled_config=True)
     trainer = PPO({**COUNTING, "output": str(tmp_path / "data")}, context)
     trainer.train()
     trainer.stop()

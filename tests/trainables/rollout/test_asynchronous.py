@@ -282,7 +282,7 @@ def test_evaluations_and_the_least_time_of_an_iteration_hold(tmp_path: Path) -> 
     results = [trainer.train() for _ in range(2)]
     assert results[1]["evaluation"]["episode_len_mean"] == 5
     assert all(one["time_this_iter_s"] >= 0.05 for one in results)
-    assert trainer.settings.by_clock == ("min_iter_time_s", "num_workers")
+    assert trainer.settings.clock_settings == ("min_iter_time_s", "num_workers")
     trainer.stop()
 
 

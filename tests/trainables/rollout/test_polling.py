@@ -51,7 +51,7 @@ def test_W15_those_that_are_ready_go_on_and_the_rows_are_those_of_lockstep(tmp_p
     trainer = make({**awaiting(tmp_path / "a"), **config})
     lockstep = make({**awaiting(tmp_path / "b", 1), **config, "remote_env_batch_wait_ms": 0})
     assert trainer.exactness == "D not bit-exact: a clock steers (remote_env_batch_wait_ms)"
-    assert trainer.settings.by_clock == ("remote_env_batch_wait_ms",)
+    assert trainer.settings.clock_settings == ("remote_env_batch_wait_ms",)
     for _ in range(3):
         ours, theirs = collected(trainer), collected(lockstep)
         # Which number is drawn for whom is decided by the clock.

@@ -67,7 +67,7 @@ def test_a_restore_where_the_environment_is_known_asks_nothing_of_it(
     path = trainer.save(tmp_path)
     before = trainer.get_state()
     trainer.train()
-    monkeypatch.setattr("trainables.trainer.base.collector.known_by", None)
+    monkeypatch.setattr("trainables.trainer.base.collector.remembered_measurement", None)
     monkeypatch.setattr("trainables.trainer.base.collector.Inquiry", None)
     monkeypatch.setattr(Paced, "_kernel", None)
     trainer.restore(path)

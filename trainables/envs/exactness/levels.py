@@ -9,7 +9,7 @@ Levels:
        a seed derived from the trial's
     D  nothing is exact: the same seed and actions had different results, the environments are
        EnvPool's, whose state cannot be read (``env_engine``), or results depend on the clock
-       (`trainables.trainer.config.TrainerConfig.by_clock`); environments are restored from an
+       (`trainables.trainer.config.TrainerConfig.clock_settings`); environments are restored from an
        exact state if they have one, otherwise as at C
 
 The level depends on the environment and its settings alone, not on the clock or on a seed. Where
@@ -31,7 +31,7 @@ from trainables.core import rng
 from trainables.envs import make
 from trainables.envs.exactness import traces
 from trainables.envs.exactness.comparison import SEED, Episodes, state_failure
-from trainables.envs.exactness.watching import beat, heard_by
+from trainables.envs.exactness.watching import beat, listening
 from trainables.envs.faults import closing, logging_once
 from trainables.envs.make import EnvironmentConfig
 
@@ -107,7 +107,7 @@ def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
         brief = time.perf_counter() - began < BRIEF_S
         if others() or (hints and brief):
             for again in range(1, TIMES):
-                with heard_by(_with_pauses(again)):
+                with listening(_with_pauses(again)):
                     measurements.append(_measure(config, restarts))
     weakest = max(measurements, key=lambda one: one.level)
     if weakest.level == measurements[0].level:
@@ -138,7 +138,7 @@ def _counting() -> Iterator[Callable[[], list[str]]]:
         if next(beats) % SELDOM == 0:
             most[1] = max(most[1], _children())
 
-    with heard_by(look):
+    with listening(look):
         yield lambda: [
             name
             for name, count, first in zip(("threads", "processes"), most, before, strict=True)

@@ -39,7 +39,7 @@ from trainables.envs.exactness.watching import (
     beat,
     hang_error,
     hang_from_message,
-    heard_by,
+    listening,
     read_stack,
     watched,
 )
@@ -131,7 +131,7 @@ def measure(config: EnvironmentConfig, restarts: bool = False) -> Measured:
 
 def resolve(
     config: EnvironmentConfig,
-    by_clock: bool = False,
+    depends_on_clock: bool = False,
     measured: Callable[[EnvironmentConfig], Measured] = measure,
 ) -> tuple[EnvironmentConfig, Level]:
     """Return the settings for making and saving environments, and the level of exactness.
@@ -139,8 +139,8 @@ def resolve(
     The `env_level` of the returned settings is the level at which environments are restored.
 
     Args:
-        by_clock: True if the clock influences the training: then nothing is exact, and nothing
-            expensive is done for exactness.
+        depends_on_clock: True if the clock influences the training: then nothing is exact, and
+            nothing expensive is done for exactness.
         measured: returns the measurement; not called if it is not needed.
 
     Raises:
@@ -152,13 +152,13 @@ def resolve(
             raise ConfigError("env_level", config.env_level, "auto, or C", why)
         return config.model_copy(update={"env_level": "C"}), "D"
     if config.env_level == "C":
-        return config, "D" if by_clock else "C"
+        return config, "D" if depends_on_clock else "C"
     measurement = measured(config)
     if config.env_level not in ("auto", measurement.level):
         raise ConfigError(
             "env_level", config.env_level, "auto, or C", f"{config.env} is {measurement.reasons[0]}"
         )
-    if by_clock:
+    if depends_on_clock:
         cheap = measurement.level in ("A", config.env_level)
         return config.model_copy(update={"env_level": measurement.level if cheap else "C"}), "D"
     usable = "C" if measurement.level == "D" else measurement.level
@@ -316,7 +316,7 @@ class Inquiry:
                 return None if self._child is None else ask(self._child)
 
 
-def known_by(
+def remembered_measurement(
     config: EnvironmentConfig, restarts: bool, remembered: Mapping[str, Any]
 ) -> Measured | None:
     """Return the remembered measurement of an environment; None if there is none.
@@ -553,7 +553,7 @@ class _Server:
     @logging_once()
     def measure(self) -> Measured:
         """Return the level; any error means that the environment cannot be made here."""
-        with heard_by(self._beat):
+        with listening(self._beat):
             config, restarts = _unpack(self._pack)
             child.note(seen := _inspect(config))
             return _examined(config, restarts, seen)

@@ -60,7 +60,7 @@ def beat() -> None:
 
 
 @contextlib.contextmanager
-def heard_by(listener: Callable[[], None]) -> Iterator[None]:
+def listening(listener: Callable[[], None]) -> Iterator[None]:
     """Call `listener` at each beat inside the block, before those of outer blocks."""
     _listeners.append(listener)
     try:
@@ -73,7 +73,7 @@ def heard_by(listener: Callable[[], None]) -> Iterator[None]:
 def watched(config: EnvironmentConfig) -> Iterator[None]:
     """End this process, with a message, if a call of the environment hangs inside the block."""
     watch = _Watch(config, threading.get_ident())
-    with heard_by(watch.record_call), watch:
+    with listening(watch.record_call), watch:
         yield
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from trainables.core import devices, rng
 from trainables.core.resources import EnvironmentVariables
 from trainables.core.settings import SettingsView, flatten, override, parse
-from trainables.envs.exactness.measuring import Inquiry, Inspection, known_by, resolve
+from trainables.envs.exactness.measuring import Inquiry, Inspection, remembered_measurement, resolve
 from trainables.envs.spaces.actions import Spread
 from trainables.envs.spaces.connectors import row_shape
 from trainables.envs.spaces.images import scale_warning
@@ -125,9 +125,9 @@ class Collector(Algorithm):
         self.progress = Progress(settings.metrics)
         self._build_policy(settings, inspection)
         self.environment, self.level = resolve(
-            settings.stepped, bool(settings.by_clock), lambda _: inquiry.measured()
+            settings.stepped, bool(settings.clock_settings), lambda _: inquiry.measured()
         )
-        if settings.offline.only_reads and not settings.by_clock:
+        if settings.offline.only_reads and not settings.clock_settings:
             self.level = "A"
         self._remembered, self._measured = inquiry.as_data(), settings.environment
         self.fps = config_checks.check_pictures_of(settings)
@@ -151,7 +151,7 @@ class Collector(Algorithm):
             logger.info(in_torch, own.path)
         self.policy = self.make_policy(config_checks.learning_device(settings.resources))
         if settings.resources.num_gpus:
-            self.policy.in_torch().check_later()
+            self.policy.in_torch().defer_checks()
             self.policy.in_torch().in_bfloat16 = settings.devices.precision == "bf16"
         self.graphs = self._make_graphs(settings)
         self.filters = make_filters(settings.filters, shape, masks=masks)
@@ -398,13 +398,15 @@ class Collector(Algorithm):
             return
         self._measured = settings.environment
         restarts = settings.envs.restart_failed_sub_environments
-        known = known_by(settings.environment, restarts, context.remembered)
+        known = remembered_measurement(settings.environment, restarts, context.remembered)
         if known is None and settings.environment.is_native == self.environment.is_native:
             return
         inquired = Inquiry(settings.environment, restarts, context.remembered, context.shared)
         with closing(inquired) as inquiry:
-            by_clock = bool(settings.by_clock)
-            made, level = resolve(settings.environment, by_clock, lambda _: inquiry.measured())
+            clock_settings = bool(settings.clock_settings)
+            made, level = resolve(
+                settings.environment, clock_settings, lambda _: inquiry.measured()
+            )
             self._remembered = inquiry.as_data()
         if made == self.environment and level == self.level:
             return

@@ -260,7 +260,7 @@ class TrainingLoop(Collector):
             self._settle(data["settled"])
             if changes := agreement.changed_settings(data, self._collected):
                 why = agreement.describe_changes(changes, int(data["progress"]["timesteps"]))
-                reasons = agreement.no_longer_exact(data, why, "new episodes are begun, and ")
+                reasons = agreement.log_inexactness(data, why, "new episodes are begun, and ")
                 data = {**data, "workers": None, "inexact": reasons}
         return {**state, "trainable": {**state["trainable"], "data": data}}
 
@@ -281,6 +281,6 @@ class TrainingLoop(Collector):
         """Measured exactness of checkpoints, such as "A exact state"."""
         if self.inexact:
             return f"{LEVELS['D']}: {self.inexact}"
-        if self.level == "D" and self.settings.by_clock:
-            return f"{LEVELS['D']}: a clock steers ({', '.join(self.settings.by_clock)})"
+        if self.level == "D" and self.settings.clock_settings:
+            return f"{LEVELS['D']}: a clock steers ({', '.join(self.settings.clock_settings)})"
         return LEVELS["D" if self.progress.late else self.level]

@@ -193,7 +193,7 @@ class SupervisedWorker:
         method, args = self._request
         answer = self.process.receive(self._patience(method, *args))
         if method == "get_state":
-            return {**answer, "untold": [*as_data(self._late_episodes), *answer["untold"]]}
+            return {**answer, "unsent": [*as_data(self._late_episodes), *answer["unsent"]]}
         if method == "set_state":
             self._late_episodes = []
         if method == "respecify":
@@ -223,7 +223,7 @@ class SupervisedWorker:
             )
         elif method == "take_metrics" and "set_state" in self._restoring_args:
             self._restoring_args["set_state"] = (
-                {**self._restoring_args["set_state"][0], "untold": []},
+                {**self._restoring_args["set_state"][0], "unsent": []},
             )
         elif method in RESTORING:
             self._restoring_args[method] = args

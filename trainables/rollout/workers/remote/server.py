@@ -94,13 +94,13 @@ class WorkerServer:
         return access.apply_packed(self.worker, packed)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the worker's state, ``untold`` (episodes not sent yet) and ``global_streams``."""
-        state = {**self.worker.get_state(), "untold": as_data(self._unsent_episodes)}
+        """Return the worker's state, ``unsent`` (episodes not sent yet) and ``global_streams``."""
+        state = {**self.worker.get_state(), "unsent": as_data(self._unsent_episodes)}
         return {**state, "global_streams": rng.capture_global()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `get_state` returned."""
-        self._unsent_episodes = [RolloutMetrics(**one) for one in state["untold"]]
+        self._unsent_episodes = [RolloutMetrics(**one) for one in state["unsent"]]
         self.worker.set_state(state)
         rng.restore_global(state["global_streams"])
 
