@@ -325,12 +325,12 @@ class Scheduler(PerTrialStopping):
         place = ranking.place(trial)
         best = self.promotion_count(len(ranking))
         equals = ranking.equals(best)  # these continue too
-        goes_on = place <= best or place in equals
-        what = "continues" if goes_on else "stopped"
+        continues = place <= best or place in equals
+        what = "continues" if continues else "stopped"
         few = f", fewer than {self.eta}" if len(ranking) < self.eta else ""
         equal = f", equal to place {best}" if place in equals else ""
         why = f"{what}: {ranking.describe(place, level)}{few}{equal} at rung {level:g}"
-        return Verdict(goes_on, why, ranking.evidence(level, place, best + len(equals)))
+        return Verdict(continues, why, ranking.evidence(level, place, best + len(equals)))
 
 
 def _final_ranking(ranked: Sequence[Trial]) -> Described:

@@ -22,19 +22,19 @@ CERTAIN = frozenset({"eps_id", "t", "agent_index"})
 
 
 def add_following(columns: dict[str, Array], of_agents: bool) -> None:
-    """Add ``goes_on`` (R,), True where the next row follows, and ``new_obs`` if it is known.
+    """Add ``has_next`` (R,), True where the next row follows, and ``new_obs`` if it is known.
 
     Checked `columns` are changed in place. Without ``new_obs``, rows that neither end their episode
     nor are followed by the next row are removed, since the observation after them is not known.
     `of_agents` is true if an agent may not act in every step of its episode.
     """
-    columns["goes_on"] = np.concatenate([_follows(columns, of_agents), [False]])
+    columns["has_next"] = np.concatenate([_follows(columns, of_agents), [False]])
     if "new_obs" in columns or (not _in_order(columns) and not columns["terminateds"].all()):
         return
     columns["new_obs"] = np.concatenate([columns["obs"][1:], columns["obs"][-1:]])
-    known = columns["goes_on"] | columns["terminateds"]
+    known = columns["has_next"] | columns["terminateds"]
     # A row before a removed one is the last of its stretch.
-    columns["goes_on"][:-1] &= known[1:]
+    columns["has_next"][:-1] &= known[1:]
     columns.update({name: column[known] for name, column in columns.items()})
 
 
@@ -82,14 +82,14 @@ def leads_to(columns: Columns, other: Columns) -> bool:
 
 def pieces(batch: Columns) -> Iterator[Columns]:
     """Yield the stretches of rows that follow each other."""
-    edges = np.flatnonzero(~batch["goes_on"]) + 1
+    edges = np.flatnonzero(~batch["has_next"]) + 1
     for begin, end in zip([0, *edges[:-1]], edges, strict=True):
         yield {name: column[begin:end] for name, column in batch.items()}
 
 
 def with_numbers(batch: Columns) -> Columns:
     """Return the batch with ``t`` and ``eps_id``, by default counted in its pieces."""
-    begins = np.concatenate([[True], ~batch["goes_on"][:-1]])
+    begins = np.concatenate([[True], ~batch["has_next"][:-1]])
     rows = np.arange(len(begins))
     counted = {
         "t": rows - np.maximum.accumulate(np.where(begins, rows, 0)),
@@ -106,7 +106,7 @@ def with_episodes(batches: Iterable[Columns]) -> Iterator[Columns]:
     """
     first = -1
     for batch in batches:
-        if "eps_id" in batch or "goes_on" not in batch or "new_obs" not in batch:
+        if "eps_id" in batch or "has_next" not in batch or "new_obs" not in batch:
             yield batch
             continue
         own = first - with_numbers(batch)["eps_id"]

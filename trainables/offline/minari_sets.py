@@ -318,7 +318,7 @@ def runs(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
     """
     waiting: dict[int, list[Columns]] = {}
     for batch in batches:
-        if "goes_on" not in batch or "rewards" not in batch:
+        if "has_next" not in batch or "rewards" not in batch:
             raise StoredDataError(
                 path, "the columns terminateds and rewards are missing, which episodes need"
             )

@@ -155,7 +155,7 @@ def write_json(path: Path, batches: Iterable[Columns]) -> int:
     count = 0
     with whole_or_absent(path) as file:
         for batch in batches:
-            columns = {name: one.tolist() for name, one in batch.items() if name != "goes_on"}
+            columns = {name: one.tolist() for name, one in batch.items() if name != "has_next"}
             file.write(f"{json.dumps({'type': 'SampleBatch', **columns})}\n".encode())
             count += len(batch["obs"])
     return count
@@ -185,7 +185,7 @@ def _regroup(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
     """
     waiting: list[Columns] = []
     for batch in batches:
-        columns = {name: one for name, one in batch.items() if name != "goes_on"}
+        columns = {name: one for name, one in batch.items() if name != "has_next"}
         if waiting and columns.keys() != waiting[0].keys():
             odd = sorted(columns.keys() ^ waiting[0].keys())
             raise StoredDataError(path, f"column {odd[0]} is in some batches, but not in others")

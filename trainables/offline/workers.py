@@ -335,8 +335,8 @@ def fragment_of(
     if not whole:
         columns["truncated"] = ~columns["terminated"]
     else:
-        goes_on = np.concatenate([one["goes_on"] for one in batches])[:, None]
-        columns["truncated"] |= ~goes_on & ~columns["terminated"]
+        has_next = np.concatenate([one["has_next"] for one in batches])[:, None]
+        columns["truncated"] |= ~has_next & ~columns["terminated"]
     if learnt.no_done_at_end:
         columns["truncated"] = columns["truncated"] | columns["terminated"]
         columns["terminated"] = np.zeros_like(columns["terminated"])

@@ -53,10 +53,10 @@ class Agents:
         own_settings = {pid: one[3] if pid in classic else one for pid, one in policies.items()}
         trained = multiagent.get("policies_to_train")
         # Policies are built in the order of their names.
-        settled = {pid: dict(own_settings[pid] or {}) for pid in sorted(own_settings)}
-        sources = {pid: one.pop("restore", None) for pid, one in settled.items()}
+        own = {pid: dict(own_settings[pid] or {}) for pid in sorted(own_settings)}
+        sources = {pid: one.pop("restore", None) for pid, one in own.items()}
         return cls(
-            settled,
+            own,
             {pid: (one[1], one[2]) for pid, one in classic.items() if one[1] is not None},
             {pid: _source(pid, one) for pid, one in sources.items() if one is not None},
             make_mapping(multiagent.get("policy_mapping_fn"), list(own_settings)),

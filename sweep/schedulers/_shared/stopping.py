@@ -21,7 +21,7 @@ from sweep.schedulers._shared.rungs import is_waiting
 class Verdict:
     """The decision on a trial at a level, with its reason."""
 
-    goes_on: bool
+    continues: bool
     """True if the trial continues; False if it ends."""
     why: str
     """Reason, as a text for the ledger."""
@@ -50,7 +50,7 @@ class PerTrialStopping(schedulers.Scheduler):
         there = [trial for trial in history.of(Status.PAUSED) if is_waiting(trial)]
         verdicts = self.judge_trials(history, there) if there else []
         for trial, found in zip(there, verdicts, strict=True):
-            if not found.goes_on:
+            if not found.continues:
                 stop.append(Stop(trial.number, Status.PRUNED, found.why, found.evidence))
             elif len(resume) < free:
                 goal = self.next_goal(trial.time)

@@ -123,7 +123,7 @@ def test_the_next_row_is_what_a_row_leads_to_only_where_a_column_says_so(
     if follows is None:
         assert "new_obs" not in found
         assert found["obs"][:, 0].tolist() == [10, 11, 12]
-        assert not found["goes_on"].any()
+        assert not found["has_next"].any()
         return
     kept = [now for now, is_followed in zip((10, 11), follows, strict=True) if is_followed]
     assert found["obs"][:, 0].tolist() == kept
@@ -134,8 +134,8 @@ def test_what_an_agent_does_now_and_then_is_followed_by_what_it_does_next(tmp_pa
     columns: dict[str, Any] = {"t": [1, 3, 7], "unroll_id": [2] * 3, "eps_id": [0] * 3}
     columns |= {"agent_index": [1] * 3}
     found = rows_of(tmp_path, line(*ALONG, **columns), of_agents=True)
-    assert found["goes_on"].tolist() == [True, True, False]
-    assert not rows_of(tmp_path, line(*ALONG, **columns))["goes_on"].any()
+    assert found["has_next"].tolist() == [True, True, False]
+    assert not rows_of(tmp_path, line(*ALONG, **columns))["has_next"].any()
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
@@ -197,8 +197,8 @@ def test_what_is_converted_is_chained_as_before(to: str, tmp_path: Path) -> None
         "input", str(path), Rows(measuring.inspect(EnvironmentConfig(env=ENV)).spaces)
     )
     found = [reader.next()] if to == "a.parquet" else [reader.next(), reader.next()]
-    goes_on = np.concatenate([one["goes_on"] for one in found])
-    assert goes_on.tolist() == [True, False, True, False]
+    has_next = np.concatenate([one["has_next"] for one in found])
+    assert has_next.tolist() == [True, False, True, False]
     assert len(set(np.concatenate([one["eps_id"] for one in found]).tolist())) == 2
 
 

@@ -116,7 +116,7 @@ def test_what_a_line_leaves_out_follows_from_the_rest(tmp_path: Path) -> None:
     assert found["t"].tolist() == [0, 1, 2]  # the last row's next observation is unknown
     assert fragment_of([found], True, "a").eps_id[:, 0].tolist() == [0, 0, 0]
     assert found["new_obs"][:, 0].tolist() == [1.0, 2.0, 3.0]
-    assert found["goes_on"].tolist() == [True, True, False]
+    assert found["has_next"].tolist() == [True, True, False]
     old = {**LINE, "dones": LINE["terminateds"]}
     del old["terminateds"]
     assert differences(dict(read(written(tmp_path, old))), dict(found)) == []
@@ -138,7 +138,7 @@ def unfinished(**columns: Any) -> dict[str, Any]:
 def test_a_row_whose_next_one_is_left_out_leads_to_no_other_episode(tmp_path: Path) -> None:
     batch = read(written(tmp_path, unfinished()))
     assert batch["obs"][:, 0].tolist() == [0, 1, 10, 11]
-    assert batch["goes_on"].tolist() == [True, False, True, False]
+    assert batch["has_next"].tolist() == [True, False, True, False]
     assert [one["rewards"].tolist() for one in pieces(batch)] == [[1, 1], [100, 100]]
     found = fragment_of([batch], True, "a")
     learnt = {name: getattr(found, name) for name in (*READ, "valid")}
@@ -149,7 +149,7 @@ def test_a_row_whose_next_one_is_left_out_leads_to_no_other_episode(tmp_path: Pa
 def test_a_line_that_ends_amid_an_episode_ends_with_its_last_row(tmp_path: Path) -> None:
     flags = {"terminateds": [False] * 5, "truncateds": [False] * 4 + [True]}
     batch = read(written(tmp_path, unfinished(**flags, eps_id=[0] * 5)))
-    assert batch["goes_on"].tolist() == [True, True, True, False]
+    assert batch["has_next"].tolist() == [True, True, True, False]
     assert [len(one["obs"]) for one in pieces(batch)] == [4]
 
 

@@ -214,7 +214,7 @@ def test_ends_that_are_read_are_none_with_no_done_at_end(tmp_path: Path) -> None
         "rewards": np.array([-5.0, 5.0]),
         "terminateds": ends,
         "truncateds": ~ends & False,
-        "goes_on": ~ends,
+        "has_next": ~ends,
     }
     found = fragment_of([batch], True, "a", Learnt(no_done_at_end=True, clip_rewards=2.0))
     assert found.truncated[:, 0].tolist() == [False, True]

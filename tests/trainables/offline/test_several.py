@@ -175,9 +175,9 @@ def test_W18_what_rllib_wrote_of_several_agents_is_read_packed_or_not() -> None:
     assert others["agent_index"].tolist() == [1] * 4 + [2] * 4 + [1] * 2 + [2] * 4
     assert others["t"].tolist() == [1, 3, 5, 7, 0, 1, 2, 3, 1, 3, 0, 1, 2, 3]
     edges = [3, 7, 9, 13]
-    assert np.flatnonzero(~others["goes_on"]).tolist() == edges
-    goes_on = others["goes_on"][:-1]
-    assert (others["new_obs"][:-1] == others["obs"][1:])[goes_on].all()
+    assert np.flatnonzero(~others["has_next"]).tolist() == edges
+    has_next = others["has_next"][:-1]
+    assert (others["new_obs"][:-1] == others["obs"][1:])[has_next].all()
     cut = fragment_of([others], True, "a").truncated[:, 0]
     assert np.flatnonzero(cut | others["terminateds"]).tolist() == edges
     assert fragment_of([others], True, "a").terminated[:, 0].tolist() == (
@@ -199,7 +199,7 @@ def test_rows_of_agents_side_by_side_are_not_taken_for_one_episode() -> None:
     for name in ("agent_index", "unroll_id"):
         given = {"policy_batches": {"ones": {**columns, name: [0, 0, 1, 1]}}, "count": 2}
         found = of_vectors().checked(given)["policy_batches"]["ones"]
-        assert found["goes_on"].tolist() == [True, False, True, False]
+        assert found["has_next"].tolist() == [True, False, True, False]
 
 
 @pytest.fixture(scope="module")

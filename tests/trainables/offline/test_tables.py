@@ -100,7 +100,7 @@ def played(folder: Path, lengths: tuple[int, ...] = (5, 3, 9, 4), **more: Any) -
 def all_of(reader: FilesReader) -> Columns:
     """All rows, side by side."""
     batches = list(each_once(reader))
-    return {n: np.concatenate([one[n] for one in batches]) for n in batches[0] if n != "goes_on"}
+    return {n: np.concatenate([one[n] for one in batches]) for n in batches[0] if n != "has_next"}
 
 
 @pytest.fixture(autouse=True)

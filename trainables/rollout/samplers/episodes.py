@@ -40,7 +40,7 @@ class _Piece(NamedTuple):
     """First row."""
     stop: int
     """Row after the last one."""
-    goes_on: bool
+    continues: bool
     """True after a soft horizon: the episode continues, and the value after the piece is
     bootstrapped."""
     episode: Episode | None
@@ -189,15 +189,15 @@ class EpisodeSampler(Sampler):
         if over is None:
             return []
         ended = self._rows.terminated[t] | self._rows.truncated[t]
-        goes_on = over & ~ended
-        if goes_on.any() and self.actor.judged:
+        continues = over & ~ended
+        if continues.any() and self.actor.judged:
             # Read by `_gather` alone: the row is not truncated.
             filtered = self._as_policy_sees(self.observations)
             for name, judged in self.actor.value_columns(filtered, self.memory).items():
-                self._rows.declared[f"final_{name}"][t, goes_on] = judged[goes_on]
+                self._rows.declared[f"final_{name}"][t, continues] = judged[continues]
         envs = np.flatnonzero(over)
         ends = zip(
-            envs.tolist(), self._first_rows[envs].tolist(), goes_on[envs].tolist(), strict=True
+            envs.tolist(), self._first_rows[envs].tolist(), continues[envs].tolist(), strict=True
         )
         pieces = [_Piece(env, begun, t + 1, on, written.get(env)) for env, begun, on in ends]
         self._first_rows[over] = t + 1
@@ -264,7 +264,7 @@ def _group_pieces(pieces: list[_Piece]) -> list[list[_Piece]]:
     groups: list[list[_Piece]] = [[]]
     for piece in pieces:
         groups[-1].append(piece)
-        if piece.goes_on:
+        if piece.continues:
             groups.append([])
     return [group for group in groups if group]
 
