@@ -334,18 +334,18 @@ def report(
     print("report:", ", ".join(_format_metrics(given)), flush=True)  # noqa: T201 nobody else is told
 
 
-def _format_metrics(metrics: Mapping[Any, Any], above: str = "") -> Iterator[str]:
+def _format_metrics(metrics: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
     """Yield each metric as ``name value``, nested names as paths.
 
-    `above` is the name of the mapping that contains them, empty at the top.
+    `prefix` is the name of the mapping that contains them, empty at the top.
     """
     for name, value in metrics.items():
         if isinstance(value, Mapping):
-            yield from _format_metrics(value, f"{above}{name}/")
+            yield from _format_metrics(value, f"{prefix}{name}/")
         else:
             number = _number(value)
             shown = shorten(value) if number is None else format(number, ".6g")
-            yield f"{above}{name} {shown}"
+            yield f"{prefix}{name} {shown}"
 
 
 def get_checkpoint() -> Any:

@@ -171,9 +171,9 @@ def examined(data: Sequence[Data]) -> RenderableType:
     )
 
 
-def _seen_and_advice(its: Data) -> str:
+def _seen_and_advice(finding: Data) -> str:
     """Render a finding's observation with its advice."""
-    return f"{its['seen']} → {its['todo']}" if its["todo"] else its["seen"]
+    return f"{finding['seen']} → {finding['todo']}" if finding["todo"] else finding["seen"]
 
 
 def damage_report(data: Data) -> RenderableType:

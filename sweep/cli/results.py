@@ -185,7 +185,7 @@ def _run_final_evaluation(
     folder: "Folder",
     final_evaluation: "FinalEvaluation",
     options_given: dict[str, Any],
-    past: "History",
+    history: "History",
 ) -> int:
     """Run the final evaluation with the pool of the search. Returns the exit code."""
     from sweep import pools
@@ -197,10 +197,10 @@ def _run_final_evaluation(
     from sweep.views import lookup
 
     spec, paths = lookup.read_spec(folder)
-    jobs = options_given["jobs"] or (past.jobs if past.jobs_given else None)
+    jobs = options_given["jobs"] or (history.jobs if history.jobs_given else None)
     tests = final_evaluation.seeds * final_evaluation.top
     find = functools.partial(launch.trainable_of, folder)
-    pool = pools.choose_pool(options.pool(options_given), past.pool)
+    pool = pools.choose_pool(options.pool(options_given), history.pool)
     slots = prepare.slots(jobs, spec, paths, tests, find, pool)
     begun = launch.Launch(folder, slots, pool, final_evaluation=final_evaluation, say=options.say)
     ended = session.run_driver(begun, make_view(terminal()), options_given["timeout"])

@@ -220,12 +220,12 @@ def _script() -> str:
 # ---- comparing trainables -----------------------------------------------------------------------
 
 
-def digest(held: object) -> str:
+def digest(value: object) -> str:
     """Return the SHA-256 of a function or class: of its code and the values that it uses.
 
     Line numbers do not count. Of importable objects only the names count.
     """
-    return sha256("\n".join(_Walk().of(held)).encode("utf-8", "surrogatepass")).hexdigest()
+    return sha256("\n".join(_Walk().of(value)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def digest_of(trainable: type[Trainable]) -> str:

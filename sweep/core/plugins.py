@@ -135,10 +135,10 @@ class Kind(Generic[T]):
                 error.add_note(f"{_RAISED_BY}{method}() of the {self.what} '{printable(name)}'")
             raise
 
-    def checked(self, name: str, loaded: Any, also: str = "") -> type[T]:
+    def checked(self, name: str, loaded: Any, alternative: str = "") -> type[T]:
         """Return `loaded` if it is a class of this kind; else raise UsageError.
 
-        `also` is a text that the message adds about what else is allowed.
+        `alternative` is a text that the message adds about what else is allowed.
         """
         if isinstance(loaded, type) and self.base in inspect.getmro(loaded)[1:]:
             missing = object()
@@ -156,7 +156,7 @@ class Kind(Generic[T]):
         )
         raise UsageError(
             f"{self.what}: '{printable(name)}' is {described}; expected a subclass of "
-            f"{self.base.__module__}.{self.base.__qualname__}{also}"
+            f"{self.base.__module__}.{self.base.__qualname__}{alternative}"
         )
 
     def _shipped(self, name: str) -> type[T]:
@@ -214,4 +214,4 @@ def find_trainable(
         if problem := forms.problem(found):
             raise UsageError(f"trainable: {problem}")
         return wrap(found)
-    return kind.checked(name, found, also=" or a function")
+    return kind.checked(name, found, alternative=" or a function")

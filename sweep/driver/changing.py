@@ -72,23 +72,23 @@ def _difference(old: Any, new: Any) -> str:
     return ""
 
 
-def with_later_stop(ledger: Ledger, spec: SweepSpec, later: Mapping[str, Any]) -> SweepSpec:
+def with_later_stop(ledger: Ledger, spec: SweepSpec, changes: Mapping[str, Any]) -> SweepSpec:
     """Return the spec with some stopping criteria changed; unchanged if none differs.
 
     Args:
-        later: criterion → its new value, as in a spec.
+        changes: criterion → its new value, as in a spec.
 
     Raises:
         UsageError: a value is not valid, its criterion is not in the spec, or it ends trials
             earlier.
     """
     known = [*spec.stop, *(key for key in spec.stop.fallen if key not in spec.stop)]
-    for key in later:
+    for key in changes:
         if key not in known:
             raise UnknownName("stopping criterion", key, known)
     written = spec.stop.to_spec()
-    stop = reading.with_stop(ledger, {**written, **later}).stop
-    for key, value in later.items():
+    stop = reading.with_stop(ledger, {**written, **changes}).stop
+    for key, value in changes.items():
         same = (key in stop, key in stop.fallen) == (key in spec.stop, key in spec.stop.fallen)
         earlier = stop.get(key, 0) < spec.stop.get(key, 0)
         earlier = earlier or stop.fallen.get(key, 0) > spec.stop.fallen.get(key, 0)

@@ -221,16 +221,20 @@ class RequestHandler:
     # ---- helpers ------------------------------------------------------------------------
 
     def _hold(
-        self, trials: Sequence[Trial], hold: UserHold, done: str, moves: Sequence[Moved] = ()
+        self,
+        trials: Sequence[Trial],
+        hold: UserHold,
+        confirmation: str,
+        moves: Sequence[Moved] = (),
     ) -> Response:
         """Return the response that holds `trials` until the user resumes them.
 
-        Running trials save and end. `done` is the text of the answer.
+        Running trials save and end. `confirmation` is the text of the answer.
         """
         running = tuple(t.number for t in trials if t.status is Status.RUNNING)
         numbers = tuple(trial.number for trial in trials)
         held = [HoldChanged(number, hold) for number in numbers]
-        text = f"{_list_trials(numbers)} {done}"
+        text = f"{_list_trials(numbers)} {confirmation}"
         if running:
             text += f"; {_list_trials(running)} at the next checkpoint"
         return Response(Answer(True, text, numbers), (*held, *moves), asked=running)

@@ -348,12 +348,12 @@ def _missing_metric(replica: Replica, outcome: SliceOutcome) -> str:
     return f"; {_describe_missing(metric, names, outcome.instead)}"
 
 
-def never_waited(replica: Replica, came: SliceOutcome | Closed) -> str:
+def never_waited(replica: Replica, outcome: SliceOutcome | Closed) -> str:
     """Return a note if a replica ran past its rung to its end because it saved no checkpoint."""
     at, time_attr = replica.goal.at, replica.objective.time_attr
-    if came.end is not End.DONE or at is None or came.saved or replica.checkpoints:
+    if outcome.end is not End.DONE or at is None or outcome.saved or replica.checkpoints:
         return ""
-    before = [number(row.metrics.get(time_attr)) for row in came.rows[:-1]]
+    before = [number(row.metrics.get(time_attr)) for row in outcome.rows[:-1]]
     before += [point.time for point in replica.curve[:-1]]
     if not any(time is not None and time >= at for time in before):
         return ""
@@ -454,16 +454,16 @@ def _unknown_metric(name: str, replica: Replica, place: str) -> UnknownMetric:
     )
 
 
-def _describe_missing(metric: str, names: Sequence[str], instead: str) -> str:
+def _describe_missing(metric: str, names: Sequence[str], found: str) -> str:
     """Return a text: results lack the metric, and have `names`, with suggestions.
 
-    `instead` describes the value in place of the metric.
+    `found` describes the value in place of the metric.
     """
     has = f"its results had no metric '{metric}'"
-    if not instead and any(name.startswith(f"{metric}/") for name in names):
-        instead = "a nested dict"
-    if instead:
-        has = f"in its results '{metric}' is {instead}, and no number"
+    if not found and any(name.startswith(f"{metric}/") for name in names):
+        found = "a nested dict"
+    if found:
+        has = f"in its results '{metric}' is {found}, and no number"
     close = " or ".join(f"'{key}'" for key in _similar_names(metric, names))
     shown = ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")
     return f"{has}, they have: {shown or 'no numbers'}" + (f"; did you mean {close}?" * bool(close))

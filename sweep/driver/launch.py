@@ -350,7 +350,7 @@ def _left_events(
 
 def _take_over(
     ledger: Ledger,
-    held: Hold,
+    hold: Hold,
     history: History,
     launch: Launch,
     jobs: int,
@@ -365,7 +365,7 @@ def _take_over(
     unrecorded_s = history.unrecorded_s(ledger.drove_at)
     if launch.final_evaluation is not None:
         begun = launch.final_evaluation.begin(history, jobs, launch.pool, unrecorded_s)
-        history.extend(ledger.append(held.term, [begun, *events]))
+        history.extend(ledger.append(hold.term, [begun, *events]))
         return
     limits.check_changed(history, launch.budget)
     wanted = launch.trials or history.wanted or reading.recorded(ledger).trials
@@ -399,10 +399,10 @@ def _take_over(
 
     def begin(connection: Connection) -> None:
         answer(connection)
-        lease.renew(connection, held.term, ledgers.now())
+        lease.renew(connection, hold.term, ledgers.now())
 
-    history.extend(ledger.append(held.term, [began, *events], begin))
-    held.drives = True
+    history.extend(ledger.append(hold.term, [began, *events], begin))
+    hold.drives = True
 
 
 def _spec_changes(

@@ -329,13 +329,13 @@ class History:
             )
         return shown
 
-    def with_replacements(self, otherwise: Set[int], shown: Callable[[Trial], Trial]) -> "History":
-        """Return this history with each trial numbered in `otherwise` replaced by ``shown(trial)``.
+    def with_replacements(self, replaced: Set[int], shown: Callable[[Trial], Trial]) -> "History":
+        """Return this history with each trial numbered in `replaced` replaced by ``shown(trial)``.
 
         The result is valid until the next call with the same function.
         """
         kept = self._overlays.setdefault(shown, Overlay())
-        kept.update(self._trials, self._touched, otherwise, shown)
+        kept.update(self._trials, self._touched, replaced, shown)
         seen = copy.copy(self)
         seen._trials, seen._touched, seen._orders = kept.trials, kept.touched, kept.orders
         return seen
@@ -596,7 +596,7 @@ class History:
         if event.end is End.CRASHED:
             replica.crashes.append(event.error_at)
 
-    def _move(self, replica: Replica, status: Status, reason: str, at: float) -> None:
+    def _move(self, replica: Replica, status: Status, reason: str, time: float) -> None:
         """Set the status of a replica, and its reason and end.
 
         A replica that leaves FAILED forgets its crashes and lost slices. One that leaves a finished
@@ -608,7 +608,7 @@ class History:
             replica.count(replica.saved_to)
             _sum_up(replica)
         replica.status, replica.reason = status, reason
-        replica.ended_at = at if status in FINISHED else None
+        replica.ended_at = time if status in FINISHED else None
 
 
 def _has_metric(points: Iterable[Point]) -> bool:

@@ -213,27 +213,27 @@ class Overlay:
         self._source_touched: list[int] | None = None
         """List of touched trials in the underlying history; another list means another history."""
         self._read = 0
-        self._otherwise: Set[int] = frozenset()
+        self._replaced: Set[int] = frozenset()
 
     def update(
         self,
         trials: Sequence[Trial],
         touched: list[int],
-        otherwise: Set[int],
+        replaced: Set[int],
         shown: Callable[[Trial], Trial],
     ) -> None:
-        """Update the trials; those in `otherwise` are replaced by `shown(trial)`.
+        """Update the trials; those in `replaced` are replaced by `shown(trial)`.
 
         `touched` lists the numbers of changed trials.
         """
         if self._source_touched is not touched:
             self.trials, self.touched, self.orders = [], [], {}
-            self._source_touched, self._read, self._otherwise = touched, 0, frozenset()
+            self._source_touched, self._read, self._replaced = touched, 0, frozenset()
         new = range(len(self.trials), len(trials))
-        changed = dict.fromkeys([*touched[self._read :], *(self._otherwise ^ otherwise)])
-        self._read, self._otherwise = len(touched), otherwise
+        changed = dict.fromkeys([*touched[self._read :], *(self._replaced ^ replaced)])
+        self._read, self._replaced = len(touched), replaced
         self.trials += trials[len(self.trials) :]
         for number in changed | dict.fromkeys(new):
             trial = trials[number]
-            self.trials[number] = shown(trial) if number in otherwise else trial
+            self.trials[number] = shown(trial) if number in replaced else trial
         self.touched += [number for number in changed if number < new.start]

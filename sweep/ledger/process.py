@@ -16,9 +16,9 @@ def namespace() -> str:
         return ""
 
 
-def runs(pid: int, within: str) -> bool | None:
-    """Return whether process `pid` of the pid namespace `within` runs; None if unknown here."""
-    if within != namespace() or pid <= 0:
+def runs(pid: int, pid_namespace: str) -> bool | None:
+    """Return whether process `pid` of `pid_namespace` runs; None if unknown here."""
+    if pid_namespace != namespace() or pid <= 0:
         return None
     try:
         os.kill(pid, 0)

@@ -54,11 +54,11 @@ def text() -> str:
     return (resources.files("search_spaces") / FILE).read_text(encoding="utf-8")
 
 
-def rendered(whole: Schema) -> str:
+def rendered(schema: Schema) -> str:
     """Return a schema as the text of a file, with one line for each definition."""
-    rest = {key: one for key, one in whole.items() if key != "definitions"}
+    rest = {key: one for key, one in schema.items() if key != "definitions"}
     each = (
-        f"{_compact_json(name)}:{_compact_json(one)}" for name, one in whole["definitions"].items()
+        f"{_compact_json(name)}:{_compact_json(one)}" for name, one in schema["definitions"].items()
     )
     lines = ",\n".join(each)
     return _compact_json(rest).removesuffix("}") + f',\n"definitions":{{\n{lines}\n}}}}\n'

@@ -186,9 +186,9 @@ class Pool(pools.Pool):
         return slot
 
 
-def _finish(slot: _Slot, done: Future[SliceOutcome], outcome: Future[SliceOutcome]) -> None:
+def _finish(slot: _Slot, future: Future[SliceOutcome], outcome: Future[SliceOutcome]) -> None:
     """Free a slice's slot and set its outcome; a failed executor is replaced at its next use."""
-    error = done.exception()
+    error = future.exception()
     if error is not None and not isinstance(error, WorkerLost):  # not the trial's own process
         _end(slot)
     ended, slot.error = slot.error, None
@@ -203,7 +203,7 @@ def _finish(slot: _Slot, done: Future[SliceOutcome], outcome: Future[SliceOutcom
         elif error is not None:
             outcome.set_exception(error)
         else:
-            outcome.set_result(done.result())
+            outcome.set_result(future.result())
 
 
 def _trial_processes(pid: int) -> Iterator[int]:

@@ -125,18 +125,18 @@ class Pool(cluster.ClusterPool):
                 asked.set_exception(StorageError(self._lost))
                 asked.exception()  # retrieved, so that asyncio does not log it
 
-    def _resolve(self, number: int, well: bool, answer: Any) -> None:
-        """Set the result of a request, or its error unless `well`, if its caller still waits."""
+    def _resolve(self, number: int, is_result: bool, answer: Any) -> None:
+        """Set the result of a request, or its error, if its caller still waits."""
         asked = self._asked.get(number)
         if asked is not None and not asked.done():
-            asked.set_result(answer) if well else asked.set_exception(answer)
+            asked.set_result(answer) if is_result else asked.set_exception(answer)
 
-    def _handle_event(self, name: str, about: Any) -> None:
+    def _handle_event(self, name: str, subject: Any) -> None:
         """Add or remove a worker, or note the loss of the cluster, as the gateway reports."""
         if name == "came":
-            self._add_later(about)
+            self._add_later(subject)
         elif name == "went":
-            self._remove_worker(*about)
+            self._remove_worker(*subject)
         elif name == "lost":
             self._lost = self._lost_message()
 

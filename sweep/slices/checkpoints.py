@@ -225,7 +225,7 @@ class Saving:
         trainable: Trainable,
         header: Mapping[str, Any],
         value: float | None,
-        must: bool,
+        must_succeed: bool,
         is_last: bool = False,
     ) -> None:
         """Take a checkpoint of the trainable's current state; write it now or hold it.
@@ -233,7 +233,7 @@ class Saving:
         Args:
             header: header of the checkpoint, which identifies it; its entry ``epoch`` is the term.
             value: the metric at this iteration, or None.
-            must: True if the slice ends here and saving is retried until it succeeds.
+            must_succeed: True if the slice ends here and saving is retried until it succeeds.
             is_last: True if the trial ends here.
 
         Raises:
@@ -241,14 +241,14 @@ class Saving:
         """
         finite = value if value is not None and math.isfinite(value) else None
         with self._lock:
-            self._save(trainable, header, finite, must, is_last)
+            self._save(trainable, header, finite, must_succeed, is_last)
 
     def _save(
         self,
         trainable: Trainable,
         header: Mapping[str, Any],
         value: float | None,
-        must: bool,
+        must_succeed: bool,
         is_last: bool,
     ) -> None:
         """Do the work of `save` while the lock is held; `value` is finite or None."""
@@ -256,7 +256,7 @@ class Saving:
             raise self._error
         self._offered = None
         while (state := self._get_state(trainable)) is None:
-            if not must:
+            if not must_succeed:
                 return
             time.sleep(RETRY_S)
         self._taken_at = time.monotonic()
@@ -264,8 +264,8 @@ class Saving:
         if self._is_full or len(self._held) > HELD_COUNT:
             self._drop_expendable()
         left_s = self._written_at + self._held_s - time.monotonic()
-        if must or self._is_full or left_s <= 0:
-            self._write_held(must)
+        if must_succeed or self._is_full or left_s <= 0:
+            self._write_held(must_succeed)
         else:
             self._schedule_write(left_s)
 
@@ -283,7 +283,7 @@ class Saving:
         """
         left_s = self._written_at + self._held_s - time.monotonic()
         if left_s <= 0:
-            self.save(trainable, header, value, must=False)
+            self.save(trainable, header, value, must_succeed=False)
             return
         finite = value if value is not None and math.isfinite(value) else None
         with self._lock:
@@ -335,12 +335,12 @@ class Saving:
             self._held.append(_Held(*at, packed, is_last=False))
             self._taken_at = time.monotonic()
 
-    def _write_held(self, must: bool = False) -> None:
-        """Write the held checkpoints; with `must`, retry the newest until the disk accepts it."""
+    def _write_held(self, must_succeed: bool = False) -> None:
+        """Write the held checkpoints; if `must_succeed`, retry the newest until it is stored."""
         self._drop_expendable()
         while self._held:
             held = self._held.pop(0)
-            while not self._write(held, durable=must) and must:
+            while not self._write(held, durable=must_succeed) and must_succeed:
                 time.sleep(RETRY_S)
                 if self._held:
                     break
@@ -367,14 +367,15 @@ class Saving:
         self._size = packed.size
         return packed
 
-    def _write(self, held: _Held, durable: bool) -> bool:
+    def _write(self, checkpoint: _Held, durable: bool) -> bool:
         """Write a checkpoint, flushed if `durable`, and send it; False if the disk refused."""
-        header, term = held.header, held.header["epoch"]
+        header, term = checkpoint.header, checkpoint.header["epoch"]
         trust = self._spec.trust
-        packed = self._pack(held.state)
+        packed = self._pack(checkpoint.state)
         try:
             durable = durable or bool(self._spec.store)
-            written = file.write(self._folder, held.iteration, header, packed, term, trust, durable)
+            step = checkpoint.iteration
+            written = file.write(self._folder, step, header, packed, term, trust, durable)
             name = self._store.send(written, self._spec.number, self._spec.policy.cache)
         except OSError as error:
             if error.errno in SHORT_OF:
@@ -383,11 +384,11 @@ class Saving:
             return False
         self._refusals = 0
         size = written.size
-        saved = Saved(held.iteration, written.digest, name, size, held.value)
+        saved = Saved(checkpoint.iteration, written.digest, name, size, checkpoint.value)
         self.saved.append(saved)
         if durable:
             self._durable.add(saved.digest)
-        if not held.is_last:
+        if not checkpoint.is_last:
             self._journal.saved(saved, str(header["exactness"]))
         return True
 

@@ -65,9 +65,9 @@ def redirected_into(folder: Path, limit: int | None) -> Iterator[None]:
                 os.close(descriptor)
 
 
-def _watch(folder: Path, log: int, limit: int, over: threading.Event) -> None:
-    """Rotate the log every `LOOK_S` if needed, until `over` is set."""
-    while not over.wait(LOOK_S):
+def _watch(folder: Path, log: int, limit: int, ended: threading.Event) -> None:
+    """Rotate the log every `LOOK_S` if needed, until `ended` is set."""
+    while not ended.wait(LOOK_S):
         _rotate(folder, log, limit)
 
 

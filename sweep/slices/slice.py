@@ -53,21 +53,21 @@ _NOTE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 def run_slice(
     spec: SliceSpec,
     output: Output = contextlib.nullcontext,
-    elsewhere: Elsewhere = lambda _spec, _output: None,
+    run_elsewhere: Elsewhere = lambda _spec, _output: None,
 ) -> SliceOutcome:
     """Run one slice and return its outcome; exceptions of the trainable are part of the outcome.
 
     Args:
         output: context manager that captures the slice's output; if it fails because of the disk,
             the slice ends as one whose checkpoint was refused.
-        elsewhere: function that may run the slice in another process; it returns None to decline.
+        run_elsewhere: runs the slice in another process, or returns None to decline.
 
     Raises:
         StaleProcess: an earlier trial left something running here; use another process.
         WorkerLost: the other process died.
         OSError: this process can open no further file.
     """
-    if remote_outcome := elsewhere(spec, output):
+    if remote_outcome := run_elsewhere(spec, output):
         return remote_outcome
     with contextlib.ExitStack() as entered:
         try:

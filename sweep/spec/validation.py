@@ -126,9 +126,9 @@ def _unknown_key(path: KeyPath, known_keys: Sequence[str], source: Source) -> Ba
     return source.refuse(path, key, allowed, hint, problem=f"{shorten(key)} is not a known key")
 
 
-def _meaning(around: type[BaseModel] | None, path: KeyPath) -> str:
-    """Return the description of a missing key from `around`, its model; else ``a value``."""
-    field = around.model_fields.get(str(path[-1])) if around is not None and path else None
+def _meaning(model: type[BaseModel] | None, path: KeyPath) -> str:
+    """Return the description of a missing key from `model`, its model; else ``a value``."""
+    field = model.model_fields.get(str(path[-1])) if model is not None and path else None
     if field is None or not field.description:
         return "a value"
     return field.description[0].lower() + field.description[1:].rstrip(".")

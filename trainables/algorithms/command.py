@@ -365,16 +365,16 @@ def _own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in CommandConfig.model_fields}
 
 
-def _flatten(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (name, value) of all settings, with dots in the names of nested ones.
 
-    `above` is the name of the mapping that contains them, empty at the top.
+    `prefix` is the name of the mapping that contains them, empty at the top.
     """
     for name, value in config.items():
         if isinstance(value, Mapping) and value:
-            yield from _flatten(value, f"{above}{name}.")
+            yield from _flatten(value, f"{prefix}{name}.")
         else:
-            yield f"{above}{name}", value
+            yield f"{prefix}{name}", value
 
 
 def _to_text(value: Any) -> str:

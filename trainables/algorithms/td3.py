@@ -120,15 +120,15 @@ class TD3(OffPolicyTrainer):
         """
         losses, rates = self.losses, (self.critic_learning_rate, self.learning_rate)
         self.updates.count += 1
-        whole = self.updates.count % self.settings.policy_delay == 0
+        updates_actor = self.updates.count % self.settings.policy_delay == 0
         if self.graphs is None or not isinstance(losses, TorchLosses):
             found = losses.critics(rows, self.streams["update"])
-            return self._step(whole, rates, found, lambda: losses.actor(rows))
+            return self._step(updates_actor, rates, found, lambda: losses.actor(rows))
 
         def step(inputs: "Mapping[str, Tensor]") -> "dict[str, Any]":
             of = self._torch_losses
             return self._step(
-                whole,
+                updates_actor,
                 (inputs["critic_rate"], inputs["rate"]),
                 of.critics_of(inputs),
                 lambda: of.actor_of(inputs["observations"]),
@@ -136,27 +136,27 @@ class TD3(OffPolicyTrainer):
 
         inputs = losses.inputs(rows, self.streams["update"])
         named = dict(zip(("critic_rate", "rate"), rates, strict=True))
-        return {**self.graphs.run("all" if whole else "critics", step, {**inputs, **named})}
+        return {**self.graphs.run("all" if updates_actor else "critics", step, {**inputs, **named})}
 
     def _step(
         self,
-        whole: bool,
+        updates_actor: bool,
         rates: tuple[Scalar, Scalar],
-        found: tuple[Scalar, Scalar],
+        judged: tuple[Scalar, Scalar],
         actor: Callable[[], Scalar],
     ) -> dict[str, Scalar]:
         """Make one step with the critics' gradients; return statistics.
 
         Args:
-            whole: True to update actor and targets, too.
+            updates_actor: True to update actor and targets, too.
             rates: learning rates of critics and actor.
-            found: loss and mean value of the critics.
+            judged: loss and mean value of the critics.
             actor: computes the gradient of the actor.
         """
         settings, policy = self.settings, self.policy
-        critic_loss, q = found
+        critic_loss, q = judged
         norm = policy.descend(rates[0], settings.grad_clip, "critics")
-        if whole:
+        if updates_actor:
             actor()
             policy.descend(rates[1], settings.grad_clip, "actor")
             policy.model.update_targets(settings.tau)
@@ -215,10 +215,10 @@ class TorchLosses:
         """Compute the gradient of the actor for `critics`' batch; return the mean of -Q."""
         return self.actor_of(self._seen)
 
-    def actor_of(self, seen: "Tensor") -> Scalar:
+    def actor_of(self, observations: "Tensor") -> Scalar:
         """Compute the gradient of the actor for observations (B, D); return as `actor`."""
         with self.policy.lowered():
-            loss = self._actor_loss(self.policy.model, seen)
+            loss = self._actor_loss(self.policy.model, observations)
         self.policy.differentiate(loss, "actor")
         return loss.detach()
 

@@ -56,7 +56,7 @@ _INSIDE_KEYS = {"name", "offset", "len", "sha256", "dtype", "shape"}
 def build(
     header: Mapping[str, Any],
     packed: Packed,
-    outside: Mapping[int, segments.Section],
+    outside_sections: Mapping[int, segments.Section],
     trust: signing.Trust | None = None,
 ) -> list[Piece]:
     """Return the checkpoint file as pieces to be written one after the other.
@@ -65,7 +65,7 @@ def build(
 
     Args:
         header: JSON data for the header.
-        outside: index of an array → its section, for arrays that are in segments.
+        outside_sections: index of an array → its section, for arrays that are in segments.
         trust: has the key that signs the file; None for no signature.
 
     Raises:
@@ -73,8 +73,8 @@ def build(
     """
     sections, bodies, offset = [], [], 0
     for index, array in enumerate([np.frombuffer(packed.pickled, np.uint8), *packed.arrays]):
-        if index - 1 in outside:
-            sections.append({"name": _name(index), **outside[index - 1]})
+        if index - 1 in outside_sections:
+            sections.append({"name": _name(index), **outside_sections[index - 1]})
             continue
         body = array.reshape(-1).view(np.uint8).data
         sections.append(

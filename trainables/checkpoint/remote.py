@@ -96,12 +96,12 @@ class Remote:
 
         self._retry(read)
 
-    def sizes(self, below: str = "") -> dict[str, int]:
-        """Return name → size in bytes of all files, or of those in the folder `below`."""
+    def sizes(self, folder: str = "") -> dict[str, int]:
+        """Return name → size in bytes of all files, or of those in the folder `folder`."""
 
         def look() -> dict[str, int]:
             opened, root = _opened(self.url)
-            found = opened.find(f"{root}/{below}" if below else root, detail=True)
+            found = opened.find(f"{root}/{folder}" if folder else root, detail=True)
             return {name[len(root) :].strip("/"): one["size"] for name, one in found.items()}
 
         try:

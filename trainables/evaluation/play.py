@@ -246,8 +246,8 @@ class _RunningEpisode:
         """Name of the episode in errors."""
         return f"evaluation episode {self.index}"
 
-    def _begin(self, error: Exception | None, anew: bool = True) -> None:
-        """Reset the environment until it works; make it again first after an `error`, or if `anew`.
+    def _begin(self, error: Exception | None, remake: bool = True) -> None:
+        """Reset the environment until it works; remake it first after an `error`, or if `remake`.
 
         Raises EnvError if it may not be restarted, or failed too often in a row.
         """
@@ -258,7 +258,7 @@ class _RunningEpisode:
             explore = self._plan.explore
             self.stream = rng.generator(self._seed, "policy", *path) if explore else None
             try:
-                if anew or error is not None:
+                if remake or error is not None:
                     close(self.slot, self._name)
                     self.slot.remake(rng.integer(self._seed, "global", *path))
                 self._watch = self._make_watch()

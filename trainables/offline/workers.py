@@ -307,12 +307,12 @@ class ReadingAgents(ReadingWorkers):
 
 
 def fragment_of(
-    batches: Sequence[Columns], whole: bool, source: str, learnt: Learnt = AS_READ
+    batches: Sequence[Columns], is_episode: bool, source: str, learnt: Learnt = AS_READ
 ) -> Fragment:
     """Return the rows of all batches of one policy as one fragment (R, 1).
 
     Args:
-        whole: True if rows that follow each other are a piece of an episode; False if each row
+        is_episode: True if rows that follow each other are a piece of an episode; False if each row
             stands alone.
         source: name in errors.
         learnt: form in which the learner receives rows.
@@ -332,7 +332,7 @@ def fragment_of(
         for own, name in READ.items()
         if name != "new_obs" or name in there
     }
-    if not whole:
+    if not is_episode:
         columns["truncated"] = ~columns["terminated"]
     else:
         has_next = np.concatenate([one["has_next"] for one in batches])[:, None]

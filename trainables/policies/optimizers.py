@@ -50,25 +50,25 @@ def move(
 def _move_without_adam(
     weights: list[Tensor],
     gradients: list[Tensor],
-    kept: Mapping[str, list[Tensor]],
+    moments: Mapping[str, list[Tensor]],
     rate: float,
     config: OptimizerConfig,
 ) -> None:
     """Make one step of RMSprop, or of descent with momentum, in place.
 
-    There is one gradient, and in each of the moments `kept` one tensor, per weight.
+    There is one gradient, and in each of the moments `moments` one tensor, per weight.
     """
     if config.weight_decay:
         gradients = list(torch._foreach_add(gradients, weights, alpha=config.weight_decay))
     if config.name == "rmsprop":
-        squares = kept["square_avg"]
+        squares = moments["square_avg"]
         torch._foreach_mul_(squares, config.alpha)
         torch._foreach_addcmul_(squares, gradients, gradients, value=1.0 - config.alpha)
         roots = list(torch._foreach_sqrt(squares))
         torch._foreach_add_(roots, config.eps)
         torch._foreach_addcdiv_(weights, gradients, roots, value=-rate)
     else:
-        steps = kept["momentum_buffer"]
+        steps = moments["momentum_buffer"]
         torch._foreach_mul_(steps, config.momentum)
         torch._foreach_add_(steps, gradients)
         torch._foreach_add_(weights, steps, alpha=-rate)

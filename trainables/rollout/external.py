@@ -190,10 +190,10 @@ class ExternalSampler(AgentsSampler):
         super().__init__(*args, envs=envs, agents=agents, **more)
 
     def set_policies(
-        self, plans: Mapping[str, PolicyPlan], mapper: Mapper, anew: Container[str]
+        self, plans: Mapping[str, PolicyPlan], mapper: Mapper, replaced: Container[str]
     ) -> list[int]:
         """Use these policies, as `AgentsSampler.set_policies`; episodes to be dropped are lost."""
-        lost = super().set_policies(plans, mapper, anew)
+        lost = super().set_policies(plans, mapper, replaced)
         if callable(take := getattr(self._base, "take_mapper", None)):
             take(lambda agent, episode: self._policy_of(episode, episode, agent))
         self._drop_and_restart(lost)
@@ -376,7 +376,7 @@ class ExternalSampler(AgentsSampler):
         return {AGENT: one}
 
     def _interface_breach(
-        self, env_id: Any, by_agent: Any, over: Sequence[Mapping[Any, Any]]
+        self, env_id: Any, by_agent: Any, ends: Sequence[Mapping[Any, Any]]
     ) -> str:
         """Return a text about how a poll breaks the interface; empty if it does not."""
         if not isinstance(by_agent, Mapping):
@@ -389,7 +389,7 @@ class ExternalSampler(AgentsSampler):
             if not self._is_alone and agent not in self._agents:
                 names = ", ".join(map(repr, self._agents))
                 return f"a poll gave an agent {agent!r}; there are {names}"
-        if not all(isinstance(one, Mapping) and ALL in one for one in over):
+        if not all(isinstance(one, Mapping) and ALL in one for one in ends):
             return f"a poll gave no {{{ALL!r}: …}} in terminateds and truncateds"
         return ""
 
@@ -488,7 +488,7 @@ class ExternalSampler(AgentsSampler):
     def _begin_from_step(self, env_id: Any, step: Seen) -> None:
         """Begin an episode with this first step."""
         self._begin(env_id, step)
-        self._record_consequences(env_id, step, over=False, dead=False)
+        self._record_consequences(env_id, step, has_ended=False, dead=False)
 
     # ---- failures and losses ---------------------------------------------------------------------
 

@@ -135,7 +135,7 @@ class EpisodesInFlight:
 
 
 def with_written(
-    done: RolloutMetrics, written: Written | None, faulty: bool = False
+    episode: RolloutMetrics, written: Written | None, faulty: bool = False
 ) -> RolloutMetrics:
     """Return a finished episode with the data that callbacks wrote into it and the flag `faulty`.
 
@@ -144,10 +144,10 @@ def with_written(
         faulty: True if the episode's environment failed.
     """
     if written is None:
-        return done._replace(faulty=faulty)
+        return episode._replace(faulty=faulty)
     custom, hist = written.custom_metrics, written.hist_data
     media = written.media or None
-    return done._replace(faulty=faulty, custom_metrics=custom, hist_data=hist, media=media)
+    return episode._replace(faulty=faulty, custom_metrics=custom, hist_data=hist, media=media)
 
 
 def without_lost_lives(over: NDArray[np.bool_], step: Step) -> NDArray[np.bool_]:

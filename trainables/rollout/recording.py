@@ -212,12 +212,12 @@ class VideoRecorder:
             if self._video and not step.infos.get(0, {}).get(LIFE_LOST):
                 self._finish_video()
 
-    def after_step(self, over: bool) -> float:
+    def after_step(self, has_ended: bool) -> float:
         """Take the picture after a step, and return the seconds of pictures since the last call.
 
-        `over` is True if the step ended the episode, and the next one has begun.
+        `has_ended` is True if the step ended the episode, and the next one has begun.
         """
-        if over:
+        if has_ended:
             if self._video:  # a soft horizon resets nothing, so `_before_restart` was not called
                 self._take_picture()
                 self._finish_video()

@@ -108,12 +108,12 @@ def inexact_reasons(checkpoint: Mapping[str, Any], in_torch: bool) -> str:
     return log_inexactness(checkpoint, f"restored after {steps} steps {ROUNDS_OTHERWISE}")
 
 
-def log_inexactness(checkpoint: Mapping[str, Any], reason: str, besides: str = "") -> str:
+def log_inexactness(checkpoint: Mapping[str, Any], reason: str, remark: str = "") -> str:
     """Log why the curve is no longer exact, and return all reasons, with the checkpoint's own.
 
-    `besides` is additional text for the log.
+    `remark` is additional text for the log.
     """
-    logger.warning("%s; %sthe curve is no longer exact", reason, besides)
+    logger.warning("%s; %sthe curve is no longer exact", reason, remark)
     before = checkpoint.get("inexact")
     return f"{before}; {reason}" if before else reason
 

@@ -309,10 +309,10 @@ def why_no_graphs(settings: TrainerConfig) -> str:
     return "learner_compile is true" if compiles else ""
 
 
-def pays_to_act_on_gpu(made: Architecture) -> bool:
+def pays_to_act_on_gpu(architecture: Architecture) -> bool:
     """Return whether networks are so large that a GPU acts faster: convolutions or wide layers."""
-    is_own = made.own is not None and len(made.shape) == 3
-    return bool(made.filters) or is_own or max(made.hidden, default=0) >= WIDE
+    is_own = architecture.own is not None and len(architecture.shape) == 3
+    return bool(architecture.filters) or is_own or max(architecture.hidden, default=0) >= WIDE
 
 
 def set_threads(resources: ResourcesConfig) -> None:

@@ -389,10 +389,10 @@ def _shrink(
     return _Shrunk(centre + kept * (scores - centre), (1 - kept) * prior, unsure, kept)
 
 
-def _shrinkage_factor(between: Floats, noise: Floats) -> Floats:
+def _shrinkage_factor(variance: Floats, noise: Floats) -> Floats:
     """Return the share of the variance between settings in the total, 0 to 1."""
-    whole = between + noise
-    return np.where(whole > 0, between / np.maximum(whole, _TINY), 1.0)
+    whole = variance + noise
+    return np.where(whole > 0, variance / np.maximum(whole, _TINY), 1.0)
 
 
 def _transfer_to_end(

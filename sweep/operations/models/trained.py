@@ -177,10 +177,10 @@ def _find_trial(history: History, folder: Folder, choice: str) -> Trial:
     return trial
 
 
-def find_checkpoint(replica: Replica, choice: str, asked_by: str = "--checkpoint") -> Saved:
+def find_checkpoint(replica: Replica, choice: str, option: str = "--checkpoint") -> Saved:
     """Return the checkpoint that is ``best``, ``last`` or of an iteration; see `Choice`.
 
-    Raises UsageError naming the option `asked_by` if the replica has no such checkpoint.
+    Raises UsageError naming the option `option` if the replica has no such checkpoint.
     """
     kept = {saved.iteration: saved for saved in replica.checkpoints.values()}
     newest, best = replica.newest, replica.best_checkpoint
@@ -195,7 +195,7 @@ def find_checkpoint(replica: Replica, choice: str, asked_by: str = "--checkpoint
         return kept[int(choice)]
     iterations = ", ".join(str(iteration) for iteration in sorted(kept))
     raise BadConfig(
-        asked_by, choice, f"best, last, or the iteration of a kept checkpoint: {iterations}"
+        option, choice, f"best, last, or the iteration of a kept checkpoint: {iterations}"
     )
 
 

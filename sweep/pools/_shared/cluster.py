@@ -553,14 +553,14 @@ def _ready_to_travel(spec: SliceSpec) -> SliceSpec:
     return replace(spec, trust=None, **changes)
 
 
-def _outcome(came: object) -> SliceOutcome:
-    """Return `came`, which a worker returned for a slice, if it is an outcome.
+def _outcome(result: object) -> SliceOutcome:
+    """Return `result`, which a worker returned for a slice, if it is an outcome.
 
     Raises WorkerLost for anything else.
     """
-    if not isinstance(came, SliceOutcome):
-        raise WorkerLost(None, None, f"its worker returned {type(came).__name__}")
-    return came
+    if not isinstance(result, SliceOutcome):
+        raise WorkerLost(None, None, f"its worker returned {type(result).__name__}")
+    return result
 
 
 def _differences(theirs: Mapping[str, str]) -> str:

@@ -110,7 +110,7 @@ def _check_one(
 
 
 def _entries(
-    space: Space, settings: Mapping[str, Any], prefix: str = "", above: KeyPath = ()
+    space: Space, settings: Mapping[str, Any], prefix: str = "", base: KeyPath = ()
 ) -> Iterator[tuple[KeyPath, str, Any]]:
     """Yield path, name and value of each setting; those of a group may be nested.
 
@@ -120,9 +120,9 @@ def _entries(
         name = f"{prefix}{part}"
         group = any(other.startswith(f"{name}.") for other in space.searched)
         if group and isinstance(value, Mapping):
-            yield from _entries(space, value, f"{name}.", (*above, part))
+            yield from _entries(space, value, f"{name}.", (*base, part))
         else:
-            yield (*above, part), name, value
+            yield (*base, part), name, value
 
 
 def _check_value(space: Space, name: str, value: Any, path: KeyPath, source: Source) -> None:

@@ -89,10 +89,10 @@ class _Reaper:
         #: Pid of the process that started the reaper, 0 before; another one after a fork.
         self._parent = 0
 
-    def start(self, *, anew: bool = False) -> int:
-        """Return the socket for requests; starts the reaper if it does not run, or `anew`."""
+    def start(self, *, restarts: bool = False) -> int:
+        """Return the socket for requests; starts the reaper if it does not run, or `restarts`."""
         with self._lock:
-            if anew or self._parent != os.getpid():
+            if restarts or self._parent != os.getpid():
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 with theirs:
                     os.posix_spawn(
@@ -112,7 +112,7 @@ class _Reaper:
             _send(self.start(), files)
         except OSError:  # it was killed, and with it all that it had started
             os.close(self._requests)
-            _send(self.start(anew=True), files)
+            _send(self.start(restarts=True), files)
 
 
 def _send(requests: int, files: Sequence[int]) -> None:

@@ -511,8 +511,8 @@ class _Child:
             self.process.close()
         return found
 
-    def _read_until(self, until: type[Inspection] | type[Measured]) -> Measured | None:
-        """Read messages until one of the class `until`; return it if it is the level, else None.
+    def _read_until(self, last_kind: type[Inspection] | type[Measured]) -> Measured | None:
+        """Read messages until one of class `last_kind`; return it if it is the level, else None.
 
         Raises:
             ConfigError: a call of the environment hangs.
@@ -524,7 +524,7 @@ class _Child:
                 kind, content = self.process.receive_message(self._patience)
                 if isinstance(content, Inspection):
                     self._inspection = content
-                if isinstance(content, until):
+                if isinstance(content, last_kind):
                     return content if isinstance(content, Measured) else None
         except WorkerHangs as error:
             self.process.kill()

@@ -304,7 +304,7 @@ class ExternalEnv:
         Raises Full if too much waits; then nothing was done.
         """
         brought = self._check_effects(episode_id, reward, info, done)
-        self._add_event(episode_id, observation, came_with=brought, **event)
+        self._add_event(episode_id, observation, effects=brought, **event)
 
     def policies_of(self, episode_id: str, agents: Collection[str]) -> dict[str, str]:
         """Return agent → its policy in this episode, for callers that choose actions themselves.
@@ -454,9 +454,9 @@ class ExternalEnv:
         action: Any = _NOTHING,
         logp: Any = None,
         ended: str = "",
-        came_with: tuple[ByAgent, ByAgent, list[str]] | None = None,
+        effects: tuple[ByAgent, ByAgent, list[str]] | None = None,
     ) -> None:
-        """Append an event. One that `came_with` rewards raises Full instead of waiting for room."""
+        """Append an event. One that `effects` rewards raises Full instead of waiting for room."""
         event = self._event(episode_id, observation, action, logp, ended)
         with self._lock:
             episode = self._require_running(episode_id)
@@ -465,13 +465,13 @@ class ExternalEnv:
                 gone = self._is_gone(episode_id, episode)
                 return gone or len(episode.events) < MOST_QUEUED
 
-            if came_with is None:
+            if effects is None:
                 episode.changed.wait_for(has_room)
             elif not has_room():
                 raise Full(f"episode {episode_id!r}: {MOST_QUEUED} steps of it wait already")
             self._require_open()
             self._require_running(episode_id)
-            brought: tuple[ByAgent, ByAgent, list[str]] = came_with or ({}, {}, [])
+            brought: tuple[ByAgent, ByAgent, list[str]] = effects or ({}, {}, [])
             self._require_acted(episode_id, episode, brought)
             self._require_parts(episode_id, episode, event, brought[2])
             episode.add(*brought)

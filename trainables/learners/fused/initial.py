@@ -55,12 +55,12 @@ class Normals:
         return radius * math.cos(2.0 * math.pi * angle)
 
 
-def _box_muller(even: NDArray[Any]) -> NDArray[Any]:
+def _box_muller(uniform: NDArray[Any]) -> NDArray[Any]:
     """Return normal numbers (n,) for uniform ones (n,), block by block.
 
     The number n is a multiple of `BLOCK`.
     """
-    first, second = np.moveaxis(even.reshape(-1, 2, BLOCK // 2), 1, 0)
+    first, second = np.moveaxis(uniform.reshape(-1, 2, BLOCK // 2), 1, 0)
     radius, angle = np.sqrt(-2.0 * np.log(1.0 - first)), 2.0 * math.pi * second
     pairs: NDArray[Any] = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
     return pairs.reshape(-1)

@@ -182,14 +182,14 @@ class AgentsSampler:
         self.set_policies(plans, mapper, frozenset(plans))
 
     def set_policies(
-        self, plans: Mapping[str, PolicyPlan], mapper: Mapper, anew: Container[str]
+        self, plans: Mapping[str, PolicyPlan], mapper: Mapper, replaced: Container[str]
     ) -> list[int]:
-        """Use these policies from now on, each with its plan; reset the state of those in `anew`.
+        """Use these policies and plans from now on; reset the state of those in `replaced`.
 
         Returns the environments whose running episode must be dropped, because one of its agents
         has a policy that was removed or replaced.
         """
-        kept = {pid for pid in self._plans if pid in plans and pid not in anew}
+        kept = {pid for pid in self._plans if pid in plans and pid not in replaced}
         self._plans, self._mapper = plans, mapper
         for pid in [one for one in plans if one not in kept]:
             self._begin_policy(pid)
@@ -430,7 +430,7 @@ class AgentsSampler:
 
     # ---- consequences of a step ------------------------------------------------------------------
 
-    def _record_step(self, env_index: int, step: Step, over: bool, length: int) -> None:
+    def _record_step(self, env_index: int, step: Step, has_ended: bool, length: int) -> None:
         """Record the consequences of a step in one environment, or drop the episode if it failed.
 
         `length` is the number of steps of the episode, including this one.
@@ -439,26 +439,27 @@ class AgentsSampler:
             for transitions in self._transitions.values():
                 transitions.drop_episode(self._running[env_index].number)
             return
-        seen: Seen = step.final_observations[env_index] if over else step.observations[env_index]
+        shown = step.final_observations if has_ended else step.observations
+        seen: Seen = shown[env_index]
         self._infos = step.infos.get(env_index, {}).get("agents", {})
         dead, limit = bool(step.terminated[env_index]), self._ends.hard_horizon
-        is_cut = over and not dead and limit is not None and length >= limit
-        self._record_consequences(env_index, seen, over, dead, is_cut)
+        is_cut = has_ended and not dead and limit is not None and length >= limit
+        self._record_consequences(env_index, seen, has_ended, dead, is_cut)
 
     def _record_consequences(
-        self, env_index: Any, step: Seen, over: bool, dead: bool, is_cut: bool = False
+        self, env_index: Any, step: Seen, has_ended: bool, dead: bool, is_cut: bool = False
     ) -> None:
         """Record the consequences of a step in one environment for each of its agents.
 
-        `over` says that the episode ended for all, `dead` that it terminated and was not cut off,
-        `is_cut` that the horizon cut it off.
+        `has_ended` says that the episode ended for all, `dead` that it terminated and was not cut
+        off, `is_cut` that the horizon cut it off.
         """
         episode = self._running[env_index]
         ends = {*step["terminated"], *step["truncated"]}
-        new = [] if over else [a for a in step["observations"] if a not in ends]
-        self._reward(env_index, episode, step["rewards"], ends if not over else self._agents)
+        new = [] if has_ended else [a for a in step["observations"] if a not in ends]
+        self._reward(env_index, episode, step["rewards"], ends if not has_ended else self._agents)
         for agent in [one for one in self._agents if one in episode.open]:
-            if agent in ends or over:
+            if agent in ends or has_ended:
                 died = (dead and agent not in step["truncated"]) or agent in step["terminated"]
                 shown = step["observations"].get(agent)
                 if shown is None and is_cut and agent not in ends:

@@ -45,30 +45,30 @@ class PollingSampler(Sampler):
         assert isinstance(envs, RemoteVectorEnv)  # noqa: S101 as the worker makes it
         size = len(fragment.valid)
         finished: list[RolloutMetrics] = []
-        at: Array = np.zeros(envs.count, dtype=np.int64)
+        rows: Array = np.zeros(envs.count, dtype=np.int64)
         """(N,) next row of each environment."""
         idle = np.arange(envs.count)
         self._reset_flags(fragment)
-        while at.min() < size:
+        while rows.min() < size:
             began = time.perf_counter()
-            clock = self._decide(fragment, at, idle, stream) if len(idle) else (began,) * 3
+            clock = self._decide(fragment, rows, idle, stream) if len(idle) else (began,) * 3
             heard, step = envs.poll()
             self.carried[heard] = self.connectors.after_rewards(
                 self.carried[heard], step.rewards[heard]
             )
             self.perf.add(began - self._observe_seconds, *clock, time.perf_counter())
-            ended = self._write_step(fragment, at, step, self.memory, step.waiting, heard)
+            ended = self._write_step(fragment, rows, step, self.memory, step.waiting, heard)
             self._carry(self.memory, ended)
-            finished += self._count(step, at, ended, step.waiting)[0]
-            at[heard] += 1
+            finished += self._count(step, rows, ended, step.waiting)[0]
+            rows[heard] += 1
             self.observe(step.observations)
-            idle = heard[at[heard] < size]
+            idle = heard[rows[heard] < size]
         return finished
 
     def _decide(
-        self, fragment: Fragment, at: Array, idle: Array, stream: np.random.Generator
+        self, fragment: Fragment, rows: Array, idle: Array, stream: np.random.Generator
     ) -> tuple[float, float, float]:
-        """Choose, store and send the actions of the environments `idle`, which are in rows `at`.
+        """Choose, store and send the actions of the environments `idle`, which are in rows `rows`.
 
         Returns the times at which observations were processed, actions chosen and actions sent.
         """
@@ -82,7 +82,7 @@ class PollingSampler(Sampler):
         decided = time.perf_counter()
         self.envs.send(idle.tolist(), self.connectors.send(acted.actions))  # type: ignore[attr-defined]  # remote
         adapted = time.perf_counter()
-        self._write_decision(fragment, (at[idle], idle), observed, memory, acted)
+        self._write_decision(fragment, (rows[idle], idle), observed, memory, acted)
         if self.watch:
             self._show_decision(idle.tolist(), acted, carried)
         self.memory[idle] = acted.memory
