@@ -171,7 +171,7 @@ def verify(name: str, repair: bool, **given: Any) -> int:
     with options.open_answer(given["as_json"]) as answer:
         folder = options.find_sweep(given["root"], name)
         mended = repairing.repair(folder, options.say) if repair else None
-        report = verifying.verify(folder) if mended is None else mended.left
+        report = verifying.verify(folder) if mended is None else mended.verification
         data = {
             "name": name,
             "checkpoints": report.checkpoints,

@@ -67,7 +67,7 @@ def _hiding(module: str, paths: Iterable[str]) -> str:
 class Kind(Generic[T]):
     """One kind of plugin; its classes are derived from ``T``."""
 
-    what: str
+    noun: str
     """Name of the kind in messages, such as ``searcher``."""
     package: str
     """Package of the built-in plugins, and name of the group of entry points."""
@@ -110,18 +110,18 @@ class Kind(Generic[T]):
                 path = importing.path_of(self.package, name)
             if path is None:
                 known = [*names(self.package), *importing.entry_points(self.package)]
-                raise UnknownName(self.what, name, known, "or your own, as package.module:Name")
+                raise UnknownName(self.noun, name, known, "or your own, as package.module:Name")
             return importing.import_object(path)
         except NotImportable as error:
             if path is not None and error.known is not None:
                 module, _, attribute = path.partition(":")
-                where = f"{self.what} in {module}{_hiding(module, paths)}"
+                where = f"{self.noun} in {module}{_hiding(module, paths)}"
                 raise UnknownName(where, attribute, error.known) from error
             beside = " beside the spec file, in the current folder or among the installed packages"
             module, _, attribute = name.partition(":")
             if error.absent and module.endswith(".py"):
                 beside = f"; a module is named without .py, as {module[:-3]}:{attribute}"
-            raise UsageError(f"{self.what}: {error}{beside if error.absent else ''}") from error
+            raise UsageError(f"{self.noun}: {error}{beside if error.absent else ''}") from error
 
     @contextlib.contextmanager
     def calling(self, name: str, method: str) -> Iterator[None]:
@@ -132,7 +132,7 @@ class Kind(Generic[T]):
             raise
         except Exception as error:
             if not self.is_shipped(name):
-                error.add_note(f"{_RAISED_BY}{method}() of the {self.what} '{printable(name)}'")
+                error.add_note(f"{_RAISED_BY}{method}() of the {self.noun} '{printable(name)}'")
             raise
 
     def checked(self, name: str, loaded: Any, alternative: str = "") -> type[T]:
@@ -145,7 +145,7 @@ class Kind(Generic[T]):
             for own in self.defines:
                 if getattr(loaded, own, missing) is getattr(self.base, own, missing):
                     raise UsageError(
-                        f"{self.what}: '{printable(name)}' does not define {own}; "
+                        f"{self.noun}: '{printable(name)}' does not define {own}; "
                         f"{self.base.__module__}.{self.base.__qualname__} says what that is"
                     )
             return loaded
@@ -155,7 +155,7 @@ class Kind(Generic[T]):
             else f"a {type(loaded).__name__}"
         )
         raise UsageError(
-            f"{self.what}: '{printable(name)}' is {described}; expected a subclass of "
+            f"{self.noun}: '{printable(name)}' is {described}; expected a subclass of "
             f"{self.base.__module__}.{self.base.__qualname__}{alternative}"
         )
 
@@ -173,7 +173,7 @@ class Kind(Generic[T]):
             and value.__module__ == module.__name__
         ]
         if len(classes) != 1:
-            many = f"defines {len(classes)} {self.what}s"
+            many = f"defines {len(classes)} {self.noun}s"
             raise UsageError(f"{module.__name__}: {many}; expected exactly one")
         return classes[0]
 

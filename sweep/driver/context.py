@@ -57,7 +57,7 @@ class DriverContext:
     """Function that raises SweepLocked once another process has taken the sweep."""
     fixed: Collection[str] = ()
     """Settings that offspring must keep from their parents."""
-    kept: PickledTrainable | None = None
+    script_file: PickledTrainable | None = None
     """File of a script's pickled trainable, or None."""
     store: SweepStore | None = None
     """Store of the checkpoints; None for the folder alone."""
@@ -77,6 +77,7 @@ class DriverContext:
         kept = sorted(replica.checkpoints.values(), key=lambda saved: -saved.iteration)
         birth, limits, trust = replica.birth, spec.limits, signing.local_if_possible()
         timed = [] if limits.trial_s is None else replica.curve
+        script = self.script_file
         return SliceSpec(
             sweep_id=self.ledger.sweep_id,
             term=self.history.term,
@@ -94,7 +95,7 @@ class DriverContext:
             time_attr=self.history.objective.time_attr,
             stop=Criteria.of(spec.stop),
             metric=spec.metric,
-            looked_for=tuple(self.unsure),
+            doubtful_names=tuple(self.unsure),
             objectives=tuple(self.spec.objectives),
             sign=self.history.objective.sign,
             policy=Retention.of(spec.checkpoint),
@@ -118,9 +119,7 @@ class DriverContext:
             own_stop_file=_absolute(folder.stop_file(self.history.term, trial.number)),
             other_kernel=self.history.other_kernel,
             isolate=spec.isolate,
-            kept=None
-            if self.kept is None
-            else replace(self.kept, file=_absolute(Path(self.kept.file)), trust=trust),
+            script_file=script and replace(script, file=_absolute(Path(script.file)), trust=trust),
         )
 
     def _stop_without_metric_at(self, replica: Replica, goal: Goal) -> float | None:

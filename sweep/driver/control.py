@@ -46,7 +46,7 @@ class Response:
     """Answer to the request, for the process that sent it."""
     events: tuple[Event, ...] = ()
     """Events that the driver writes to the ledger together with the answer."""
-    asked: tuple[int, ...] = ()
+    stopping_trials: tuple[int, ...] = ()
     """Trials whose slices have to save and end."""
     released: tuple[int, ...] = ()
     """Trials that may continue: their stop files are removed."""
@@ -237,7 +237,7 @@ class RequestHandler:
         text = f"{_list_trials(numbers)} {confirmation}"
         if running:
             text += f"; {_list_trials(running)} at the next checkpoint"
-        return Response(Answer(True, text, numbers), (*held, *moves), asked=running)
+        return Response(Answer(True, text, numbers), (*held, *moves), stopping_trials=running)
 
     def _trial(self, number: int) -> Trial:
         """Return a trial by number; UnknownName if it does not exist."""

@@ -270,7 +270,7 @@ class Driver:
     def _carry_out(self, decision: Response) -> None:
         """Do what a response requires other than events: stop files, slots, the driver's end."""
         folder, term = self.context.folder, self.history.term
-        for number in decision.asked:
+        for number in decision.stopping_trials:
             folder.stop_file(term, number).touch()
         for number in decision.released:
             folder.stop_file(term, number).unlink(missing_ok=True)

@@ -110,8 +110,8 @@ def checked(
     if waits and not gathering.refused:
         begins(spec)
     resolved = resolving.resolve(spec, paths, True, trainable, gathering=gathering)
-    changed = "".join(f"# given {source}: {printable(override.said)}\n" for override in overrides)
-    changed += "".join(f"# {printable(f'{o.path}: {o.value}, {o.said}')}\n" for o in added)
+    changed = "".join(f"# given {source}: {printable(override.typed)}\n" for override in overrides)
+    changed += "".join(f"# {printable(f'{o.path}: {o.value}, {o.typed}')}\n" for o in added)
     return resolved, changed + text
 
 
@@ -270,7 +270,7 @@ def _trainable(folder: Folder, trainable: type[Trainable] | None) -> type[Traina
 
 def prior_remarks(resolved: Resolved, root: Path) -> list[str]:
     """Return remarks about the results of earlier sweeps that a new sweep uses."""
-    return list(learning.read(resolved.spec, resolved.searcher.options, root).said)
+    return list(learning.read(resolved.spec, resolved.searcher.options, root).remarks)
 
 
 def remarks(resolved: Resolved) -> list[str]:

@@ -98,7 +98,7 @@ def run_driver(launch: Launch, view: View, timeout_s: float | None = None) -> Ru
                 how = session.driver.run()
             unsent = session.drain(how)
         seconds = time.monotonic() - session.began
-        first, trackers = session.signals.first, context.spec.trackers
+        first, trackers = session.signals.first_signal, context.spec.trackers
         trained = _slices(context.history) > before
         return RunResult(how, first, seconds, unsent, tuple(trackers), trained, context.history)
 
@@ -237,7 +237,7 @@ class _Signals:
         self._before: dict[int, Any] = {}
 
     @property
-    def first(self) -> int | None:
+    def first_signal(self) -> int | None:
         """Number of the first signal received; None before one."""
         return self.received[0] if self.received else None
 

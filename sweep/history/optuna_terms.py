@@ -144,7 +144,7 @@ def _coded_choices(domain: Choice | Ordinal, view: View) -> list[Any]:
         ]
         if len(set(shown)) == len(shown):
             return shown
-    return list(domain.by_key)
+    return list(domain.values_by_key)
 
 
 def decode(domain: Domain, coded: Any, view: View = "modelled") -> Any:
@@ -163,7 +163,7 @@ def decode(domain: Domain, coded: Any, view: View = "modelled") -> Any:
         case Choice() | Ordinal() if view == "shown":
             return domain.values[_coded_choices(domain, view).index(coded)]
         case Choice() | Ordinal():
-            return domain.by_key[coded]
+            return domain.values_by_key[coded]
 
 
 def ask(trial: optuna.Trial, name: str, domain: Domain, view: View = "modelled") -> Any:

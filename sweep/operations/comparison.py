@@ -27,13 +27,13 @@ class Comparison:
         shown: str = self.results().to_html(index=False)
         return shown
 
-    def _now(self, curves: bool = False) -> list[lookup.Sweep]:
+    def _present_state(self, curves: bool = False) -> list[lookup.Sweep]:
         """Return the present state of all sweeps, with their curves if requested."""
         return [lookup.read(folder, curves) for folder in self._folders]
 
     def _data(self) -> dict[str, Any]:
         """Return the comparison of all sweeps as plain data."""
-        return comparison.compare(self._now())
+        return comparison.compare(self._present_state())
 
     @property
     def names(self) -> list[str]:
@@ -84,5 +84,5 @@ class Comparison:
         from sweep.operations.report import page
 
         written = Path(path)
-        page.write(written, compared.build(self._now(curves=True), time.time()))
+        page.write(written, compared.build(self._present_state(curves=True), time.time()))
         return written

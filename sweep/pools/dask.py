@@ -75,11 +75,11 @@ class Pool(cluster.ClusterPool):
         """Add or remove the worker that joined or left, as reported by the Dask scheduler."""
         message = event[1] if isinstance(event[1], Mapping) else {}
         if message.get("action") == "add-worker":
-            self._add_later(str(message.get("worker")))
+            self._add_joined(str(message.get("worker")))
         elif message.get("action") == "remove-worker":
             self._remove_worker(str(message.get("worker")), bool(message.get("expected")))
 
-    def _not_closed(self, address: str) -> str:
+    def _exposure(self, address: str) -> str:
         """Return why other people can reach the worker at that address; empty if they cannot."""
         if _is_closed_to_others(address):
             return ""

@@ -134,7 +134,7 @@ class Pool(cluster.ClusterPool):
     def _handle_event(self, name: str, subject: Any) -> None:
         """Add or remove a worker, or note the loss of the cluster, as the gateway reports."""
         if name == "came":
-            self._add_later(subject)
+            self._add_joined(subject)
         elif name == "went":
             self._remove_worker(*subject)
         elif name == "lost":
@@ -405,7 +405,7 @@ class _Gateway:
         try:
             await asyncio.wait_for(asyncio.to_thread(_init, address), ANSWER_S)
         except TimeoutError:
-            raise _no_node(address, f"no answer within {ANSWER_S:g} s") from None
+            raise _unknown_node_error(address, f"no answer within {ANSWER_S:g} s") from None
         import ray
 
         free = int(ray.available_resources().get("CPU", 0))
@@ -557,10 +557,10 @@ def _init(address: str) -> None:
     try:
         ray.init(address, log_to_driver=False, configure_logging=False, namespace="sweep")
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise _no_node(address, " ".join(str(error).split())) from None
+        raise _unknown_node_error(address, " ".join(str(error).split())) from None
 
 
-def _no_node(address: str, problem: str) -> StorageError:
+def _unknown_node_error(address: str, problem: str) -> StorageError:
     """Return the error for a machine that is not a node of the cluster."""
     return StorageError(
         f"--address: this machine cannot join the Ray cluster at {address} ({problem}); make it "

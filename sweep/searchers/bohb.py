@@ -91,7 +91,7 @@ class Searcher(searchers.Searcher):
         good = Density.fit_to(ranked[:best], counts)
         bad = Density.fit_to(ranked[-worst:], counts)
         draws = good.draw(stream, self.options.n_ei_candidates, self.options.bandwidth_factor)
-        improvement = good.at(draws) / np.maximum(bad.at(draws), 1e-32)
+        improvement = good.densities(draws) / np.maximum(bad.densities(draws), 1e-32)
         place = dict(zip(domains, draws[int(np.argmax(improvement))].tolist(), strict=True))
         return request.space.resolve(lambda name, domain: _value(domain, place[name]))
 

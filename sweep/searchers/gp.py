@@ -77,12 +77,12 @@ class Searcher(searchers.Searcher):
         self._ranking.update(self._cache.frozen, changed, sign)
         options = self.options.model_dump(exclude=OURS)
         bare = replace(request, trials=(), learnt=(), touched=None)
-        found = _helper().ask(bare, options, self._known(request))
+        found = _helper().ask(bare, options, self._fitted_trials(request))
         if isinstance(found, str):
             raise BadSpace("space", "the proposal", "a point of the space", problem=found)
         return found
 
-    def _known(self, request: Request) -> Sequence[FrozenTrial]:
+    def _fitted_trials(self, request: Request) -> Sequence[FrozenTrial]:
         """Return the trials to which the process is fitted."""
         window, frozen, ranking = self.options.window, self._cache.frozen, self._ranking
         if window is None or len(ranking) <= window:

@@ -127,7 +127,7 @@ def run_isolated(spec: SliceSpec, output: Output) -> SliceOutcome | None:
         return _current_trial.run(spec)
     if _current_trial is not None:
         _current_trial.end()
-    kind = (spec.trainable, spec.paths, spec.kept and spec.kept.file)
+    kind = (spec.trainable, spec.paths, spec.script_file and spec.script_file.file)
     if spec.isolate == "slot" or not _is_isolated_by_trainable.get(kind, True):
         return None
     _is_isolated_by_trainable[kind] = _import_and_decide(spec, output)
@@ -165,7 +165,7 @@ def _import_and_decide(spec: SliceSpec, output: Output) -> bool:
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
         _pending_imports.clear()
-        found = plugins.find_trainable(spec.trainable, spec.paths, spec.kept)
+        found = plugins.find_trainable(spec.trainable, spec.paths, spec.script_file)
         gc.freeze()
         return (spec.isolate == "process" or issubclass(found, FunctionTrainable)) and _can_fork()
     return False

@@ -84,7 +84,7 @@ class SliceSpec:
     trust: Trust | None = None
     """Key that signs checkpoints that may run code, and the accepted signers; None without key.
     """
-    kept: PickledTrainable | None = None
+    script_file: PickledTrainable | None = None
     """File of a script's pickled trainable, or None."""
     worker: str = ""
     """Name of the cluster's worker that runs the slice; empty on the driver's machine."""
@@ -94,7 +94,7 @@ class SliceSpec:
     """True if the slice may continue on a kernel other than its checkpoint's."""
     log_bytes: int | None = None
     """Maximum bytes of the trial's log before it is rotated; None for no limit."""
-    looked_for: tuple[str, ...] = ()
+    doubtful_names: tuple[str, ...] = ()
     """Names of results that may be misspelt; progress files list those that are missing."""
     objectives: tuple[str, ...] = ()
     """Names of the further objectives after the metric, in the order of the spec."""

@@ -219,7 +219,7 @@ class RealSlice(Stretch):
         loaded = checkpoints.load(self.spec, self.store)
         self.source = loaded.iteration
         self.skipped += loaded.skipped
-        cls = plugins.find_trainable(self.spec.trainable, self.spec.paths, self.spec.kept)
+        cls = plugins.find_trainable(self.spec.trainable, self.spec.paths, self.spec.script_file)
         self.before = ProcessState.capture()  # imports are not undone
         trainable = cls(self.spec.config, self._context(loaded.state or {}))
         if loaded.state is not None:
@@ -386,7 +386,7 @@ class RealSlice(Stretch):
             key: metrics.get(key)
             for key in ("training_iteration", self.spec.time_attr, self.spec.metric)
         }
-        if metrics and (lacks := [n for n in self.spec.looked_for if n not in metrics]):
+        if metrics and (lacks := [n for n in self.spec.doubtful_names if n not in metrics]):
             note["lacks"], note["has"] = lacks, sorted(numbers([metrics]))[:MOST_NAMES]
         if self.spec.trial_s is not None:
             note["slice"] = self.spec.number

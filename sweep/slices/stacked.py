@@ -105,7 +105,7 @@ def _narrowed(spec: SliceSpec, limit: int | None) -> SliceSpec:
     lanes = _lanes_of(spec)
     if limit is None or lanes is None or lanes <= limit:
         return spec
-    cls = plugins.find_trainable(spec.trainable, spec.paths, spec.kept)
+    cls = plugins.find_trainable(spec.trainable, spec.paths, spec.script_file)
     return replace(spec, config=cls.as_lane(spec.config, limit))
 
 

@@ -27,7 +27,7 @@ class Override:
     """Dotted path of the setting, for example ``config.lr``."""
     value: Any
     """New value, as plain data."""
-    said: str
+    typed: str
     """Text that the user typed, for messages, for example ``--set config.lr=0.1``."""
     remark: str = ""
     """Remark about the setting for the user; usually empty."""
@@ -83,7 +83,7 @@ def apply_overrides(
         remarks += [*_drop_options(changed, raw, path), *filter(None, [given.remark])]
         marks = {key: at for key, at in marks.items() if key[: len(path)] != path}
         for end in range(1, len(path) + 1):  # created parents belong to the option too
-            marks.setdefault(path[:end], Place(given.said))
+            marks.setdefault(path[:end], Place(given.typed))
     return changed, Source(source.file, marks, remarks=tuple(remarks))
 
 
@@ -115,7 +115,7 @@ def _set_value(raw: dict[str, Any], override: Override) -> KeyPath:
                 ".".join(path),
                 inner,
                 "a mapping, because the option sets a key inside it",
-                place=Place(override.said),
+                place=Place(override.typed),
             )
         key, remaining = _next_key(inner, remaining, flat=path[:1] != () and path[0] in _FLAT)
         path = (*path, key)

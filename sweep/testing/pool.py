@@ -48,7 +48,7 @@ class _Running:
 
     what: tuple[int, Goal]
     """Pair of the iteration at which the slice began and its goal."""
-    due: float
+    ends_at: float
     """Simulated time at which the slice ends, in seconds."""
     future: Future[SliceOutcome] | None = None
     """Future of the driver that waits for the slice; None after that driver was killed."""
@@ -81,8 +81,8 @@ class SimulatedClock:
     def advance(self) -> None:
         """Advance to the end of the next slices, and set their futures."""
         waiting = [ended for ended in self.running.values() if ended.future is not None]
-        self.now = min((ended.due for ended in waiting), default=self.now)
-        ending = [replica for replica, ended in self.running.items() if ended.due == self.now]
+        self.now = min((ended.ends_at for ended in waiting), default=self.now)
+        ending = [replica for replica, ended in self.running.items() if ended.ends_at == self.now]
         for replica in sorted(ending):
             ended = self.running[replica]
             if ended.future is None:
@@ -111,7 +111,7 @@ class Pool(pools.Pool):
         before = clock.running.get(replica)
         due = clock.now + played.seconds
         if before is not None and before.what == target:
-            due = before.due  # it was running when the driver was killed
+            due = before.ends_at  # it was running when the driver was killed
         future: Future[SliceOutcome] = Future()
         clock.running[replica] = _Running(target, due, future, outcome)
         return future

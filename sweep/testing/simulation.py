@@ -37,7 +37,7 @@ class Decision:
     """``trial``: trial created; ``slice``: new goal for a trial; ``move``: status changed."""
     trial: int
     """Number of the trial."""
-    what: dict[str, Any]
+    fields: dict[str, Any]
     """Other fields of the event that records the decision."""
 
 

@@ -53,7 +53,7 @@ class Tracker(FileTracker):
         empty = b"," * (len(columns) - before) + b"\n"
         return b"".join([_line(columns), *(row + empty for row in rows)])
 
-    def same(self, expected: bytes, stored: bytes) -> bool:
+    def is_equal(self, expected: bytes, stored: bytes) -> bool:
         """Return whether the cells are equal, ignoring empty ones at the end."""
         return expected.rstrip(b",\n") == stored.rstrip(b",\n")
 

@@ -72,7 +72,7 @@ class Tracker(FileTracker):
     def encode(self, row: Row, columns: Sequence[str], ended_at: float, place: int) -> bytes:
         """Return a result as two records: the newest value of each result, and the row itself."""
         values: Mapping[str, Any] = {
-            **{name: _whole(value) for name, value in curves(row).items()},
+            **{name: _as_integer(value) for name, value in curves(row).items()},
             "_step": row.iteration,
             "_timestamp": made_at(row, ended_at),
         }
@@ -94,7 +94,7 @@ def _item(key: str, value: Any) -> bytes:
     return message(1, text(1, key) + text(16, json.dumps(value)))
 
 
-def _whole(value: float) -> float:
+def _as_integer(value: float) -> float:
     """Return the number as an integer if it is one that W&B can read."""
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 

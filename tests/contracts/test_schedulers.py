@@ -125,7 +125,7 @@ def test_with_several_objectives_a_sweep_ends_and_says_fronts_only_where_it_rank
     assert result.how == "finished"
     assert result.history.searched_count == trials(name)
     assert result.history.front()
-    whys = [str(d.what.get("why") or d.what.get("reason")) for d in result.decisions]
+    whys = [str(d.fields.get("why") or d.fields.get("reason")) for d in result.decisions]
     assert any("front" in why for why in whys) == build(name).ranks_by_fronts
 
 
@@ -157,7 +157,7 @@ def test_a_new_scheduler_on_the_history_read_again_decides_the_same_after_each_e
 
 def test_every_decision_about_a_trial_that_ran_says_why(name: str) -> None:
     decided = (d for d in course(name, 3).decisions if d.kind != "trial")  # that is a proposal
-    assert all(decision.what.get("why", "x") for decision in decided)
+    assert all(decision.fields.get("why", "x") for decision in decided)
 
 
 def _lengths(found: SimulationResult) -> list[int]:

@@ -155,7 +155,7 @@ def _train(config: dict[str, Any]) -> None:
         for line in lines:
             result = _result(line)
             if result is None and pattern is not None:
-                result = _found(re.search(pattern, line))
+                result = _named_numbers(re.search(pattern, line))
             if result is None:
                 print(line, end="", flush=True)  # noqa: T201 into the trial's log
                 continue
@@ -411,7 +411,7 @@ def _arguments(config: Mapping[str, Any], booleans: str) -> Iterator[str]:
             yield f"--no-{name}"
 
 
-def _found(match: re.Match[str] | None) -> dict[str, Any] | None:
+def _named_numbers(match: re.Match[str] | None) -> dict[str, Any] | None:
     """Return the numbers in the named groups of a match; None if no group is a number."""
     numbers: dict[str, Any] = {}
     for name, text in (match.groupdict() if match else {}).items():

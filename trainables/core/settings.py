@@ -280,10 +280,12 @@ class Mistake:
         by_path: dict[KeyPath, list[ErrorDetails]] = {}
         for one in found:
             by_path.setdefault(_path(one, raw), []).append(one)
-        return [cls._at(path, details, model) for path, details in by_path.items()]
+        return [cls._joined(path, details, model) for path, details in by_path.items()]
 
     @classmethod
-    def _at(cls, path: KeyPath, details: list[ErrorDetails], model: type[BaseModel]) -> "Mistake":
+    def _joined(
+        cls, path: KeyPath, details: list[ErrorDetails], model: type[BaseModel]
+    ) -> "Mistake":
         """Return the mistake at `path`, which joins the `details` of a union's alternatives."""
         first = details[0]
         about = {"path": path, "value": first["input"], "around": _model_at(model, path[:-1])}

@@ -41,7 +41,7 @@ def register(env_id: str) -> None:
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         gymnasium.register_envs(ale_py)
     elif env_id.startswith(PREFIX):
-        raise _not_installed(env_id)
+        raise _missing_package_error(env_id)
 
 
 def is_atari(env_id: str) -> bool:
@@ -130,7 +130,7 @@ def make_game(
     try:
         import cv2
     except ImportError as error:
-        raise _not_installed(env_id) from error
+        raise _missing_package_error(env_id) from error
     side, count = size
     cv2.setNumThreads(1)  # frames are small, and trials run side by side
     inner = {**env_config, "frameskip": 1}
@@ -158,7 +158,7 @@ def _channels_last(frames: Any) -> Any:
     return np.ascontiguousarray(np.moveaxis(frames, 0, -1))
 
 
-def _not_installed(env_id: str) -> ConfigError:
+def _missing_package_error(env_id: str) -> ConfigError:
     """Return the error for a missing package."""
     hint = "pip install 'sweep-rl[atari]'"
     return ConfigError("env", env_id, "an environment that is installed", hint)

@@ -214,7 +214,7 @@ class EnvSpaces:
     """Users' connectors, as the settings name them."""
     previous: tuple[bool, bool] = (False, False)
     """Flags: the policy also sees the last action, and the last reward."""
-    asked: ImageSettings = DEFAULT_IMAGE_SETTINGS
+    image_settings: ImageSettings = DEFAULT_IMAGE_SETTINGS
     """Settings that decide how images are read."""
     note: str = ""
     """Warning if a vector may have been meant as an image; else empty."""
@@ -282,7 +282,7 @@ class EnvSpaces:
 
     def at_env(self) -> EnvConnector:
         """Return a new connector for the steps at the environment: the first and the last one."""
-        return EnvConnector(self.raw, self.action, self.own, self.asked)
+        return EnvConnector(self.raw, self.action, self.own, self.image_settings)
 
     @cached_property
     def layout(self) -> ActionLayout:
@@ -350,7 +350,7 @@ def make_raw_env(
         return Single(make_vector(config, 1))
     if context is None:
         context = EnvContext(config.env_config)
-    env = _made(config, context, learning=learning)
+    env = _make_checked(config, context, learning=learning)
     if calls_trainer(env):
         return Called(env)
     if (several := _several_agents(config, env)) is not None:
@@ -394,7 +394,7 @@ def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any,
     if spec is not None and spec.vector_entry_point is None:
         hint = f"{config.env} has no vector form of its own"
         raise ConfigError("native_vector_env", True, allowed, hint)
-    vector = _made(config, EnvContext(config.env_config), num_envs)
+    vector = _make_checked(config, EnvContext(config.env_config), num_envs)
     if together.has_form(vector):
         vector = together.SteppedTogether(vector, num_envs)
     if not isinstance(vector, VectorEnv) or vector.num_envs != num_envs:
@@ -429,7 +429,7 @@ def has_equal_native_form(config: EnvironmentConfig) -> bool:
     return taken is not None and taken >= given.keys()
 
 
-def _made(
+def _make_checked(
     config: EnvironmentConfig,
     context: EnvContext,
     num_envs: int | None = None,
@@ -603,20 +603,20 @@ class Single(gymnasium.Env[Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode; arguments and results as in gymnasium."""
         super().reset(seed=seed)
-        return self._only(self.vector.reset(seed=seed, options=options)[0]), {}
+        return self._only_observation(self.vector.reset(seed=seed, options=options)[0]), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Make one step as in gymnasium; returns the true last observation after a reset."""
         sent: Any = create_empty_array(self.action_space)
         sent = concatenate(self.action_space, [action], sent)
         observations, rewards, terminated, truncated, infos = self.vector.step(sent)
-        observation = self._only(observations)
+        observation = self._only_observation(observations)
         if terminated[0] or truncated[0]:
             at_once = self.vector.metadata.get("autoreset_mode") is AutoresetMode.SAME_STEP
             observation = infos["final_obs"][0] if at_once else observation
         return observation, float(rewards[0]), bool(terminated[0]), bool(truncated[0]), {}
 
-    def _only(self, observations: Any) -> Any:
+    def _only_observation(self, observations: Any) -> Any:
         """Return the only observation of a batch."""
         return next(iter(iterate(batch_space(self.observation_space), observations)))
 

@@ -146,7 +146,7 @@ def evaluation_settings(settings: S, config: EvaluationConfig) -> tuple[S, bool]
                 f"{PLACE}.{key}", value, "allowed only with evaluation_num_workers above 0", hint
             )
         elif key not in READ and key not in READ_BY_CHILDREN:
-            raise _not_read(key, value, known_keys(type(settings)))
+            raise _no_effect_error(key, value, known_keys(type(settings)))
     if "env" in changes:
         changes.setdefault("env_config", {})
     if changes.get("remote_worker_envs") is False:
@@ -168,7 +168,7 @@ def _require_always(key: str, value: object) -> None:
         raise ConfigError(f"{PLACE}.{key}", value, f"{allowed}, as in every evaluation", why)
 
 
-def _not_read(key: str, value: object, keys: list[str]) -> ConfigError:
+def _no_effect_error(key: str, value: object, keys: list[str]) -> ConfigError:
     """Return the error for a key without effect in an evaluation."""
     place = f"{PLACE}.{key}"
     if key in keys:

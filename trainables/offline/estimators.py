@@ -52,9 +52,9 @@ class Terms(NamedTuple):
     The estimate is the mean of the numerators divided by that of the denominators.
     """
 
-    above: Reals
+    numerators: Reals
     """Numerator of each episode, (E,)."""
-    below: Reals
+    denominators: Reals
     """Denominator of each episode, (E,)."""
 
 
@@ -159,14 +159,15 @@ def estimate(
 
     Returns None if all denominators are 0: the policy takes none of the actions.
     """
-    if terms.below.sum() <= 0.0:
+    if terms.denominators.sum() <= 0.0:
         return None
-    count = len(terms.above)
+    count = len(terms.numerators)
     drawn = stream.integers(count, size=(resamples, count), dtype=np.int32)
-    above, below = terms.above[drawn].sum(axis=1), terms.below[drawn].sum(axis=1)
+    above, below = terms.numerators[drawn].sum(axis=1), terms.denominators[drawn].sum(axis=1)
     quotients = above[below > 0] / below[below > 0]
     low, high = np.quantile(quotients, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(float(terms.above.sum() / terms.below.sum()), float(low), float(high))
+    estimate = terms.numerators.sum() / terms.denominators.sum()
+    return Estimate(float(estimate), float(low), float(high))
 
 
 def fitted_values(

@@ -297,7 +297,7 @@ class Sample:
     """Pieces of each fragment by episode; empty unless a callback needs them."""
     index: int = 0
     """Index of the worker."""
-    late: bool = False
+    is_late: bool = False
     """True if the worker's episodes did not arrive in time; a later sample has them."""
     was_read: bool = False
     """True if the sample was read from files, so no environment was stepped for it."""

@@ -145,7 +145,7 @@ class _Episode(RunningEpisode):
     """Sum of the rewards so far."""
     watch: EpisodeWatch | None = None
     """Watch that calls the callbacks; None if there are no callbacks."""
-    before: tuple[int, int] = (0, 0)
+    start_counts: tuple[int, int] = (0, 0)
     """Values of ``known`` and ``length`` when the running sample began."""
 
     @property
@@ -228,7 +228,7 @@ class ExternalSampler(AgentsSampler):
         if callable(take := getattr(self._base, "take_policies", None)):
             take(self.version, {pid: self._layers(pid) for pid in self._plans})
         for episode in self._running.values():
-            episode.before = episode.known, episode.length
+            episode.start_counts = episode.known, episode.length
         return super().sample(stream)
 
     def _running_lengths(self) -> Array:
@@ -529,7 +529,8 @@ class ExternalSampler(AgentsSampler):
         if episode is None:
             finished.append(RolloutMetrics(0.0, 0, faulty=True))
         else:
-            counted = episode.known - episode.before[0], episode.length - episode.before[1]
+            known, length = episode.start_counts
+            counted = episode.known - known, episode.length - length
             self._drop_running(env_id)
             finished.append(self._final_metrics(episode, fault))
         self._begin_again(env_id, finished)

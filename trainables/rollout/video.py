@@ -46,7 +46,7 @@ class VideoFile:
                 f"a picture of shape {frame.shape} in a video whose first one has {self._shape}; "
                 "all pictures of an episode must be of one size"
             )
-        image = av.VideoFrame.from_ndarray(_even(frame), format="rgb24")
+        image = av.VideoFrame.from_ndarray(_with_even_sides(frame), format="rgb24")
         self._container.mux(self._stream.encode(image))
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class VideoFile:
         self._stream.codec_context.thread_count = 1
 
 
-def _even(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _with_even_sides(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return the frame (H, W, 3) with even sides, as the codec requires: last lines repeat."""
     height, width, _ = frame.shape
     if height % 2 or width % 2:

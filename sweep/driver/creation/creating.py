@@ -61,7 +61,7 @@ def create(
                 ledger.append(None, [learnt.event])
             if checkpoints is not None:
                 store.begin(draft, checkpoints, ledger.name, ledger.sweep_id)
-    return list(learnt.said)
+    return list(learnt.remarks)
 
 
 def _make_root(root: Path) -> None:

@@ -38,7 +38,7 @@ class Lessons:
 
     sweeps: tuple[EarlierSweep, ...] = ()
     """Earlier sweeps with the settings and ranks of their trials."""
-    said: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     """Lines to show to the user."""
 
     @property

@@ -104,8 +104,8 @@ def _condition(name: str, exploration: Exploration) -> dict[str, list[Any]]:
     if not without:
         return {}
     able = {
-        key: [value for value in few if any(_same(v.get(key), value) for v in using)]
-        for key in _before(name, using)
+        key: [value for value in few if any(_is_equal(v.get(key), value) for v in using)]
+        for key in _earlier_names(name, using)
         if (few := exploration.suggestions[key].values(objectives.FEW)) is not None
         if len(exploration.visited(key)) == len(few)
     }
@@ -117,7 +117,7 @@ def _condition(name: str, exploration: Exploration) -> dict[str, list[Any]]:
     return {}
 
 
-def _before(name: str, using: Sequence[Mapping[str, Any]]) -> list[str]:
+def _earlier_names(name: str, using: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the names that every one of these runs asked for before `name`."""
     earlier = [list(itertools.takewhile(lambda key: key != name, values)) for values in using]
     return [key for key in earlier[0] if all(key in one for one in earlier)]
@@ -126,12 +126,12 @@ def _before(name: str, using: Sequence[Mapping[str, Any]]) -> list[str]:
 def _holds(condition: Mapping[str, list[Any]], values: Mapping[str, Any]) -> bool:
     """Return whether a condition holds for the values of a run."""
     return all(
-        key in values and any(_same(values[key], one) for one in some)
+        key in values and any(_is_equal(values[key], one) for one in some)
         for key, some in condition.items()
     )
 
 
-def _same(one: object, other: object) -> bool:
+def _is_equal(one: object, other: object) -> bool:
     """Return whether two values are equal and of one type."""
     return repr(one) == repr(other)
 

@@ -173,7 +173,7 @@ class _Squares(NamedTuple):
         np.add.at(counts, last_levels, freedom)
         return cls(sums, counts)
 
-    def by(self, variance: Floats, share: float) -> float:
+    def ratio_to_expectation(self, variance: Floats, share: float) -> float:
         """Return the ratio of the squares to their expectation under this variance and share."""
         seen = float((self.sums / np.maximum(variance, _TINY)).sum())
         due = share * (SHARE_FREEDOM + float(self.freedom.sum()))
@@ -189,11 +189,11 @@ class _Pairs(NamedTuple):
     """Mean of their scores at the previous level."""
     upper: float = 0.0
     """Mean of their scores at this level."""
-    along: float = 0.0
+    lower_squares: float = 0.0
     """Sum of squared distances from `lower`, at the previous level."""
-    together: float = 0.0
+    products: float = 0.0
     """Sum of the products of the distances at both levels."""
-    across: float = 0.0
+    upper_squares: float = 0.0
     """Sum of squared distances from `upper`, at this level."""
     part: float = 1.0
     """Mean of 1 / n over the trials' numbers of seeds n."""
@@ -274,13 +274,13 @@ def _solve_share(
     low, high = LEAST_SHARE, GREATEST_SHARE
     for _ in range(HALVINGS):
         share = (low + high) / 2
-        if squares.by(_levels(moments, share).variance, share) > 1:
+        if squares.ratio_to_expectation(_levels(moments, share).variance, share) > 1:
             low = share
         else:
             high = share
     levels = _levels(moments, high)
     # If seeds differ more than the trials do, the trials were alike by luck: raise the variance.
-    more = max(1.0, squares.by(levels.variance, high))
+    more = max(1.0, squares.ratio_to_expectation(levels.variance, high))
     least = squares.sums / (squares.freedom + SHARE_FREEDOM)
     levels.variance = np.maximum(more * levels.variance, least)
     levels.new = more * levels.new
@@ -327,11 +327,13 @@ def _regress(
     """
     less = _variance_factor(share, pairs.part)
     middle, above = (pairs.lower, pairs.upper) if pairs.trials else (mean, mean)
-    along = pairs.along + PAIRS * less * variance
+    along = pairs.lower_squares + PAIRS * less * variance
     slope = 1.0
     if along > 0:
-        slope = min(max(0.0, (pairs.together + PAIRS * less * variance) / along), STEEPEST)
-    residual = max(0.0, pairs.across - 2 * slope * pairs.together + slope * slope * pairs.along)
+        slope = min(max(0.0, (pairs.products + PAIRS * less * variance) / along), STEEPEST)
+    products, lower_squares = pairs.products, pairs.lower_squares
+    residual = pairs.upper_squares - 2 * slope * products + slope * slope * lower_squares
+    residual = max(0.0, residual)
     # Training seldom makes settings worse on average, so a few bad trainings count less.
     counted = pairs.trials + (STILL if above > middle else STILL_FALLEN)
     start = middle + (above - middle) * pairs.trials / counted - slope * middle

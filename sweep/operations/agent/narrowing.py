@@ -108,7 +108,7 @@ def _override(space: Space, name: str, wish: Narrowing) -> Override:
 def _complement(domain: Choice | Ordinal, name: str, words: Mapping[str, Any]) -> list[Any]:
     """Return clauses that forbid the values of a domain that are not in `words`, if any."""
     left = {choice_key(value) for kind in _LISTS for value in words.get(kind, ())}
-    gone = [value for key, value in domain.by_key.items() if key not in left]
+    gone = [value for key, value in domain.values_by_key.items() if key not in left]
     return [{name: gone}] if gone else []
 
 
@@ -127,7 +127,7 @@ def _range(domain: Domain, bounds: tuple[Number, Number], place: str) -> dict[st
     """
     if not isinstance(domain, Float | Int | Normal):
         raise BadConfig(place, list(bounds), "among, since the parameter has a list of values")
-    low, high = (_own(domain, bound, place) for bound in bounds)
+    low, high = (_allowed_value(domain, bound, place) for bound in bounds)
     if low >= high:
         hint = "write among with one value to fix it"
         raise BadConfig(place, list(bounds), "the lower value, then the higher one", hint)
@@ -145,19 +145,20 @@ def _list(domain: Domain, values: Sequence[Any], place: str, crossed: bool) -> d
     """
     if not values:
         raise BadConfig(place, [], "at least one value")
-    wanted = {choice_key(own): own for own in (_own(domain, value, place) for value in values)}
+    allowed = [_allowed_value(domain, value, place) for value in values]
+    wanted = {choice_key(value): value for value in allowed}
     if not isinstance(domain, Choice | Ordinal):
         return {"ordinal": sorted(wanted.values())}
-    left = [value for key, value in domain.by_key.items() if key in wanted]
+    left = [value for key, value in domain.values_by_key.items() if key in wanted]
     if isinstance(domain, Ordinal):
         return {"ordinal": left}
     if domain.weights is None:
         return {"grid" if crossed else "choice": left}
-    weights = zip(domain.by_key, domain.weights, strict=True)
+    weights = zip(domain.values_by_key, domain.weights, strict=True)
     return {"choice": left, "weights": [weight for key, weight in weights if key in wanted]}
 
 
-def _own(domain: Domain, value: Any, place: str) -> Any:
+def _allowed_value(domain: Domain, value: Any, place: str) -> Any:
     """Return the value of the domain that equals `value`; raise BadConfig if there is none.
 
     `place` names the value in errors.
@@ -165,5 +166,5 @@ def _own(domain: Domain, value: Any, place: str) -> Any:
     if not domain.contains(value):
         raise BadConfig(place, value, domain.describe())
     if isinstance(domain, Choice | Ordinal):
-        return domain.by_key[choice_key(value)]
+        return domain.values_by_key[choice_key(value)]
     return canonical(domain, value)

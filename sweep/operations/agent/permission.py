@@ -163,7 +163,7 @@ class Permission:
         """Return the file for the output of a sweep's driver."""
         return self.root / PLACE / f"{name}.log"
 
-    def left(self) -> Remaining:
+    def remaining(self) -> Remaining:
         """Return the unused part of the permission, by the ledgers of sweeps that were started."""
         trials, used, driven = 0, dict.fromkeys(SHARED, 0.0), []
         for name in self.started():
@@ -202,7 +202,7 @@ class Permission:
         try:
             until = time.monotonic() + START_S
             while not _locks(descriptor):
-                driven = self.left().driven
+                driven = self.remaining().driven
                 if driven or time.monotonic() > until:
                     raise _refuse_second_sweep(driven)
                 time.sleep(POLL_S)

@@ -191,11 +191,11 @@ class Toolbox:
 
         Returns its space, the expected costs in time and steps, and warnings. Nothing is written.
         """
-        allowed, left = self.allowed, self.allowed.left()
+        allowed, left = self.allowed, self.allowed.remaining()
         _, changes = allowed.prepare(arguments.spec, arguments.narrow, None, left)
         file = allowed.file(arguments.spec)
         seen = running.validate(file, changes, allowed.jobs, allowed.root)
-        return {**_pick(seen, _PREVIEW), **_left(left)}
+        return {**_pick(seen, _PREVIEW), **_remaining_data(left)}
 
     def run(self, arguments: RunArguments) -> Data:
         """Start a sweep of an allowed spec, perhaps with a smaller space and fewer trials.
@@ -206,7 +206,7 @@ class Toolbox:
         allowed = self.allowed
         self._started = [one for one in self._started if one.poll() is None]
         with allowed.claim() as claim:
-            left = allowed.left()
+            left = allowed.remaining()
             permission.require_idle(left)
             spec, changes = allowed.prepare(
                 arguments.spec, arguments.narrow, arguments.trials, left
@@ -220,7 +220,7 @@ class Toolbox:
             "state": lookup.state(folder, lookup.read_history(folder)).value,
             "trials": spec.trials,
             "space": spec.space.describe(),
-            **_left(allowed.left()),
+            **_remaining_data(allowed.remaining()),
         }
 
     def status(self, arguments: StatusArguments) -> Data:
@@ -246,7 +246,7 @@ class Toolbox:
     def _remaining_if_known(self) -> Data:
         """Return the unused part of the permission, or why the ledgers cannot be read."""
         try:
-            return _left(self.allowed.left())
+            return _remaining_data(self.allowed.remaining())
         except SweepError as error:
             return {"left": {"unknown": str(error)}}
 
@@ -314,7 +314,7 @@ def _pick(data: Mapping[str, Any], keys: tuple[str, ...]) -> Data:
     return {key: data[key] for key in keys if key in data}
 
 
-def _left(remaining: Remaining) -> Data:
+def _remaining_data(remaining: Remaining) -> Data:
     """Return the unused part of the permission as plain data."""
     return {"left": _pick(asdict(remaining), ("trials", "budget"))}
 

@@ -74,9 +74,9 @@ class CutShort:
 class Lack:
     """The results before the first one that has the metric."""
 
-    until: float
+    last_without: float
     """``time_attr`` of the last result without the metric."""
-    came_at: float | None = None
+    first_with: float | None = None
     """``time_attr`` of the first result with the metric; None if there was none."""
     iteration: int | None = None
     """Iteration of the first result with the metric."""
@@ -404,13 +404,13 @@ class _Tryout:
             if time.monotonic() >= end_at:
                 return
             result = self._train(trainable)
-            lacking, done = lacking - self._found(result), result.get("done") is True
+            lacking, done = lacking - self._names_in(result), result.get("done") is True
 
     def _missing(self, *results: Mapping[str, Any]) -> set[str]:
         """Return the names of results in the spec that none of `results` has."""
-        return set(self.named).difference(*map(self._found, results))
+        return set(self.named).difference(*map(self._names_in, results))
 
-    def _found(self, result: Mapping[str, Any]) -> set[str]:
+    def _names_in(self, result: Mapping[str, Any]) -> set[str]:
         """Return the names in a result; the metric only if it is a number."""
         metric, _ = self.metric
         return {name for name in result if name != metric or is_known(number(result[name]))}
@@ -421,14 +421,14 @@ def _lack(
 ) -> Lack | None:
     """Return `before`, updated by one more result; None while each result had the metric."""
     at = number(result.get(time_attr))
-    if at is None or (before and before.came_at is not None):
+    if at is None or (before and before.first_with is not None):
         return before
     if not is_known(number(result.get(metric))):
-        return Lack(at if before is None else max(at, before.until))
+        return Lack(at if before is None else max(at, before.last_without))
     if before is None:
         return None
     iteration, length = result.get("training_iteration"), number(result.get(EPISODE_LEN))
-    return replace(before, came_at=at, iteration=iteration, episode_len=length)
+    return replace(before, first_with=at, iteration=iteration, episode_len=length)
 
 
 def _nothing_to_compare(trainable: Trainable) -> str:

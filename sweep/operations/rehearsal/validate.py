@@ -69,19 +69,19 @@ def _low_rungs(resolved: Resolved, smoke: SmokeTest) -> list[str]:
 def _before_metric(resolved: Resolved, smoke: SmokeTest) -> list[str]:
     """Return a warning if rungs lie before the first result with the metric."""
     scheduler, metric, lack = resolved.scheduler, resolved.spec.metric, smoke.lack
-    if lack is None or not (early := [at for at in scheduler.levels if at <= lack.until]):
+    if lack is None or not (early := [at for at in scheduler.levels if at <= lack.last_without]):
         return []
-    if lack.came_at is None and metric not in smoke.keys and not metric.startswith("episode_"):
+    if lack.first_with is None and metric not in smoke.keys and not metric.startswith("episode_"):
         return []  # another warning says that no result has it
     names = ", ".join(formatting.number(level) for level in early)
     several = len(early) > 1
     rungs = f"the rung{'s' * several} {names} of {scheduler.time_attr} lie{'s' * (not several)}"
-    if lack.came_at is None:
+    if lack.first_with is None:
         came = f"the first {smoke.results} results have no number in {printable(metric)}"
         return [f"metric: {came}; {rungs} there, and trials train on to the first that has one"]
     when = f"iteration {lack.iteration}"
     if scheduler.time_attr != "training_iteration":
-        when += f", at {scheduler.time_attr} {formatting.number(lack.came_at)}"
+        when += f", at {scheduler.time_attr} {formatting.number(lack.first_with)}"
     if lack.episode_len is not None and metric.startswith("episode_"):
         when += f", with episodes of {formatting.number(lack.episode_len)} steps"
     return [

@@ -77,7 +77,7 @@ def search(sweep: Sweep, clock: timeline.Clock) -> Data | None:
         if not is_test(record.event.replica)
     }
     rows = [
-        (clock.at(reported[trial.number]), trial)
+        (clock.seconds_until(reported[trial.number]), trial)
         for trial in sweep.history.trials
         if trial.number in reported and is_finite(trial.score)
     ]
@@ -149,7 +149,7 @@ def _axis(name: str, domain: Domain, trials: Sequence[Trial]) -> Data:
     found = [trial.searched[name] for trial in trials if name in trial.searched]
     listed = isinstance(domain, Choice | Ordinal)
     if listed or not all(map(_is_number, found)):
-        keys = dict.fromkeys(domain.by_key) if isinstance(domain, Choice | Ordinal) else {}
+        keys = dict.fromkeys(domain.values_by_key) if isinstance(domain, Choice | Ordinal) else {}
         keys |= dict.fromkeys(map(choice_key, found))  # null is a choice as any other
         labels = list(keys)
         index = {key: place for place, key in enumerate(labels)}
@@ -249,14 +249,13 @@ def timing(sweep: Sweep, clock: timeline.Clock) -> Data | None:
         return None
     shown = timeline.joined(bars)
     levels = [formatting.count(level) for level in sweep.aim.levels]
+    terms = [record.at for record in sweep.records if isinstance(record.event, TermBegan)]
     return {
         "lanes": timeline.lanes(bars),
         "bars": [[short(b.start), short(b.end), b.lane, b.rung, b.who, b.why] for b in shown],
         "slices": len(bars),
         "levels": levels,
-        "terms": [short(clock.at(r.at)) for r in sweep.records if isinstance(r.event, TermBegan)][
-            1:
-        ],
+        "terms": [short(clock.seconds_until(began)) for began in terms[1:]],
         "end": short(clock.total),
         "rungs": timeline.rungs(sweep),
         "spent": timeline.spent(sweep, bars, clock),

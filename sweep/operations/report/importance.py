@@ -278,7 +278,7 @@ class _Encoding:
 
 def _order_choices(name: str, domain: Choice, compared: Compared) -> dict[str, int]:
     """Return the choices ordered by their mean scores: choice, as JSON → index."""
-    reached: dict[str, list[float]] = {key: [] for key in domain.by_key}
+    reached: dict[str, list[float]] = {key: [] for key in domain.values_by_key}
     for trial, score in zip(compared.trials, compared.scores, strict=True):
         if name in trial.searched:
             reached.setdefault(choice_key(trial.searched[name]), []).append(score)

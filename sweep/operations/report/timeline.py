@@ -60,7 +60,7 @@ class Clock:
         """Seconds for which drivers ran."""
         return sum(max(0.0, last - first) for _, first, last in self.spans)
 
-    def at(self, date: float) -> float:
+    def seconds_until(self, date: float) -> float:
         """Return the seconds for which drivers had run by a date."""
         return sum(
             min(max(0.0, date - first), max(0.0, last - first)) for _, first, last in self.spans
@@ -102,8 +102,9 @@ def bars(sweep: Sweep, clock: Clock) -> list[Bar]:
                 slots.close((event.trial, event.replica), record.at)
         before = record.at
     slots.clear(before)
+    seconds = clock.seconds_until
     return [
-        Bar(clock.at(start), clock.at(end), *_named(event, sweep), event.why, lane)
+        Bar(seconds(start), seconds(end), *_named(event, sweep), event.why, lane)
         for event, start, end, lane in slots.done
     ]
 
@@ -275,7 +276,7 @@ def _offered(sweep: Sweep, clock: Clock, used: int) -> float:
     for record in sweep.records:
         jobs = getattr(record.event, "jobs", None)
         if jobs is not None:
-            at = clock.at(record.at)
+            at = clock.seconds_until(record.at)
             total, count, since = total + count * (at - since), jobs, at
     return total + count * (clock.total - since)
 

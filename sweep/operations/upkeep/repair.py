@@ -34,7 +34,7 @@ class Mended:
 
     done: tuple[str, ...]
     """Repairs that were made, one sentence each."""
-    left: Verification
+    verification: Verification
     """Result of the verification after the repairs."""
 
 

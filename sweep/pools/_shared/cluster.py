@@ -56,9 +56,9 @@ class Worker:
     """Seconds by which its clock was ahead of the driver's when it joined."""
     free_since: float = 0.0
     """Time of the monotonic clock at which its newest slice ended; 0 before the first one."""
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    is_lost: asyncio.Event = field(default_factory=asyncio.Event)
     """Event that is set once the cluster has lost the worker."""
-    left: bool = False
+    has_left: bool = False
     """True if the worker left by itself or was sent away."""
     silent_s: float = 0.0
     """Seconds since its last answer."""
@@ -87,7 +87,7 @@ class _Running:
     waits for a worker, seconds since the last response of the engine's scheduler."""
     wanted: bool = False
     """True if the driver has read a measurement since the worker's last response."""
-    given_up: asyncio.Event = field(default_factory=asyncio.Event)
+    is_abandoned: asyncio.Event = field(default_factory=asyncio.Event)
     """Event that is set once the driver no longer waits for the worker."""
 
     @property
@@ -101,7 +101,7 @@ class ClusterPool(pools.Pool):
 
     All work is done in one thread with an event loop; the driver's calls only post work to it. A
     subclass for an engine implements the abstract methods, which run in that loop, and reports
-    workers with `_add_later` and `_remove`.
+    workers with `_add_joined` and `_remove`.
     """
 
     blocks: ClassVar[bool] = False
@@ -182,7 +182,7 @@ class ClusterPool(pools.Pool):
         """Return a worker's description of itself, with its name."""
         return {"name": address, **await self._ask(address, there.describe_worker, probe)}
 
-    def _not_closed(self, address: str) -> str:
+    def _exposure(self, address: str) -> str:
         """Return why other people can reach the worker at that address; empty if they cannot."""
         return ""
 
@@ -302,7 +302,7 @@ class ClusterPool(pools.Pool):
         if not refused and not self._workers:
             self.say(f"the cluster at {self._address} has no worker yet; slices wait for one")
 
-    def _add_later(self, address: str) -> None:
+    def _add_joined(self, address: str) -> None:
         """Check a worker that joined later and use it; the shared folder exists by then."""
         self._left.discard(address)
         self._begin(self._join_later(address))
@@ -316,15 +316,15 @@ class ClusterPool(pools.Pool):
         self._left.add(address)
         worker = self._workers.pop(address, None)
         if worker is not None:
-            worker.left = expected
-            worker.gone.set()
+            worker.has_left = expected
+            worker.is_lost.set()
         self._update_slots()
 
     async def _join(self, address: str, probe: Path) -> str:
         """Use a worker from now on; return why it is not usable, or an empty text if it is."""
         if address in self._workers:
             return ""
-        about: dict[str, Any] = {"why": self._not_closed(address)}
+        about: dict[str, Any] = {"why": self._exposure(address)}
         try:
             if not about["why"]:
                 about = await self._describe(address, probe)
@@ -423,8 +423,8 @@ class ClusterPool(pools.Pool):
             raise StorageError(self.failed())
         sent = cloudpickle.dumps(replace(running.spec, worker=worker.name))
         result = asyncio.ensure_future(self._send(worker.address, running.key, sent))
-        gone = asyncio.ensure_future(worker.gone.wait())
-        given_up = asyncio.ensure_future(running.given_up.wait())
+        gone = asyncio.ensure_future(worker.is_lost.wait())
+        given_up = asyncio.ensure_future(running.is_abandoned.wait())
         heard = asyncio.ensure_future(self._listen_to(running, worker))
         try:
             ends = {result, gone, given_up}
@@ -434,11 +434,11 @@ class ClusterPool(pools.Pool):
         finally:
             for task in (result, gone, given_up, heard):
                 task.cancel()
-        if running.given_up.is_set():
+        if running.is_abandoned.is_set():
             raise WorkerLost(
                 None, None, f"its worker {worker.name} was abandoned, since it did not respond"
             )
-        if worker.left:
+        if worker.has_left:
             raise StaleProcess
         raise WorkerLost(None, None, f"its worker {worker.name} was killed, or cut off")
 
@@ -502,7 +502,7 @@ class ClusterPool(pools.Pool):
             self._update_slots()
             self.say(f"worker {worker.name} does not respond; it is not used until it does")
             self._begin(self._dismiss(worker, running.key))
-        running.given_up.set()
+        running.is_abandoned.set()
 
     async def _forget(self, replica: tuple[str, int, int]) -> None:
         """Let idle workers that ran a replica last free the memory kept for it."""
@@ -547,9 +547,9 @@ def _ready_to_travel(spec: SliceSpec) -> SliceSpec:
     names = ("folder", "birth_folder", "stop_file", "own_stop_file", "shared_folder")
     given = [(name, getattr(spec, name)) for name in names]
     changes: dict[str, Any] = {name: str(Path(path).absolute()) for name, path in given if path}
-    if spec.kept is not None:
-        file = str(Path(spec.kept.file).absolute())
-        changes["kept"] = replace(spec.kept, file=file, trust=None)
+    if spec.script_file is not None:
+        file = str(Path(spec.script_file.file).absolute())
+        changes["script_file"] = replace(spec.script_file, file=file, trust=None)
     return replace(spec, trust=None, **changes)
 
 

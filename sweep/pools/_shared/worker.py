@@ -94,9 +94,9 @@ def run(key: str, sent: bytes, is_wanted: Callable[[], bool]) -> SliceOutcome:
     try:
         spec: SliceSpec = cloudpickle.loads(sent)
         trust = signing.load_trust()
-        kept = None if spec.kept is None else replace(spec.kept, trust=trust)
+        kept = None if spec.script_file is None else replace(spec.script_file, trust=trust)
         slot = _here.open_slot()
-        running = _here.running[key] = slot.submit(replace(spec, trust=trust, kept=kept))
+        running = _here.running[key] = slot.submit(replace(spec, trust=trust, script_file=kept))
         while not wait([running], LOOK_S).done:
             if not is_wanted():
                 slot.end(running, WorkerLost(None, slot.pid(running), "its driver has left"))

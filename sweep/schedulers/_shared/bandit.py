@@ -39,7 +39,7 @@ class Kernel:
     noise: float
     """Variance of an observation's noise; the function's variance is 1."""
 
-    def between(self, x: Array, t: Array, y: Array, s: Array) -> Array:
+    def covariances(self, x: Array, t: Array, y: Array, s: Array) -> Array:
         """Return covariances (n, m) of points x (n, d) at times t (n,) with y (m, d) at s (m,)."""
         distance = ((x[:, None, :] - y[None, :, :]) ** 2).sum(axis=2)
         gap = np.abs(t[:, None] - s[None, :])
@@ -67,15 +67,15 @@ class Posterior:
     @classmethod
     def fit(cls, kernel: Kernel, x: Array, t: Array, y: Array) -> "Posterior":
         """Return the posterior of points x (n, d), times t (n,) and normalised values y (n,)."""
-        covariance = kernel.between(x, t, x, t) + kernel.noise * np.eye(len(x))
+        covariance = kernel.covariances(x, t, x, t) + kernel.noise * np.eye(len(x))
         factor: Array = np.linalg.cholesky(covariance).astype(np.float64)
         weights: Array = np.linalg.solve(factor.T, np.linalg.solve(factor, y)).astype(np.float64)
         fitted = -0.5 * float(y @ weights) - float(np.log(np.diag(factor)).sum())
         return cls(kernel, x, t, factor, weights, fitted - len(x) / 2 * math.log(2 * math.pi))
 
-    def at(self, points: Array, time: float) -> tuple[Array, Array]:
+    def predict(self, points: Array, time: float) -> tuple[Array, Array]:
         """Return mean (m,) and standard deviation (m,) of the function at points (m, d)."""
-        across = self.kernel.between(points, np.full(len(points), time), self.x, self.t)
+        across = self.kernel.covariances(points, np.full(len(points), time), self.x, self.t)
         part = np.linalg.solve(self.factor, across.T)
         variance = np.maximum(1.0 - (part**2).sum(axis=0), 1e-12)
         return np.asarray(across @ self.weights), np.asarray(np.sqrt(variance))
@@ -116,8 +116,8 @@ class Bandit:
 
     def bound(self, points: Array) -> Array:
         """Return the upper confidence bound (m,) at points (m, d)."""
-        mean, _ = self.observed.at(points, self.time)
-        _, deviation = self.expected.at(points, self.time)
+        mean, _ = self.observed.predict(points, self.time)
+        _, deviation = self.expected.predict(points, self.time)
         beta = C1 + max(0.0, math.log(C2 * len(self.observed.x)))
         return np.asarray(mean + math.sqrt(beta) * deviation)
 

@@ -26,7 +26,7 @@ def build(
     """
     cls = schedulers.find(spec.scheduler.name, paths)
     if spec.has_seed_plan and not cls.adds_seeds:
-        raise _no_rungs(spec)
+        raise _no_rungs_error(spec)
     inherited = spec.space.determining(fixed)
     context = schedulers.SchedulerContext(
         spec.stop, spec.trials, spec.space, spec.seed, inherited, spec.seed_plan
@@ -40,7 +40,7 @@ def build(
     return scheduler
 
 
-def _no_rungs(spec: SweepSpec) -> BadConfig:
+def _no_rungs_error(spec: SweepSpec) -> BadConfig:
     """Return the error for a plan of seeds with a scheduler that cannot add seeds."""
     names = plugins.names(schedulers.PACKAGE)
     able = ", ".join(name for name in names if schedulers.find(name).adds_seeds)

@@ -42,7 +42,7 @@ class Density:
         widths = [_width(column[~np.isnan(column)], len(counts), k) for column, k in columns]
         return cls(points, counts, np.array(widths))
 
-    def at(self, places: Points) -> NDArray[np.float64]:
+    def densities(self, places: Points) -> NDArray[np.float64]:
         """Return the density (m,) at each of `places` (m, d)."""
         heights = np.ones(len(self.points))
         for d, (count, width) in enumerate(zip(self.counts, self.widths, strict=True)):
@@ -50,10 +50,10 @@ class Density:
                 there = self.points[:, d]
                 heights /= np.where(np.isnan(there), 1.0, _scale(there, width))
         rows = max(1, _AT_ONCE // len(self.points))
-        parts = [self._at(places[n : n + rows], heights) for n in range(0, len(places), rows)]
+        parts = [self._part(places[n : n + rows], heights) for n in range(0, len(places), rows)]
         return np.concatenate(parts)
 
-    def _at(self, places: Points, heights: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _part(self, places: Points, heights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the density (m,) at some of the places, given the greatest value of each kernel.
 
         The exponents of all ordered dimensions are added, so that one exponential is computed.

@@ -282,19 +282,19 @@ class _Listed:
     """Possible values, in the order of the file."""
 
     @cached_property
-    def by_key(self) -> dict[str, Any]:
+    def values_by_key(self) -> dict[str, Any]:
         """Canonical JSON → value, in the given order."""
         return {choice_key(value): value for value in self.values}
 
     @cached_property
     def index(self) -> dict[str, int]:
         """Canonical JSON → index of the value, from 0."""
-        return {key: index for index, key in enumerate(self.by_key)}
+        return {key: index for index, key in enumerate(self.values_by_key)}
 
     def contains(self, value: Any) -> bool:
         """Return whether `value` may be proposed; 1, 1.0 and true are three values."""
         try:
-            return choice_key(value) in self.by_key
+            return choice_key(value) in self.values_by_key
         except (TypeError, ValueError):
             return False
 
@@ -332,9 +332,9 @@ class Choice(_Listed):
     def describe(self) -> str:
         """Return a description as a text."""
         if self.weights is None:
-            return f"one of {', '.join(self.by_key)}"
+            return f"one of {', '.join(self.values_by_key)}"
         total = math.fsum(self.weights)
-        shares = zip(self.by_key, self.weights, strict=True)
+        shares = zip(self.values_by_key, self.weights, strict=True)
         return f"one of {', '.join(f'{key} ({weight / total:.0%})' for key, weight in shares)}"
 
 
@@ -352,7 +352,7 @@ class Ordinal(_Listed):
 
     def describe(self) -> str:
         """Return a description as a text."""
-        return f"in order {' < '.join(self.by_key)}"
+        return f"in order {' < '.join(self.values_by_key)}"
 
 
 # ---- normal and log-normal numbers --------------------------------------------------------------

@@ -49,7 +49,7 @@ def entries(raw: Mapping[str, Any], words: frozenset[str], source: Source) -> li
         BadSpace: a name is not valid, or there are too many parameters.
     """
     by_name: dict[str, Entry] = {}
-    for entry in _Walk(words, source).below("", (), raw, ()):
+    for entry in _Walk(words, source).parameters("", (), raw, ()):
         if entry.name in by_name:
             at = source.locate(by_name[entry.name].path)
             raise source.refuse(
@@ -72,7 +72,7 @@ class _Walk:
     source: Source
     """Source of the key ``space``, for messages."""
 
-    def below(
+    def parameters(
         self,
         prefix: str,
         path: KeyPath,
@@ -94,7 +94,9 @@ class _Walk:
                 continue
             below, members = inner
             more = (((*inner_path, "when"), item["when"]),) if "when" in item else ()
-            yield from self.below(f"{name}.", (*inner_path, *below), members, (*conditions, *more))
+            yield from self.parameters(
+                f"{name}.", (*inner_path, *below), members, (*conditions, *more)
+            )
 
     def _group_members(self, item: Any, path: KeyPath) -> tuple[KeyPath, Mapping[str, Any]] | None:
         """Return the path to a group's members and the members; None if `item` is not a group."""

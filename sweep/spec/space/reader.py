@@ -132,13 +132,13 @@ def _make_reading(name: str, raw: Mapping[str, Any], source: Source) -> Reading:
         kind = next(word for word in _KINDS if word in ours)
         return Reading(name, kind, ours, source, paths)
     if len(kinds) != 1:
-        raise _no_kind(raw, kinds, source)
+        raise _kind_error(raw, kinds, source)
     for word in raw:
         _check_companion(word, kinds[0], source)
     return Reading(name, kinds[0], raw, source)
 
 
-def _no_kind(raw: Mapping[str, Any], kinds: list[str], source: Source) -> Exception:
+def _kind_error(raw: Mapping[str, Any], kinds: list[str], source: Source) -> Exception:
     """Return the error for a mapping without, or with several, keywords of a kind."""
     allowed = f"exactly one of {', '.join(_READERS)}"
     if kinds:

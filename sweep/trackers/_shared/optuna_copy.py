@@ -234,7 +234,7 @@ def missing(old: FrozenTrial, new: FrozenTrial) -> FrozenTrial:
     lacking.intermediate_values = {
         step: value
         for step, value in new.intermediate_values.items()
-        if not _same(old.intermediate_values.get(step), value)
+        if not _is_equal(old.intermediate_values.get(step), value)
     }
     lacking.user_attrs = _missing_entries(old.user_attrs, new.user_attrs)
     lacking.system_attrs = _missing_entries(old.system_attrs, new.system_attrs)
@@ -246,7 +246,7 @@ def _missing_entries(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str
     return {key: value for key, value in new.items() if key not in old or old[key] != value}
 
 
-def _same(old: float | None, new: float) -> bool:
+def _is_equal(old: float | None, new: float) -> bool:
     """Return whether two values are equal, or both NaN."""
     return old == new or (old is not None and math.isnan(old) and math.isnan(new))
 

@@ -203,16 +203,18 @@ class Storage:
             _upsert(connection, trials, ("trial_id",), rows)
             _upsert(connection, trials, ("trial_id",), [_state(t) for t in moved])
             by_name = ("trial_id", "param_name")
-            _upsert(connection, parameters, by_name, _each(_parameters, new))
+            _upsert(connection, parameters, by_name, _with_ids(_parameters, new))
             by_objective = ("trial_id", "objective")
-            scores = _each(_scores, [*new, *moved])
+            scores = _with_ids(_scores, [*new, *moved])
             _upsert(connection, models.TrialValueModel.__table__, by_objective, scores)
             both = [*new, *changed]
             by_step = ("trial_id", "step")
-            _upsert(connection, _VALUES, by_step, _each(_values, both))
-            _upsert(connection, attributes, ("trial_id", "key"), _each(_attributes, both))
+            _upsert(connection, _VALUES, by_step, _with_ids(_values, both))
+            _upsert(connection, attributes, ("trial_id", "key"), _with_ids(_attributes, both))
             of_samplers = models.TrialSystemAttributeModel.__table__
-            _upsert(connection, of_samplers, ("trial_id", "key"), _each(_system_attributes, both))
+            _upsert(
+                connection, of_samplers, ("trial_id", "key"), _with_ids(_system_attributes, both)
+            )
 
 
 def _file_options(path: Path, only_read: bool) -> tuple[str, dict[str, Any]]:
@@ -241,7 +243,9 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _each(rows: Callable[[FrozenTrial], Iterable[Row]], trials: Iterable[FrozenTrial]) -> list[Row]:
+def _with_ids(
+    rows: Callable[[FrozenTrial], Iterable[Row]], trials: Iterable[FrozenTrial]
+) -> list[Row]:
     """Return the rows that `rows` yields for each trial, with the trial's ID."""
     return [{"trial_id": trial._trial_id, **row} for trial in trials for row in rows(trial)]
 

@@ -129,7 +129,7 @@ class FileTracker(trackers.Tracker):
         """Return `content`, which had the first `before` columns, with all columns."""
         return content
 
-    def same(self, expected: bytes, stored: bytes) -> bool:
+    def is_equal(self, expected: bytes, stored: bytes) -> bool:
         """Return whether a row in a file equals the one that should be there."""
         return expected == stored
 
@@ -158,7 +158,7 @@ class FileTracker(trackers.Tracker):
             return
         _make(folder)
         with _opened(folder) as parent:
-            standing = self._standing.pop(seed, None) or self._found(parent)
+            standing = self._standing.pop(seed, None) or self._read_rows(parent)
             standing.cut(event.source)
             standing = self._with_columns(parent, standing, event.rows)
             written, end = [], standing.end
@@ -190,7 +190,7 @@ class FileTracker(trackers.Tracker):
         disk.sync(parent)
         return self.read(content)
 
-    def _found(self, parent: int) -> Standing:
+    def _read_rows(self, parent: int) -> Standing:
         """Return the rows of the file in the open folder `parent`.
 
         Temporary files of other processes are deleted first.
@@ -306,7 +306,7 @@ class FileTracker(trackers.Tracker):
         wrong = [
             iteration
             for iteration in expected.keys() & present.keys()
-            if not self.same(
+            if not self.is_equal(
                 self.encode(
                     expected[iteration][0], columns, expected[iteration][1], starts[iteration]
                 ),

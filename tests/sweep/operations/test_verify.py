@@ -61,7 +61,7 @@ def told(found: Verification) -> list[tuple[str, str, Remedy]]:
 
 def repair(folder: Folder) -> Mended:
     mended = repairing.repair(folder, print)
-    assert verify(folder) == mended.left
+    assert verify(folder) == mended.verification
     return mended
 
 
@@ -130,7 +130,7 @@ def test_a_lost_checkpoint_is_named_and_a_resume_falls_back_after_its_repair(
     place = f"trials/{number}/{path.name}"
     assert told(verify(folder)) == [("checkpoints", place, Remedy.DROP)]
     mended = repair(folder)
-    assert told(mended.left) == []
+    assert told(mended.verification) == []
     assert f"trial {number}: 1 lost checkpoints were dropped" in mended.done[0]
     assert not path.exists()
     assert newest(folder, number).exists()
@@ -147,7 +147,7 @@ def test_files_of_ours_that_no_row_names_are_found_and_foreign_ones_left_alone(
     foreign = folder.trial(1) / "notes.txt"
     foreign.write_text("mine")
     assert told(verify(folder)) == [("files", f"trials/1/{stray.name}", Remedy.SWEEP_UP)]
-    assert told(repair(folder).left) == []
+    assert told(repair(folder).verification) == []
     assert (stray.exists(), foreign.exists()) == (False, True)
 
 
@@ -160,7 +160,7 @@ def test_every_seed_of_a_trial_is_looked_at(folder: Folder) -> None:
     assert saved is not None
     (seeds.trial(0, 1) / saved.file).unlink()
     assert told(verify(seeds)) == [("checkpoints", f"trials/0.1/{saved.file}", Remedy.DROP)]
-    assert told(repair(seeds).left) == []
+    assert told(repair(seeds).verification) == []
 
 
 # ---- the ledger ---------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def test_statuses_that_differ_are_folded_from_the_events_again(folder: Folder) -
         ("statuses", "trial 2", Remedy.STATUSES),
         ("statuses", "trial 3", Remedy.STATUSES),
     ]
-    assert told(repair(folder).left) == []
+    assert told(repair(folder).verification) == []
     assert execute(folder.ledger, "SELECT * FROM replicas ORDER BY 1, 2") == rows
 
 
@@ -202,7 +202,7 @@ def test_damaged_events_are_told_and_nothing_is_derived_from_them(
     damages = verify(folder).damages
     assert any(problem in damage.problem for damage in damages)
     assert all(damage.remedy is Remedy.NONE for damage in damages if damage.part == "ledger")
-    assert repair(folder).left.damages == damages
+    assert repair(folder).verification.damages == damages
 
 
 def test_a_move_that_is_not_allowed_is_told(folder: Folder) -> None:
@@ -267,7 +267,7 @@ MLFLOW = [
 def test_a_study_that_differs_is_made_equal_again(folder: Folder, statement: str) -> None:
     execute(folder.optuna, statement)
     assert {(part, remedy) for part, _, remedy in told(verify(folder))} == {("optuna", Remedy.SEND)}
-    assert told(repair(folder).left) == []
+    assert told(repair(folder).verification) == []
 
 
 @pytest.mark.slow
@@ -275,7 +275,7 @@ def test_a_study_that_differs_is_made_equal_again(folder: Folder, statement: str
 def test_runs_that_differ_are_made_equal_again(folder: Folder, statement: str) -> None:
     execute(folder.mlflow, statement)
     assert {(part, remedy) for part, _, remedy in told(verify(folder))} == {("mlflow", Remedy.SEND)}
-    assert told(repair(folder).left) == []
+    assert told(repair(folder).verification) == []
 
 
 @pytest.mark.slow
@@ -284,13 +284,13 @@ def test_a_copy_that_is_gone_is_made_anew(folder: Folder, name: str) -> None:
     path = {"mlflow": folder.mlflow, "optuna": folder.optuna}[name]
     path.unlink()
     assert told(verify(folder)) == [(name, "copy", Remedy.SEND)]
-    assert told(repair(folder).left) == []
+    assert told(repair(folder).verification) == []
 
 
 def test_a_damaged_study_file_is_made_anew(folder: Folder) -> None:
     folder.optuna.write_bytes(b"no database" * 1000)
     assert told(verify(folder)) == [("optuna", "copy", Remedy.SEND)]
-    assert told(repair(folder).left) == []
+    assert told(repair(folder).verification) == []
 
 
 def test_a_damaged_file_of_all_sweeps_is_left_to_a_person(folder: Folder) -> None:
@@ -310,7 +310,7 @@ def test_a_copy_that_misses_events_is_not_compared(folder: Folder) -> None:
 def test_a_tracker_that_is_said_to_have_what_never_was_is_sent_everything(folder: Folder) -> None:
     execute(folder.ledger, "UPDATE published SET k = 9999 WHERE tracker = 'mlflow'")
     assert ("mlflow", "published", Remedy.SEND) in told(verify(folder))
-    assert told(repair(folder).left) == []
+    assert told(repair(folder).verification) == []
 
 
 @pytest.mark.parametrize("name", ["mlflow", "optuna"])

@@ -129,7 +129,7 @@ def test_a_density_is_one_over_the_whole_space(counts: tuple[int, ...]) -> None:
     axes = [(np.arange(2000) + 0.5) / 2000 if k == 0 else np.arange(k) for k in counts]
     grid = np.stack([axis.ravel() for axis in np.meshgrid(*axes)], axis=1).astype(np.float64)
     cell = math.prod(1 / 2000 if k == 0 else 1 for k in counts)
-    assert Density.fit_to(points, counts).at(grid).sum() * cell == pytest.approx(1, abs=1e-3)
+    assert Density.fit_to(points, counts).densities(grid).sum() * cell == pytest.approx(1, abs=1e-3)
 
 
 def test_draws_lie_in_the_space_and_near_the_points() -> None:

@@ -39,7 +39,7 @@ def test_the_posterior_equals_another_implementation() -> None:
     kernel = Kernel(0.3, 0.0, 0.05)
     peer = GaussianProcessRegressor(RBF(0.3), alpha=0.05, optimizer=None).fit(x, y)
     points = np.linspace(0, 1, 13)[:, None]
-    mean, deviation = Posterior.fit(kernel, x, t, y).at(points, 9.0)
+    mean, deviation = Posterior.fit(kernel, x, t, y).predict(points, 9.0)
     expected, spread = peer.predict(points, return_std=True)
     assert mean == pytest.approx(expected, abs=1e-9)
     assert deviation == pytest.approx(spread, abs=1e-6)
@@ -51,7 +51,7 @@ def test_what_is_long_past_counts_less() -> None:
     """Bogunovic et al. 2016: covariances fade by (1 - fading)^(gap / 2)."""
     x, t = np.array([[0.5]]), np.array([1.0])
     fit = Posterior.fit(Kernel(0.3, 0.19, 1e-9), x, t, np.array([2.0]))
-    mean, deviation = fit.at(np.array([[0.5]]), 5.0)
+    mean, deviation = fit.predict(np.array([[0.5]]), 5.0)
     faded = 0.81 ** (4 / 2)
     assert mean[0] == pytest.approx(2.0 * faded)
     assert deviation[0] == pytest.approx(math.sqrt(1 - faded**2))

@@ -104,7 +104,7 @@ def test_what_is_not_derived_from_the_base_is_refused_by_path_and_by_entry_point
     )
     base = f"{kind.base.__module__}.{kind.base.__name__}"
     for name in (path, "stranger"):
-        told = f"{kind.what}: '{name}' is the class Stranger; expected a subclass of {base}"
+        told = f"{kind.noun}: '{name}' is the class Stranger; expected a subclass of {base}"
         with pytest.raises(UsageError, match=re.escape(told)):
             kind.find(name)
 
@@ -113,7 +113,7 @@ def test_one_that_lacks_what_its_base_only_declares_is_refused(
     kind: Kind[Any], tmp_path: Path
 ) -> None:
     for own in kind.defines:
-        name = f"without_{own}_{kind.what}"
+        name = f"without_{own}_{kind.noun}"
         others = "".join(f"    {other} = None\n" for other in kind.defines if other != own)
         text = f"from {kind.base.__module__} import {kind.base.__name__}\n"
         text += f"class Mine({kind.base.__name__}):\n    pass\n{others}"
@@ -146,7 +146,7 @@ def test_an_entry_point_that_leads_nowhere_is_answered_with_what_is_missing(
     kind: Kind[Any], site: Path
 ) -> None:
     install(site, "empty_x", {}, {kind.package: {"gone": "empty_x.gone:Thing"}})
-    with pytest.raises(UsageError, match=rf"{kind.what}: no module 'empty_x.gone'"):
+    with pytest.raises(UsageError, match=rf"{kind.noun}: no module 'empty_x.gone'"):
         kind.find("gone")
 
 

@@ -78,7 +78,7 @@ def test_products_of_ratios_beyond_all_numbers_are_bounded() -> None:
         assert np.isfinite(found).all()
         if not values:  # without values it is pdis, also where that is bounded
             per_decision = terms("pdis", rewards, log_ratios, 0.99)
-            np.testing.assert_allclose(given.above, per_decision.above, rtol=1e-12)
+            np.testing.assert_allclose(given.numerators, per_decision.numerators, rtol=1e-12)
     counts = {name: bounded(name, log_ratios) for name in ("is", "wis", "pdis", "dr")}
     assert counts == {"is": 2, "wis": 0, "pdis": 2, "dr": 2}
     back = np.concatenate([log_ratios, np.full((3, 900), -1.5)], axis=1)
@@ -93,7 +93,7 @@ def test_doubly_robust_is_the_papers_recursion() -> None:
     for t in reversed(range(30)):
         error = rewards[:, t] + 0.9 * ahead - taken[:, t]
         ahead = of_state[:, t] + np.exp(log_ratios[:, t]) * error
-    found = terms("dr", rewards, log_ratios, 0.9, (taken, of_state)).above
+    found = terms("dr", rewards, log_ratios, 0.9, (taken, of_state)).numerators
     np.testing.assert_allclose(found, ahead, rtol=1e-9)
 
 

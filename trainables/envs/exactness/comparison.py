@@ -77,7 +77,7 @@ def _state_failure(
         return f"its state cannot be read: {', '.join(unread)}", unread
     captured = copy.deepcopy(original.get_state())
     position = rng.capture_global()
-    before = _outside(config)
+    before = _shared_values(config)
     expected, _ = _run(original, "tail", tail, observations)
     beat()
     restored.reset(_env_seeds(restored, "copy"))
@@ -85,7 +85,7 @@ def _state_failure(
     rng.restore_global(position)
     if _run(restored, "tail", tail, observations)[0] != expected:
         return "a restored copy continued differently", []
-    return _leak(before, _outside(config)), []
+    return _leak(before, _shared_values(config)), []
 
 
 def _env_seeds(envs: VectorEnv, name: str) -> list[int]:
@@ -134,13 +134,13 @@ class Episodes:
         first, second = self._make(), self._make()
         self._random_steps = _shortened(first.observation_space, EPISODE_STEPS)
         expected = {seed: self._play(first, seed)[0] for seed in self._seeds}
-        before = _outside(self._config)
+        before = _shared_values(self._config)
         for i in range(EPISODES):
             self._play(first, _seed("another episode", i))
         seen = {seed: self._play(second, seed)[0] for seed in reversed(self._seeds)}
         if seen != expected:
             return "a new copy with the same seed and actions behaved differently"
-        return _leak(before, _outside(self._config))
+        return _leak(before, _shared_values(self._config))
 
     def replay_failure(self) -> str:
         """Return why a replayed episode continues differently from the original; empty if not."""
@@ -280,7 +280,7 @@ def _random_steps(
 # ---- both ------------------------------------------------------------------------------------
 
 
-def _outside(config: EnvironmentConfig) -> traces.Traces:
+def _shared_values(config: EnvironmentConfig) -> traces.Traces:
     """Return the values that all copies of an environment share."""
     with _made_env(config) as env:
         return traces.class_values(env)

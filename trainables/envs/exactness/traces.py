@@ -73,7 +73,7 @@ def class_values(sub_env: Any) -> Traces:
 
 def hints_of_chance(sub_env: Any) -> list[str]:
     """Return the modules in `CHANCE` that an environment's package uses, without underscores."""
-    packages = {_package(one) for name in _modules(sub_env) for one in _named_in(name)}
+    packages = {_package(one) for name in _modules(sub_env) for one in _source_modules(name)}
     return sorted({package.lstrip("_") for package in packages & CHANCE})
 
 
@@ -114,11 +114,11 @@ def _modules(sub_env: Any) -> set[str]:
         if name in names or _package(name) not in packages or name not in sys.modules:
             continue
         names.add(name)
-        waiting += _named_in(name)
+        waiting += _source_modules(name)
     return names
 
 
-def _named_in(module: str) -> list[str]:
+def _source_modules(module: str) -> list[str]:
     """Return the modules that a module's global names are, or come from."""
     values = list(vars(sys.modules[module]).values())
     origins = [

@@ -132,7 +132,7 @@ class _Episode:
     """Latest answer of the trainer; None before the first."""
     pending: bool = False
     """True while the caller waits for an answer."""
-    asked: bool = False
+    needs_answer: bool = False
     """True if the event that was polled last needs an answer."""
     rewards: dict[str, float] = field(default_factory=dict)
     """Agent → sum of rewards since the latest event."""
@@ -142,7 +142,7 @@ class _Episode:
     """Agents that have died since the latest event."""
     acting: set[str] = field(default_factory=set)
     """Agents that have acted and not died."""
-    left: set[str] = field(default_factory=set)
+    dead_agents: set[str] = field(default_factory=set)
     """Agents that have died."""
     policies: dict[str, str] = field(default_factory=dict)
     """Agent → its policy, as far as requested."""
@@ -156,7 +156,7 @@ class _Episode:
         for agent, info in infos.items():
             self.infos.setdefault(agent, {}).update(info or {})
         self.done += effects
-        self.left.update(effects)
+        self.dead_agents.update(effects)
         self.acting.difference_update(effects)
         self.heard_at = time.monotonic()
 
@@ -385,9 +385,9 @@ class ExternalEnv:
         with self._lock:
             for episode_id, by_agent in actions.items():
                 episode = self._episodes.get(episode_id)
-                if episode is not None and episode.asked:
+                if episode is not None and episode.needs_answer:
                     episode.answer = dict(by_agent) if self.has_agents else by_agent[AGENT]
-                    episode.asked = episode.pending = False
+                    episode.needs_answer = episode.pending = False
                     episode.changed.notify_all()
 
     def take_mapper(self, mapper: Callable[[str, str], str]) -> None:
@@ -488,7 +488,7 @@ class ExternalEnv:
         fields: dict[str, Any] = {name: getattr(polled, name) for name in polled._fields}
         for episode_id, episode in list(self._waiting.items()):
             event = episode.events.popleft()
-            episode.asked = event.asks
+            episode.needs_answer = event.asks
             if not episode.events:
                 del self._waiting[episode_id]
             episode.changed.notify_all()
@@ -626,7 +626,7 @@ class ExternalEnv:
         """Raise EpisodeError for rewards or deaths of agents that have not acted."""
         rewards, _, done = brought
         for agent in (*rewards, *done) if self.has_agents else ():
-            if agent not in episode.acting | episode.left:
+            if agent not in episode.acting | episode.dead_agents:
                 what = "a reward" if agent in rewards else "an end"
                 where = _describe_place(episode_id, agent)
                 raise EpisodeError(f"{where}: {what} of an agent that has not acted")
@@ -645,7 +645,7 @@ class ExternalEnv:
             wrong = episode.acting - {*done} - observations.keys()
             why = "it is cut off, so that its future has a value: give its last observation"
         else:
-            wrong = set() if ended else observations.keys() & {*episode.left, *done}
+            wrong = set() if ended else observations.keys() & {*episode.dead_agents, *done}
             why = "it has ended, and acts no more in this episode"
         if wrong:
             raise EpisodeError(f"{_describe_place(episode_id, min(wrong))}: {why}")

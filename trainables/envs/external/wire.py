@@ -32,9 +32,8 @@ Spaces = spaces.Space[Any] | Mapping[str, spaces.Space[Any]]
 def encode(space: Spaces, value: Any) -> Any:
     """Return an element of a space as JSON; with agent → space, one for each agent in `value`."""
     if not isinstance(space, spaces.Space):
-        return {
-            agent: encode(space[_known(space, agent, "a call")], value[agent]) for agent in value
-        }
+        names = {agent: _agent_name(space, agent, "a call") for agent in value}
+        return {agent: encode(space[name], value[agent]) for agent, name in names.items()}
     if isinstance(space, spaces.Tuple):
         return [encode(part, one) for part, one in zip(space.spaces, value, strict=True)]
     if isinstance(space, spaces.Dict):
@@ -93,7 +92,7 @@ def _decode_each(
         _refuse(subject, data, f"an object by agent, of {', '.join(spaces_)}")
     return {
         agent: decode(
-            spaces_[_known(spaces_, agent, subject)], one, f"{subject} of agent {agent!r}"
+            spaces_[_agent_name(spaces_, agent, subject)], one, f"{subject} of agent {agent!r}"
         )
         for agent, one in data.items()
     }
@@ -136,7 +135,7 @@ def _wire_dtype(space: spaces.Space[Any]) -> np.dtype[Any]:
     return np.dtype(space.dtype).newbyteorder("<")
 
 
-def _known(agents: Mapping[str, Any], agent: Any, subject: str) -> str:
+def _agent_name(agents: Mapping[str, Any], agent: Any, subject: str) -> str:
     """Return the agent's name; raises EpisodeError if it is unknown.
 
     `subject` names the value in errors.

@@ -66,7 +66,7 @@ class SeparateVectorEnv:
                 env_index, self._begin(env_index, None if seeds is None else seeds[env_index])
             )
         self._ends.lengths[:] = 0
-        return cast(Array, self._rows.together())
+        return cast(Array, self._rows.all_observations())
 
     def restart(self, sub_env: int, seed: int) -> Array:
         """Start one environment's episode; return its observation (1, *O)."""
@@ -104,7 +104,7 @@ class SeparateVectorEnv:
             if terminal or short or (cut is not None and cut[env_index]):
                 terminated[env_index], truncated[env_index] = terminal, short or not terminal
                 final_observations[env_index] = self._rows.copied(env_index)
-        flags, rows = (terminated, truncated), self._rows.together()
+        flags, rows = (terminated, truncated), self._rows.all_observations()
         step = Step(
             rows, rewards, *flags, final_observations, infos, faults=faults, waiting=waiting
         )
@@ -167,7 +167,7 @@ class SeparateVectorEnv:
             self._rows.put(env_index, self._begin(env_index, None, follows=True))
         for column in (step.rewards, step.terminated, step.truncated) if faults else ():
             column[list(faults)] = 0
-        return step._replace(observations=self._rows.together())
+        return step._replace(observations=self._rows.all_observations())
 
     def _begin(self, env_index: int, seed: int | None, follows: bool = False) -> Any:
         """Return the first observation of an episode of an environment; recovers from failures.
@@ -224,7 +224,7 @@ class _Rows:
         one = self._array[env_index] if self._plain else self._each[env_index]
         return np.array(one) if isinstance(one, np.ndarray) else one
 
-    def together(self) -> Any:
+    def all_observations(self) -> Any:
         """Return all observations: an array (N, *O), or nested arrays for nested spaces."""
         if self._plain:
             return self._array
@@ -287,7 +287,7 @@ class InProcessVectorEnv(SeparateVectorEnv):
             outcomes.append(outcome)
         if not is_calm:
             return self._stepped(range(self.count), outcomes)
-        rows, none = self._rows.together(), self._no_flags
+        rows, none = self._rows.all_observations(), self._no_flags
         return Step(rows, np.array(rewards), none, none, NONE, infos, is_calm=True)
 
     @property

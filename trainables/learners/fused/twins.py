@@ -90,7 +90,7 @@ class SoftLosses(ABC):
         """Compute the gradient of the actor; return the mean of alpha log p - min Q."""
 
     @property
-    def first(self) -> list[Array]:
+    def actor_layers(self) -> list[Array]:
         """Inputs and outputs of the actor's layers for the batch's observations, each (B, …)."""
         return [one[: self.count] for one in self.units]
 
@@ -132,7 +132,7 @@ class SoftLossesOfNumbers(SoftLosses):
         by_q = (np.stack([lower, ~lower]) * self.kind.type(-1.0 / count))[..., None]
         by_drawn = self.critic_nets.by_inputs(units, by_q, slice(self.features, None)).sum(axis=0)
         found = self.drawer.gradient(count, by_drawn, self.alpha / count)
-        self.actor_net.backward(self.first, *found)
+        self.actor_net.backward(self.actor_layers, *found)
         return float((self.alpha * logp - q.min(axis=0)).mean())
 
 
@@ -161,9 +161,9 @@ class SoftLossesOfChoices(SoftLosses):
     def actor(self) -> float:
         """Compute the gradient of the actor, whose loss is an expectation over choices."""
         shares, logs = self.shares[: self.count], self.logs[: self.count]
-        costs = self.alpha * logs - self.critic_nets.forward(self.first[0])[-1].min(axis=0)
+        costs = self.alpha * logs - self.critic_nets.forward(self.actor_layers[0])[-1].min(axis=0)
         each = (shares * costs).sum(axis=1, keepdims=True)
-        self.actor_net.backward(self.first, shares * (costs - each) / self.count)
+        self.actor_net.backward(self.actor_layers, shares * (costs - each) / self.count)
         return float(each.mean())
 
 

@@ -381,14 +381,15 @@ def _prepend_previous_action(
 
 def _observations(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
     """Return the name of the raw observations as rows (N, D) or images (N, H, W, C)."""
-    if isinstance(spaces_.raw, spaces.Box) and (seen := view(spaces_.raw, spaces_.asked)).axes:
+    raw, settings = spaces_.raw, spaces_.image_settings
+    if isinstance(raw, spaces.Box) and (seen := view(raw, settings)).axes:
         if seen.axes == "HWC":
             return "observation"
         perm = [0, *(axis + 1 for axis in seen.order)]
         x = graph.node("Transpose", ["observation"], "turned", perm=perm)
-        shape = graph.constant("image", np.array([-1, *seen.shape(spaces_.raw.shape)]))
+        shape = graph.constant("image", np.array([-1, *seen.shape(raw.shape)]))
         return graph.node("Reshape", [x, shape], "laid_out")
-    leaves = list(named_leaves(spaces_.raw, "observation").items())
+    leaves = list(named_leaves(raw, "observation").items())
     kind = TensorProto.DOUBLE if graph.is_exact else TensorProto.FLOAT
     rows = [_leaf_features(graph, *one, kind) for one in (leaves[:-1] if spaces_.masks else leaves)]
     return rows[0] if len(rows) == 1 else graph.node("Concat", rows, "rows", axis=1)

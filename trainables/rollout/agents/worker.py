@@ -97,7 +97,8 @@ class MultiAgentBatch(Sample):
 
     def shuffled(self, stream: np.random.Generator) -> Self:
         """Return the rows that may be learnt from, in random order for each policy."""
-        return self._with({pid: one.shuffled(stream) for pid, one in self.policy_batches.items()})
+        batches = self.policy_batches
+        return self._with_batches({pid: one.shuffled(stream) for pid, one in batches.items()})
 
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:
@@ -120,9 +121,9 @@ class MultiAgentBatch(Sample):
     ) -> "PackedAgents":
         """Return the batch with these columns compressed, as `Sample.compress` does."""
         packed = {pid: one.compress(bulk, columns) for pid, one in self.policy_batches.items()}
-        return PackedAgents(self._with({}), [], packed)
+        return PackedAgents(self._with_batches({}), [], packed)
 
-    def _with(self, policy_batches: Mapping[str, Any]) -> Self:
+    def _with_batches(self, policy_batches: Mapping[str, Any]) -> Self:
         """Return a copy with other policy batches."""
         return replace(self, policy_batches=policy_batches)
 

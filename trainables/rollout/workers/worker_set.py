@@ -20,7 +20,7 @@ Arguments: TypeAlias = Callable[[int], tuple[Any, ...]]
 T = TypeVar("T")
 
 
-def same(*args: Any) -> Arguments:
+def constant_args(*args: Any) -> Arguments:
     """Return a function of a worker's index that always returns `args`."""
     return lambda _: args
 
@@ -40,11 +40,11 @@ class WorkerSet:
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
         """Send the learner's weights and the merged filters to each worker."""
-        self._ask("sync", same(weights, filters))
+        self._ask("sync", constant_args(weights, filters))
 
     def get_state(self) -> list[Any]:
         """Return the state of each worker; None for a worker that was left out."""
-        return list(self._ask("get_state", same()).values())
+        return list(self._ask("get_state", constant_args()).values())
 
     def set_state(self, states: Sequence[Any]) -> None:
         """Restore the states that `get_state` returned, with the same number of workers."""
@@ -59,11 +59,11 @@ class WorkerSet:
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
         """Send variables, such as ``timestep``, to each worker and its policy."""
-        self._ask("set_global_vars", same(global_vars))
+        self._ask("set_global_vars", constant_args(global_vars))
 
     def respecify(self, changes: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
         """Continue with these new fields of the spec, as `AgentsWorker.respecify` says."""
-        self._ask("respecify", same(changes, fields))
+        self._ask("respecify", constant_args(changes, fields))
 
     def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
         """Return ``function(worker)`` of each worker, called in the worker's process.
@@ -73,7 +73,7 @@ class WorkerSet:
         Raises:
             TrainableError: the function raised in a child, or it or its result cannot be sent.
         """
-        answers = self._ask("apply_packed", same(access.pack(function)))
+        answers = self._ask("apply_packed", constant_args(access.pack(function)))
         return [access.unpack(index, answer) for index, answer in answers.items()]
 
     def foreach_worker_with_index(self, function: Callable[[RolloutWorker, int], T]) -> list[T]:

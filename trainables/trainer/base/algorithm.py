@@ -148,7 +148,7 @@ class Algorithm(Trainable):
             ConfigError: the key ``model`` has a value that does not work here.
         """
         layout = settings.environment.sight.layout
-        if layout not in (None, spaces.asked.layout):
+        if layout not in (None, spaces.image_settings.layout):
             allowed = "the same for all policies, next to multiagent"
             raise ConfigError("model.image_layout", layout, allowed)
         shape, masks = spaces.observation_shape, spaces.masks

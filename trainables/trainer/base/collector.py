@@ -486,7 +486,7 @@ class Collector(Algorithm):
         self.progress.count_ages(ages)
         for one in samples:
             self.progress.count(one.index, one.count, one.episodes, one.perf)
-            self.progress.late += one.late
+            self.progress.late += one.is_late
 
     def broadcast(self) -> None:
         """Send the weights and the filters to all workers."""

@@ -127,7 +127,7 @@ class SweepsPrior:
         for name in self.space.searched:
             if name in known:
                 domain = self.space.role(name)
-                choices = domain.by_key if isinstance(domain, Choice) else [None]
+                choices = domain.values_by_key if isinstance(domain, Choice) else [None]
                 columns += [SpaceColumn(name, domain, choice) for choice in choices]
         return columns
 

@@ -153,7 +153,7 @@ def test_choices_are_told_apart_by_their_json() -> None:
     assert not choice.contains(True)
     assert not choice.contains(1.0)
     assert not choice.contains(float("nan"))
-    assert list(choice.by_key) == ["1", '"1"', "[1]", '{"a":2,"b":1}']
+    assert list(choice.values_by_key) == ["1", '"1"', "[1]", '{"a":2,"b":1}']
     assert choice_key({"b": [1, 2], "a": "é"}) == '{"a":"\\u00e9","b":[1,2]}'
 
 

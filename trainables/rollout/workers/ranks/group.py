@@ -23,7 +23,12 @@ from trainables.rollout.workers.remote.recovery import (
     checked,
 )
 from trainables.rollout.workers.remote.server import start_worker
-from trainables.rollout.workers.worker_set import Arguments, WorkerSet, require_as_many, same
+from trainables.rollout.workers.worker_set import (
+    Arguments,
+    WorkerSet,
+    constant_args,
+    require_as_many,
+)
 from trainables.rollout.workers.worker_spec import WorkerSpec
 
 #: Seconds that each rank is asked for its error when another rank reports a failed exchange.
@@ -65,9 +70,9 @@ class RankGroup(WorkerSet):
         Raises WorkerError if a rank failed, or the ranks' weights are no longer equal.
         """
         if not self._recovery.recreate_failed_workers:
-            learnt = list(self._ask("iterate", same(*request)).values())
+            learnt = list(self._ask("iterate", constant_args(*request)).values())
         else:
-            answers = self._ask("iterate_with_state", same(*request)).values()
+            answers = self._ask("iterate_with_state", constant_args(*request)).values()
             learnt = [one for one, _ in answers]
             states = [state for _, state in answers]
             self._restoring_args["set_state"] = lambda index: (states[index],)
@@ -78,16 +83,16 @@ class RankGroup(WorkerSet):
                 + ", ".join(f"rank {i}: {one.digest[:12]}" for i, one in enumerate(learnt))
                 + "); the trial has to continue from its last checkpoint"
             )
-        self._restoring_args["load_policy"] = same(learnt[0].policy)
+        self._restoring_args["load_policy"] = constant_args(learnt[0].policy)
         return learnt
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
         """Send weights and optimiser to every rank."""
-        self._ask("load_policy", same(state))
+        self._ask("load_policy", constant_args(state))
 
     def sample(self) -> list[Sample]:
         """Return one sample of each rank, without learning from it."""
-        samples = self._ask("sample", same())
+        samples = self._ask("sample", constant_args())
         return [checked(one, self._specs[index]) for index, one in samples.items()]
 
     def set_state(self, states: Sequence[Any]) -> None:
@@ -171,7 +176,8 @@ class RankGroup(WorkerSet):
         self._processes = []
         for spec in self._specs:
             self._processes.append(start_worker(spec, self._patience(QUICK[0]), RankServer))
-        self._ask_once("get_state", same())  # all have imported before any waits for another
+        # All have imported before any waits for another.
+        self._ask_once("get_state", constant_args())
         folder = tempfile.mkdtemp(prefix="ranks-")
         try:
             url = (Path(folder) / "meeting").as_uri()

@@ -11,7 +11,12 @@ from trainables.errors import TrainableError, WorkerError
 from trainables.rollout.batch import Sample
 from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.workers.remote.recovery import RecoveryConfig, SupervisedWorker
-from trainables.rollout.workers.worker_set import Arguments, WorkerSet, require_as_many, same
+from trainables.rollout.workers.worker_set import (
+    Arguments,
+    WorkerSet,
+    constant_args,
+    require_as_many,
+)
 from trainables.rollout.workers.worker_spec import WorkerSpec
 
 logger = logging.getLogger(__name__)
@@ -48,7 +53,7 @@ class ChildWorkers(WorkerSet):
         Episodes arrive after the samples, so that a child that is slow to send them delays no
         other; late ones are part of the next sample.
         """
-        samples: dict[int, Sample] = self._ask("sample", same())
+        samples: dict[int, Sample] = self._ask("sample", constant_args())
         for child in self._children:
             child.send("take_metrics")
         until = time.monotonic() + self._metrics_timeout_s
@@ -57,7 +62,7 @@ class ChildWorkers(WorkerSet):
 
     def get_state(self) -> list[Any]:
         """Return the state of each worker; None for a worker that was left out."""
-        states = self._ask("get_state", same())
+        states = self._ask("get_state", constant_args())
         return [states.get(index) for index in range(len(self._specs))]
 
     def set_state(self, states: Sequence[Any]) -> None:
@@ -169,5 +174,5 @@ class ChildWorkers(WorkerSet):
 def _with_metrics(sample: Sample, episodes: list[RolloutMetrics] | None) -> Sample:
     """Return the sample with these episodes; None marks it as late."""
     if episodes is None:
-        return replace(sample, late=True)
+        return replace(sample, is_late=True)
     return replace(sample, episodes=[*episodes, *sample.episodes])
