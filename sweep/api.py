@@ -99,10 +99,7 @@ class Policy(Protocol):
     """A trained policy with its filters."""
 
     def compute_action(self, obs: Any, *, explore: bool = False) -> Any:
-        """Return the action for one observation, both in the environment's format.
-
-        `explore` is True to draw actions, False for the best ones.
-        """
+        """Return the action for one observation, both in the environment's format."""
 
     def stop(self) -> None:
         """Release its resources; the policy cannot be used afterwards."""
@@ -316,10 +313,7 @@ def _is_waitable(seconds: object) -> bool:
 
 
 def _mapping(value: object, place: str) -> dict[str, Any]:
-    """Return a mapping as a dict, empty for None; BadConfig for other values.
-
-    `place` names the value in errors.
-    """
+    """Return a mapping as a dict, empty for None; BadConfig for other values."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):

@@ -280,10 +280,7 @@ def _copy(value: object, path: str) -> Any:
 
 
 def _mapping(value: object, subject: str) -> dict[str, Any]:
-    """Return `value` as a dict; raises TrainableError if it is not a mapping.
-
-    `subject` names the value in errors.
-    """
+    """Return `value` as a dict; raises TrainableError if it is not a mapping."""
     if not isinstance(value, Mapping):
         raise TrainableError(f"{subject} {shorten(value)}; expected a dict of metrics")
     return dict(value)

@@ -352,10 +352,7 @@ class Trainable:
 
     @classmethod
     def can_save(cls, config: Mapping[str, Any] | None = None) -> bool:
-        """Return whether a trial of this class can be stopped and continued.
-
-        `config` is its settings, if they are known.
-        """
+        """Return whether a trial of this class can be stopped and continued."""
         return cls.save_checkpoint is not Trainable.save_checkpoint
 
     @classmethod

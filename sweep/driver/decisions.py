@@ -137,10 +137,7 @@ _END = "its end"
 def slice_end_event(
     replica: Replica, outcome: SliceOutcome, dropped: tuple[str, ...], limits: Limits
 ) -> Closed:
-    """Return the event for a slice that returned or was lost.
-
-    `dropped` are digests of old checkpoints.
-    """
+    """Return the event for a slice that returned or was lost."""
     if outcome.end is End.CRASHED:
         status, reason = _judge_crashed(replica, outcome, limits.max_failures)
     elif outcome.end is End.LOST:

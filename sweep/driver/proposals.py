@@ -309,10 +309,7 @@ class Proposer:
         return space.resolve(given)
 
     def _refusal(self, proposal: object, allowed: str) -> UsageError:
-        """Return the error for an invalid answer of the searcher.
-
-        `allowed` describes accepted values.
-        """
+        """Return the error for an invalid answer of the searcher."""
         who = f"searcher: suggest() of '{self.spec.searcher.name}'"
         return UsageError(f"{who} returned {shorten(proposal)}; expected {allowed}")
 

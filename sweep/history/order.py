@@ -108,10 +108,7 @@ class Summary:
         raise NotImplementedError
 
     def changed(self, trials: Sequence[Trial], touched: Sequence[int]) -> Collection[int]:
-        """Return the numbers of trials that are new or changed since the last call.
-
-        `touched` lists the numbers of changed trials.
-        """
+        """Return the numbers of trials that are new or changed since the last call."""
         if self._read == len(touched) and self._known == len(trials):
             return ()
         changed = dict.fromkeys([*touched[self._read :], *range(self._known, len(trials))])
@@ -222,10 +219,7 @@ class Overlay:
         replaced: Set[int],
         shown: Callable[[Trial], Trial],
     ) -> None:
-        """Update the trials; those in `replaced` are replaced by `shown(trial)`.
-
-        `touched` lists the numbers of changed trials.
-        """
+        """Update the trials; those in `replaced` are replaced by `shown(trial)`."""
         if self._source_touched is not touched:
             self.trials, self.touched, self.orders = [], [], {}
             self._source_touched, self._read, self._replaced = touched, 0, frozenset()

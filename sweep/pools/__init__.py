@@ -171,26 +171,17 @@ def find(chosen: str, paths: Iterable[str] = ()) -> Callable[[int], Pool]:
 
 
 def has_lanes(chosen: str, paths: Iterable[str] = ()) -> bool:
-    """Return whether a pool requires trials that can be lanes of one program.
-
-    `chosen` is the pool as the user names it, such as ``dask@ADDRESS``.
-    """
+    """Return whether a pool requires trials that can be lanes of one program."""
     return KIND.find(chosen.partition("@")[0], paths).lanes
 
 
 def is_clustered(chosen: str) -> bool:
-    """Return whether the slots of a pool are the workers of a cluster.
-
-    `chosen` is the pool as the user names it, such as ``dask@ADDRESS``.
-    """
+    """Return whether the slots of a pool are the workers of a cluster."""
     return "@" in chosen
 
 
 def check(chosen: str, paths: Iterable[str], root: Path) -> None:
-    """Raise a SweepError if a sweep in `root` could not use the pool; the pool is closed again.
-
-    `chosen` is the pool as the user names it, such as ``dask@ADDRESS``.
-    """
+    """Raise a SweepError if a sweep in `root` could not use the pool; the pool is closed again."""
     with contextlib.closing(find(chosen, paths)(1)) as pool:
         pool.connect(root)
 

@@ -84,10 +84,7 @@ def _is_bytes(value: object) -> bool:
 
 
 def _remedy(value: object, place: str, depth: int) -> str:
-    """Return advice on how to write a refused value.
-
-    `place` names the value in errors.
-    """
+    """Return advice on how to write a refused value."""
     if depth >= DEEPEST and isinstance(value, Mapping | Sequence):
         return f"at most {DEEPEST} lists and mappings are nested in each other"
     if hasattr(value, "__qualname__") and hasattr(value, "__module__"):

@@ -110,10 +110,7 @@ class _Builder:
     def refuse(
         self, path: KeyPath, value: object, allowed: str, hint: str = "", problem: str = ""
     ) -> BadConfig:
-        """Return the error for a mistake at `path`.
-
-        `allowed` describes accepted values, `hint` gives advice, `problem` is the mistake in words.
-        """
+        """Return the error for a mistake at `path`."""
         source = Source(self._start.file, self.marks, self._above)
         return source.refuse(path, value, allowed, hint, problem)
 

@@ -398,10 +398,7 @@ def _quoted(value: Any) -> str:
 
 
 def _arguments(config: Mapping[str, Any], booleans: str) -> Iterator[str]:
-    """Yield the settings as arguments of a command line.
-
-    `booleans` is the form of booleans.
-    """
+    """Yield the settings as arguments of a command line."""
     for name, value in _flatten(config):
         if booleans == "value" or not isinstance(value, bool):
             yield f"--{name}={_to_text(value)}"

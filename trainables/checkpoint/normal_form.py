@@ -90,17 +90,11 @@ class Normaliser:
         return value
 
     def _bytes(self, value: bytes, path: Path, depth: int) -> Any:
-        """Return short bytes as they are, and long ones as a tagged dict.
-
-        `depth` is the number of containers around the value.
-        """
+        """Return short bytes as they are, and long ones as a tagged dict."""
         return value if len(value) <= INLINE_BYTES else self._tagged(value, path, depth)
 
     def _items(self, value: Sequence[Any], path: Path, depth: int) -> list[Any]:
-        """Return the normalised items of a list or tuple.
-
-        `depth` is the number of containers around the value.
-        """
+        """Return the normalised items of a list or tuple."""
         self._enter(1 + len(value), path, depth)
         inside = depth + 1
         return [
@@ -111,17 +105,11 @@ class Normaliser:
         ]
 
     def _tuple(self, value: tuple[Any, ...], path: Path, depth: int) -> tuple[Any, ...]:
-        """Return a tuple of normalised items.
-
-        `depth` is the number of containers around the value.
-        """
+        """Return a tuple of normalised items."""
         return tuple(self._items(value, path, depth))
 
     def _set(self, value: set[Any] | frozenset[Any], path: Path, depth: int) -> Any:
-        """Return a set unchanged; raises StateError if an item is not allowed in it.
-
-        `depth` is the number of containers around the value.
-        """
+        """Return a set unchanged; raises StateError if an item is not allowed in it."""
         self._enter(1 + len(value), path, depth)
         for item in value:
             if not _is_set_item(item):
@@ -130,10 +118,7 @@ class Normaliser:
         return value
 
     def _dict(self, value: dict[Any, Any], path: Path, depth: int) -> dict[Any, Any]:
-        """Return a dict of normalised values; raises StateError if a key is not allowed.
-
-        `depth` is the number of containers around the value.
-        """
+        """Return a dict of normalised values; raises StateError if a key is not allowed."""
         self._enter(1 + 2 * len(value), path, depth)
         if TAG in value or set(map(type, value)) != {str}:
             for key in value:
@@ -148,10 +133,7 @@ class Normaliser:
         }
 
     def _array(self, value: NDArray[Any], path: Path, depth: int) -> Any:
-        """Return a large array as it is, and a small or Fortran-ordered one as a tagged dict.
-
-        `depth` is the number of containers around the value.
-        """
+        """Return a large array as it is, and a small or Fortran-ordered one as a tagged dict."""
         try:
             encoded = tagged.encode_array(value)
         except tagged.NotData as error:
@@ -166,10 +148,7 @@ class Normaliser:
         return encoded
 
     def _tagged(self, value: Any, path: Path, depth: int) -> dict[str, Any]:
-        """Return any other value as a tagged dict; raises StateError if it is not data.
-
-        `depth` is the number of containers around the value.
-        """
+        """Return any other value as a tagged dict; raises StateError if it is not data."""
         try:
             fields = tagged.encode(value)
         except tagged.NotData as error:
@@ -178,10 +157,7 @@ class Normaliser:
         return self._fields(fields, path, depth)
 
     def _fields(self, fields: dict[str, Any], path: Path, depth: int) -> dict[str, Any]:
-        """Return the fields of a tagged dict, normalised.
-
-        `depth` is the number of containers around the value.
-        """
+        """Return the fields of a tagged dict, normalised."""
         self._enter(1 + 2 * len(fields), path, depth)
         return {name: self.visit(field, path, depth + 1) for name, field in fields.items()}
 
@@ -226,10 +202,7 @@ def _describe(value: object) -> str:
 
 
 def _refuse(path: Path, problem: str, remedy: str) -> NoReturn:
-    """Raise StateError for the value at `path`.
-
-    `problem` is the mistake in words, `remedy` gives advice.
-    """
+    """Raise StateError for the value at `path`."""
     raise StateError(format_path(path), problem, remedy)
 
 

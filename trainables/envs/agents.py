@@ -264,10 +264,7 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         return self._observe(dict(observations))
 
     def _require_known(self, agents: Iterable[str], place: str) -> None:
-        """Raise EnvContractError for an agent that has no spaces.
-
-        `place` names the value in errors.
-        """
+        """Raise EnvContractError for an agent that has no spaces."""
         known = self.observation_space.of
         for agent in agents:
             if agent not in known:

@@ -42,8 +42,6 @@ BROKEN = (
 def find_set(place: str, source: str) -> Path | None:
     """Return the folder of a data set's episodes; None if `source` is not a data set.
 
-    `place` names the value in errors.
-
     Raises:
         ConfigError: the named set is not on this machine.
     """
@@ -61,10 +59,7 @@ def find_set(place: str, source: str) -> Path | None:
 
 
 def folder_of(place: str, source: str) -> Path:
-    """Return the folder of the set ``minari:NAME``; raises ConfigError if that is not a name.
-
-    `place` names the value in errors.
-    """
+    """Return the folder of the set ``minari:NAME``; raises ConfigError if that is not a name."""
     name = source.removeprefix(MINARI)
     if not NAME.fullmatch(name):
         raise ConfigError(place, source, "minari: followed by a name such as D4RL/pen/human-v2")

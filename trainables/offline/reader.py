@@ -296,8 +296,6 @@ def _add_likelihoods(columns: dict[str, Array]) -> None:
 def find_files(place: str, paths: str | Sequence[str]) -> list[Path]:
     """Return the files of a folder, a glob or a list of them.
 
-    `place` names the value in errors.
-
     Raises:
         ConfigError: there are none, or they are of several kinds.
     """

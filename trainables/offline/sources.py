@@ -78,8 +78,6 @@ def make_reader(source: str, rows: Rows | RowsByPolicy, context: IOContext) -> I
 def files_reader(place: str, paths: str | Sequence[str], rows: Rows | RowsByPolicy) -> FilesReader:
     """Return the reader of a data set, a folder, a glob or a list of files.
 
-    `place` names the value in errors.
-
     Raises:
         ConfigError: there are no such files, or several policies cannot read them.
     """

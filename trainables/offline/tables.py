@@ -32,10 +32,7 @@ EXTRA = "pip install 'sweep-rl[offline]'"
 
 
 def require(package: str, place: str, value: object) -> None:
-    """Raise ConfigError if an optional package is not installed.
-
-    `place` names the value in errors.
-    """
+    """Raise ConfigError if an optional package is not installed."""
     if importlib.util.find_spec(package) is None:
         raise ConfigError(place, value, f"files that need no {package}, or {EXTRA}")
 

@@ -46,10 +46,7 @@ class TorchPolicyProtocol(Protocol):
         """Return the device of the networks."""
 
     def minimise(self, loss: "Tensor", learning_rate: Scalar, grad_clip: float | None) -> Scalar:
-        """Make one gradient step on `loss`; return the norm of the gradient before clipping.
-
-        `grad_clip` is the largest norm, None for no clipping.
-        """
+        """Make one gradient step on `loss`; return the norm of the gradient before clipping."""
 
     def defer_checks(self) -> None:
         """Check gradient steps on the device, until `Policy.require_finite` is called."""
@@ -63,10 +60,7 @@ class TorchPolicyProtocol(Protocol):
     def apply_gradients(
         self, gradients: Mapping[str, Array], learning_rate: Scalar, grad_clip: float | None
     ) -> Scalar:
-        """Make one step with these gradients; return their norm before clipping.
-
-        `grad_clip` is the largest norm, None for no clipping.
-        """
+        """Make one step with these gradients; return their norm before clipping."""
 
 
 class Policy(ABC):

@@ -253,10 +253,7 @@ class TorchPolicy(Policy):
 
     @torch.no_grad()
     def _step(self, part: str, learning_rate: Scalar) -> None:
-        """Update the parameters of one optimiser that have a gradient; create missing moments.
-
-        `part` is the prefix of the parameters that the optimiser updates.
-        """
+        """Update the parameters of one optimiser that have a gradient; create missing moments."""
         moved = {name: p for name, p in self._groups[part].items() if p.grad is not None}
         for name, parameter in moved.items():
             if not self._moments[name]:
@@ -273,10 +270,7 @@ class TorchPolicy(Policy):
         )
 
     def get_hyperparameters(self, part: str = "") -> OptimizerConfig:
-        """Return the settings of one optimiser.
-
-        `part` is the prefix of the parameters that the optimiser updates.
-        """
+        """Return the settings of one optimiser."""
         return self._configs[part]
 
     def gradients(self) -> dict[str, NDArray[Any]]:

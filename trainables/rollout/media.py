@@ -80,10 +80,7 @@ def _table(place: str, table: Mapping[Any, Any]) -> dict[str, list[Any]]:
 
 
 def _cell(place: str, value: Any) -> Any:
-    """Return a cell as plain data; raises CallbackError unless it is a number, text or None.
-
-    `place` names the value in errors.
-    """
+    """Return a cell as plain data; raises CallbackError unless it is a number, text or None."""
     value = value.item() if isinstance(value, np.generic) else value
     if value is not None and not isinstance(value, str | bool | int | float):
         raise CallbackError(f"{place}: {shorten(value)} is neither a number nor text")
@@ -91,10 +88,7 @@ def _cell(place: str, value: Any) -> Any:
 
 
 def _require_small(place: str, size: int) -> None:
-    """Raise CallbackError if `size` is more than `MOST_BYTES`.
-
-    `place` names the value in errors.
-    """
+    """Raise CallbackError if `size` is more than `MOST_BYTES`."""
     if size > MOST_BYTES:
         raise CallbackError(f"{place}: {size} bytes; at most {MOST_BYTES} are kept")
 

@@ -109,10 +109,7 @@ def inexact_reasons(checkpoint: Mapping[str, Any], in_torch: bool) -> str:
 
 
 def log_inexactness(checkpoint: Mapping[str, Any], reason: str, remark: str = "") -> str:
-    """Log why the curve is no longer exact, and return all reasons, with the checkpoint's own.
-
-    `remark` is additional text for the log.
-    """
+    """Log why the curve is no longer exact, and return all reasons, with the checkpoint's own."""
     logger.warning("%s; %sthe curve is no longer exact", reason, remark)
     before = checkpoint.get("inexact")
     return f"{before}; {reason}" if before else reason

@@ -616,10 +616,7 @@ class MultiAgentTrainer(Trainer):
     def compute_actions(
         self, observations: Mapping[Any, Any], explore: bool = False
     ) -> dict[Any, Any]:
-        """Return agent → action of its policy, for raw observations by agent.
-
-        `explore` is True to draw actions, False for the best ones.
-        """
+        """Return agent → action of its policy, for raw observations by agent."""
         actions = {}
         for agent, one in observations.items():
             stream = rng.generator(self.seed, "mapping", "compute_actions", agent)

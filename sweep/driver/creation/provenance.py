@@ -45,10 +45,7 @@ def recorded(ledger: Ledger) -> dict[str, Any]:
 def changes(
     before: Mapping[str, Any], present: Mapping[str, Any], subject: str = "source file"
 ) -> list[str]:
-    """Return the differences of two results of `current` as texts.
-
-    `subject` names the digested code.
-    """
+    """Return the differences of two results of `current` as texts."""
     changed = [
         f"{name} was {before['versions'].get(name)}, is {version}"
         for name, version in present["versions"].items()

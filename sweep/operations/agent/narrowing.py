@@ -159,10 +159,7 @@ def _list(domain: Domain, values: Sequence[Any], place: str, crossed: bool) -> d
 
 
 def _allowed_value(domain: Domain, value: Any, place: str) -> Any:
-    """Return the value of the domain that equals `value`; raise BadConfig if there is none.
-
-    `place` names the value in errors.
-    """
+    """Return the value of the domain that equals `value`; raise BadConfig if there is none."""
     if not domain.contains(value):
         raise BadConfig(place, value, domain.describe())
     if isinstance(domain, Choice | Ordinal):

@@ -131,10 +131,7 @@ class _OpenBrackets(Summary):
     """Numbers of the first trials of these brackets."""
 
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
-        """Add the brackets whose trials have changed.
-
-        `touched` lists the numbers of changed trials.
-        """
+        """Add the brackets whose trials have changed."""
         for number in self.changed(trials, touched):
             if number >= self.assignment.first:
                 self.firsts.add(self.assignment.bracket(number, len(trials)).first)

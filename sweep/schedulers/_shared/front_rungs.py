@@ -49,20 +49,14 @@ class FrontRung(Described):
     def of_key(
         cls, history: History, key: CompareKey, level: float, shown: Callable[[Trial], Trial]
     ) -> "FrontRung":
-        """Return the ranking of all trials that have an entry for `key`, kept in the history.
-
-        `level` is the value of `time_attr` at which trials are compared.
-        """
+        """Return the ranking of all trials that have an entry for `key`, kept in the history."""
         kept = history.summary((cls, key), lambda: FrontsSummary(key))
         trials = history.trials
         return cls(kept.arranged, lambda number: shown(trials[number]), level)
 
     @classmethod
     def of_trials(cls, trials: Sequence[Trial], level: float = math.inf) -> "FrontRung":
-        """Return the ranking of these trials; their order decides which is first in a front.
-
-        `level` is the value of `time_attr` at which trials are compared.
-        """
+        """Return the ranking of these trials; their order decides which is first in a front."""
         by_number = {trial.number: trial for trial in trials}
         return cls(
             Arranged([compare(trial, level) for trial in trials]), by_number.__getitem__, level
@@ -105,10 +99,7 @@ class FrontRung(Described):
         return f"{described} {where}, place {place} of {len(self)}"
 
     def evidence(self, level: float, place: int, promoted: int) -> Evidence:
-        """Return the values behind a decision about rank `place`; the first `promoted` continue.
-
-        `level` is the value of `time_attr` at which trials are compared.
-        """
+        """Return the values behind a decision about rank `place`; the first `promoted` continue."""
         places = shown_places(self, place, promoted)
         placed = [self._arranged.placed[p - 1] for p in places]
         trials = [self[p - 1][0] for p in places]

@@ -135,10 +135,7 @@ class _StudyTrials(Summary):
         """Completed trial → its own values, while it has additional temporary ones."""
 
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
-        """Remake the entries of changed trials and drop temporary values.
-
-        `touched` lists the numbers of changed trials.
-        """
+        """Remake the entries of changed trials and drop temporary values."""
         for number, own in self._replaced_values.items():
             self.trials[number].intermediate_values = own
         self._replaced_values.clear()

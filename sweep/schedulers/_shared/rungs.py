@@ -163,10 +163,7 @@ class Described(Ranking, Protocol):
         return describe_rank(self, place, level)
 
     def evidence(self, level: float, place: int, promoted: int) -> Evidence:
-        """Return the values behind a decision about rank `place`; the first `promoted` continue.
-
-        `level` is the value of `time_attr` at which trials are compared.
-        """
+        """Return the values behind a decision about rank `place`; the first `promoted` continue."""
         return evidence(level, self, place, promoted)
 
 

@@ -31,10 +31,7 @@ _SHOWN = 20
 
 
 def check(parameters: Mapping[str, Parameter], source: Source) -> None:
-    """Raise BadSpace if parameters do not fit together.
-
-    `source` is the source of the key ``space``.
-    """
+    """Raise BadSpace if parameters do not fit together."""
     gathering = Gathering()
     for parameter in parameters.values():
         if isinstance(parameter.role, Derived):

@@ -79,10 +79,7 @@ class _Walk:
         raw: Mapping[str, Any],
         conditions: tuple[tuple[KeyPath, Any], ...],
     ) -> Iterator[Entry]:
-        """Yield the parameters of a group; BadSpace for groups that are nested too deeply.
-
-        `prefix` is the name of the group, with a dot at its end.
-        """
+        """Yield the parameters of a group; BadSpace for groups that are nested too deeply."""
         if len(path) > _DEEPEST:
             raise self.source.refuse(path[:4], "…", f"at most {_DEEPEST} groups inside each other")
         for part, item in raw.items():
@@ -119,10 +116,7 @@ class _Walk:
         return members
 
     def _name(self, prefix: str, part: object, path: KeyPath) -> str:
-        """Return the full name of a member; BadSpace if it is not valid.
-
-        `prefix` is the name of the group, with a dot at its end.
-        """
+        """Return the full name of a member; BadSpace if it is not valid."""
         allowed = f"up to {_LONGEST_NAME} letters, digits, _ and -, in parts joined by dots"
         if not isinstance(part, str):
             problem = f"the name {shorten(part)} is not text"

@@ -112,10 +112,7 @@ def _check_one(
 def _entries(
     space: Space, settings: Mapping[str, Any], prefix: str = "", base: KeyPath = ()
 ) -> Iterator[tuple[KeyPath, str, Any]]:
-    """Yield path, name and value of each setting; those of a group may be nested.
-
-    `prefix` is the name of the group, with a dot at its end.
-    """
+    """Yield path, name and value of each setting; those of a group may be nested."""
     for part, value in settings.items():
         name = f"{prefix}{part}"
         group = any(other.startswith(f"{name}.") for other in space.searched)

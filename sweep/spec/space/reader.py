@@ -71,19 +71,13 @@ class Reading:
         return self.raw[self.kind]
 
     def refuse(self, value: object, allowed: str, hint: str = "", *below: str | int) -> Exception:
-        """Return the error for a mistake below the keyword of the kind.
-
-        `allowed` describes accepted values, `hint` gives advice.
-        """
+        """Return the error for a mistake below the keyword of the kind."""
         return self.refuse_at((self.kind, *below), value, allowed, hint)
 
     def refuse_at(
         self, path: KeyPath, value: object, allowed: str, hint: str = "", problem: str = ""
     ) -> Exception:
-        """Return the error for a mistake at `path` in `raw`.
-
-        `allowed` describes accepted values, `hint` gives advice, `problem` is the mistake in words.
-        """
+        """Return the error for a mistake at `path` in `raw`."""
         return self.source.refuse(self.paths.get(path, path), value, allowed, hint, problem)
 
 

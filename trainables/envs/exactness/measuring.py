@@ -319,10 +319,7 @@ class Inquiry:
 def remembered_measurement(
     config: EnvironmentConfig, restarts: bool, remembered: Mapping[str, Any]
 ) -> Measured | None:
-    """Return the remembered measurement of an environment; None if there is none.
-
-    `restarts` is the setting ``restart_failed_sub_environments``.
-    """
+    """Return the remembered measurement of an environment; None if there is none."""
     return Measured.of_data(remembered.get(_name_of(config, restarts) or ""))
 
 
@@ -342,10 +339,7 @@ def _relevant(config: EnvironmentConfig) -> dict[str, Any]:
 
 
 def _name_of(config: EnvironmentConfig, restarts: bool) -> str | None:
-    """Return a name of these settings for all processes; None if they have no JSON form.
-
-    `restarts` is the setting ``restart_failed_sub_environments``.
-    """
+    """Return a name of these settings for all processes; None if they have no JSON form."""
     try:
         text = json.dumps([_relevant(config), restarts], sort_keys=True)
     except (TypeError, ValueError):
@@ -354,10 +348,7 @@ def _name_of(config: EnvironmentConfig, restarts: bool) -> str | None:
 
 
 def _local_key(config: EnvironmentConfig, restarts: bool = False) -> tuple[object, object]:
-    """Return a key of these settings in this process, and the objects whose ids it contains.
-
-    `restarts` is the setting ``restart_failed_sub_environments``.
-    """
+    """Return a key of these settings in this process, and the objects whose ids it contains."""
     known = (registry.find(config.env), gymnasium.registry.get(config.env))
     name = _name_of(config, restarts) or repr((_relevant(config), restarts))
     return (name, *map(id, known)), known
@@ -377,10 +368,7 @@ def _inspect(config: EnvironmentConfig) -> Inspection:
 
 
 def _examined(config: EnvironmentConfig, restarts: bool, inspection: Inspection) -> Measured:
-    """Measure in this process; an environment that calls the trainer is at level D.
-
-    `restarts` is the setting ``restart_failed_sub_environments``.
-    """
+    """Measure in this process; an environment that calls the trainer is at level D."""
     if inspection.calls_trainer:
         return Measured("D", ("not A: it calls the trainer, so its state is unknown here",))
     return examine(config, restarts)
@@ -457,10 +445,7 @@ class _Died(Exception):
 
 
 def _pack(config: EnvironmentConfig, restarts: bool) -> bytes | None:
-    """Return everything that a child needs, as bytes; None if it cannot be sent.
-
-    `restarts` is the setting ``restart_failed_sub_environments``.
-    """
+    """Return everything that a child needs, as bytes; None if it cannot be sent."""
     spec = gymnasium.registry.get(config.env)
     try:
         packed: bytes = cloudpickle.dumps((config, restarts, registry.find(config.env), spec))

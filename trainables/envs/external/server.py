@@ -297,10 +297,7 @@ class PolicyServer(ExternalEnv):
             raise Refused(410, f"client {client}: the trainer has closed the server") from None
 
     def _handle(self, client: str, request: dict[str, Any], digest: bytes) -> dict[str, Any]:
-        """Handle a parsed request and return the answer; raises Refused.
-
-        `digest` is the SHA-256 of the request.
-        """
+        """Handle a parsed request and return the answer; raises Refused."""
         if unknown := sorted(request.keys() - KEYS):
             raise Refused(400, f"unknown key {shorten(unknown[0])}; known: {', '.join(KEYS)}")
         episode_id, call = _name(request, "episode", client), request.get("call")
@@ -325,10 +322,7 @@ class PolicyServer(ExternalEnv):
     def _accept(
         self, remote: _Remote, episode_id: str, request: dict[str, Any], digest: bytes
     ) -> None:
-        """Handle a request if it is new and in order; raises Refused if it is out of order.
-
-        `digest` is the SHA-256 of the request.
-        """
+        """Handle a request if it is new and in order; raises Refused if it is out of order."""
         number, expected = request["number"], remote.number + 1
         if number == remote.number:
             if digest != remote.digest:
@@ -424,10 +418,7 @@ class PolicyServer(ExternalEnv):
         self.policies_of(episode_id, agents)
 
     def _require_bound(self, episode_id: str, claimed: Any) -> None:
-        """Refuse actions that were chosen by another policy than the agent's.
-
-        `claimed` are the policies that the client names.
-        """
+        """Refuse actions that were chosen by another policy than the agent's."""
         if not isinstance(claimed, dict):
             raise Refused(
                 400, f"episode {episode_id}: policies {shorten(claimed)} is not an object"

@@ -56,10 +56,7 @@ def _read(path: Path) -> str:
 
 
 def _checked(text: str, place: str) -> str:
-    """Return the token in `text`; raises TokenError if it is not valid.
-
-    `place` names the value in errors.
-    """
+    """Return the token in `text`; raises TokenError if it is not valid."""
     token = text.strip()
     if not (LEAST <= len(token) <= MOST and token.isascii() and token.isprintable()):
         raise TokenError(

@@ -84,10 +84,7 @@ def decode(space: Spaces, data: Any, subject: str) -> Any:
 def _decode_each(
     spaces_: Mapping[str, spaces.Space[Any]], data: Any, subject: str
 ) -> dict[str, Any]:
-    """Return agent → element, from JSON by agent.
-
-    `subject` names the value in errors.
-    """
+    """Return agent → element, from JSON by agent."""
     if not isinstance(data, dict):
         _refuse(subject, data, f"an object by agent, of {', '.join(spaces_)}")
     return {
@@ -99,10 +96,7 @@ def _decode_each(
 
 
 def _array(space: spaces.Space[Any], data: Any, subject: str) -> Any:
-    """Return an array from nested lists or base64; raises EpisodeError if it does not fit.
-
-    `subject` names the value in errors.
-    """
+    """Return an array from nested lists or base64; raises EpisodeError if it does not fit."""
     if not isinstance(data, str):
         if not isinstance(data, list | int | float) or isinstance(data, bool):
             _refuse(subject, data, f"nested lists of shape {space.shape}")
@@ -136,10 +130,7 @@ def _wire_dtype(space: spaces.Space[Any]) -> np.dtype[Any]:
 
 
 def _agent_name(agents: Mapping[str, Any], agent: Any, subject: str) -> str:
-    """Return the agent's name; raises EpisodeError if it is unknown.
-
-    `subject` names the value in errors.
-    """
+    """Return the agent's name; raises EpisodeError if it is unknown."""
     if agent not in agents:
         there = ", ".join(map(repr, agents))
         raise EpisodeError(f"{subject} of an unknown agent {shorten(agent)}; there are {there}")
@@ -147,10 +138,7 @@ def _agent_name(agents: Mapping[str, Any], agent: Any, subject: str) -> str:
 
 
 def _refuse(subject: str, data: Any, expected: str) -> NoReturn:
-    """Raise EpisodeError for data that do not fit.
-
-    `subject` names the value in errors.
-    """
+    """Raise EpisodeError for data that do not fit."""
     raise EpisodeError(f"{subject} {shorten(data)} does not fit; expected {expected}")
 
 

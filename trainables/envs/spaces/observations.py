@@ -266,10 +266,7 @@ def _plan(space: spaces.Space[Any], first: int) -> tuple[Write, Read, int]:
 
 
 def _plan_parts(space: spaces.Tuple[Any] | spaces.Dict, first: int) -> tuple[Write, Read, int]:
-    """Return `_plan` of a Tuple or Dict.
-
-    `first` is the index of its first feature.
-    """
+    """Return `_plan` of a Tuple or Dict."""
     named = isinstance(space, spaces.Dict)
     parts: list[tuple[Any, Write, Read]] = []
     for key, part in inner(space):
@@ -288,10 +285,7 @@ def _plan_parts(space: spaces.Tuple[Any] | spaces.Dict, first: int) -> tuple[Wri
 
 
 def _plan_choice(space: spaces.Discrete, first: int) -> tuple[Write, Read, int]:
-    """Return `_plan` of a Discrete: one-hot.
-
-    `first` is the index of its first feature.
-    """
+    """Return `_plan` of a Discrete: one-hot."""
     n, start = int(space.n), int(space.start)
 
     def write(observation: Any, out: Array) -> None:
@@ -304,10 +298,7 @@ def _plan_choice(space: spaces.Discrete, first: int) -> tuple[Write, Read, int]:
 
 
 def _plan_choices(space: spaces.MultiDiscrete, first: int) -> tuple[Write, Read, int]:
-    """Return `_plan` of a MultiDiscrete: one-hot for each entry.
-
-    `first` is the index of its first feature.
-    """
+    """Return `_plan` of a MultiDiscrete: one-hot for each entry."""
     nvec, start = space.nvec.reshape(-1), space.start.reshape(-1)
     offsets = first + np.concatenate([[0], np.cumsum(nvec)[:-1]])
     last = first + int(nvec.sum())
@@ -327,10 +318,7 @@ def _plan_choices(space: spaces.MultiDiscrete, first: int) -> tuple[Write, Read,
 
 
 def _plan_numbers(space: spaces.Box | spaces.MultiBinary, first: int) -> tuple[Write, Read, int]:
-    """Return `_plan` of a Box or MultiBinary: its numbers, scaled if they are pixels.
-
-    `first` is the index of its first feature.
-    """
+    """Return `_plan` of a Box or MultiBinary: its numbers, scaled if they are pixels."""
     size = int(np.prod(space.shape))
     last = first + size
     part, flat = slice(first, last), (size,)

@@ -162,8 +162,5 @@ def _sample_with_fixed_seed(distribution: Distribution) -> "Tensor":
 
 
 def _refusal(path: str, allowed: str, hint: str) -> ConfigError:
-    """Return the error for a distribution that breaks its contract.
-
-    `allowed` describes accepted values, `hint` gives advice.
-    """
+    """Return the error for a distribution that breaks its contract."""
     return ConfigError(PLACE, path, allowed, hint.splitlines()[0])

@@ -310,8 +310,5 @@ def _join_shapes(shapes: Iterable[tuple[int, ...]]) -> str:
 
 
 def _refusal(settings: OwnModule, allowed: str, hint: str) -> ConfigError:
-    """Return the error for a module that breaks its contract.
-
-    `allowed` describes accepted values, `hint` gives advice.
-    """
+    """Return the error for a module that breaks its contract."""
     return ConfigError(PLACE, settings.path, allowed, hint.splitlines()[0])

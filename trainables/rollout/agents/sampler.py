@@ -718,10 +718,7 @@ class AgentsSampler:
         return taken
 
     def _warn_if_idle(self, fragments: Mapping[str, Fragment], ticks: int) -> None:
-        """Warn once if no agent acted in the latest steps of the environments.
-
-        `ticks` is the number of these steps.
-        """
+        """Warn once if no agent acted in the latest steps of the environments."""
         if fragments or self._warned:
             return
         self._warned = True

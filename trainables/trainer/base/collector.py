@@ -432,10 +432,7 @@ class Collector(Algorithm):
             member.inference.actor.on_global_var_update({"timestep": self.progress.timesteps})
 
     def acting_stream(self, explore: bool) -> np.random.Generator | None:
-        """Return the random stream of callers' actions; None if actions are not drawn.
-
-        `explore` is True to draw actions, False for the best ones.
-        """
+        """Return the random stream of callers' actions; None if actions are not drawn."""
         self._update_exploration()
         return self.streams["compute_action"] if explore else None
 
