@@ -161,8 +161,7 @@ class FunctionThread:
     def _end(self, returned: Mapping[str, Any] | float | None) -> None:
         """Set the final metrics: those that the function returned, or its last report's for None.
 
-        Raises:
-            TrainableError: it neither reported nor returned anything.
+        Raises TrainableError if it neither reported nor returned anything.
         """
         self._require_checkpoint_read()
         metric, value = self.context.metric, _number(returned)
@@ -234,8 +233,7 @@ _running = set[FunctionThread]()
 def current() -> FunctionThread | None:
     """Return the function thread that the caller runs in; None if the function was called by hand.
 
-    Raises:
-        TrainableError: the caller is a thread or process that a training function has started.
+    Raises TrainableError if the caller is a thread or process that a training function has started.
     """
     thread: FunctionThread | None = getattr(_here, "thread", None)
     if thread is None and (_running or multiprocessing.parent_process() is not None):
@@ -250,8 +248,7 @@ def current() -> FunctionThread | None:
 def _capture(metrics: Mapping[str, Any], checkpoint: object) -> Checkpoint:
     """Return a copy of a reported checkpoint, data or the files of a folder.
 
-    Raises:
-        StateError: it cannot be stored, or is not a folder with files.
+    Raises StateError if it cannot be stored, or is not a folder with files.
     """
     kept = _copy(metrics, "metrics")
     if isinstance(checkpoint, (str, Path)):

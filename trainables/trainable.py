@@ -305,8 +305,7 @@ class Trainable:
 
         `check_config` refuses the result if a setting is impossible in a lane.
 
-        Raises:
-            ConfigError: no trial of this class can be a lane.
+        Raises ConfigError if no trial of this class can be a lane.
         """
         raise ConfigError(
             "trainable",

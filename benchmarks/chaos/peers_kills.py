@@ -94,8 +94,7 @@ def run_undisturbed(tool: Tool, keep: bool = False) -> dict[str, Any]:
 def run_killed(tool: Tool, kill: Kill, keep: bool = False) -> dict[str, Any]:
     """Kill a run and restart it; return its figures.
 
-    Raises:
-        Failed: the run had ended before the kill.
+    Raises Failed if the run had ended before the kill.
     """
     run = Run(tool)
     try:

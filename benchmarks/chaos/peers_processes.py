@@ -80,8 +80,7 @@ class Launched:
     def failure(self) -> str:
         """Wait for the driver; return its failure, empty if it succeeded.
 
-        Raises:
-            Failed: the machine was too busy to start the tool.
+        Raises Failed if the machine was too busy to start the tool.
         """
         try:
             code = self.process.wait(LIMIT_S)

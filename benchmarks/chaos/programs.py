@@ -156,8 +156,7 @@ def _await(
 ) -> None:
     """Wait for a condition or the driver's end.
 
-    Raises:
-        Failed: the driver printed no line for `PATIENCE_S` seconds.
+    Raises Failed if the driver printed no line for `PATIENCE_S` seconds.
     """
     before, end = "", time.monotonic() + PATIENCE_S
     while not is_done() and driver.poll() is None:

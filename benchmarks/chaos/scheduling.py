@@ -99,8 +99,7 @@ def _settings(examples: int, shrinks: bool) -> settings:
 def _run(machine: Any, options: settings) -> None:
     """Run the machine.
 
-    Raises:
-        Failed: the machine failed; the message contains the output of hypothesis.
+    Raises Failed if the machine failed; the message contains the output of hypothesis.
     """
     import optuna
 

@@ -20,11 +20,7 @@ _HOLDS = {Verb.STOP: UserHold.STOP, Verb.PAUSE: UserHold.PAUSE, Verb.UNPAUSE: Us
 
 
 def check(stage: Stage, spec: Mapping[str, Any]) -> None:
-    """Check all conditions of a finished sweep.
-
-    Raises:
-        Failed: a condition does not hold.
-    """
+    """Check all conditions of a finished sweep. Raises Failed if a condition does not hold."""
     stage.oracle.load_all()
     _statuses(stage)
     _curves(stage)

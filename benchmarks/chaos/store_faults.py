@@ -119,8 +119,7 @@ def traced_calls() -> dict[str, tuple[int, int]]:
 def fail_in_child(call: str, nth: int, fault: str) -> dict[str, int]:
     """Cause `fault` at the nth such system call of `store_saver`; return the figures.
 
-    Raises:
-        Failed: an acknowledged checkpoint is lost.
+    Raises Failed if an acknowledged checkpoint is lost.
     """
     with tempfile.TemporaryDirectory(prefix="store-faults-", dir=fast_folder()) as scratch:
         folder = Path(scratch) / "trial"

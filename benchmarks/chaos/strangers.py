@@ -64,8 +64,7 @@ def read_all(jail: Jail, files: Mapping[str, bytes], good: int | None = None) ->
 def answers_to(jail: Jail, files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
     """Return the reader's answer to each file.
 
-    Raises:
-        Failed: a file ended the process, or a file was written.
+    Raises Failed if a file ended the process, or a file was written.
     """
     scratch = Path(tempfile.mkdtemp(prefix="strangers-"))
     try:

@@ -114,8 +114,7 @@ class Sweeps:
     def begin_all(self) -> None:
         """Start or resume all sweeps; return when each has a running trial.
 
-        Raises:
-            SystemExit: a driver ended, or has no running trial after ten minutes.
+        Raises SystemExit if a driver ended, or has no running trial after ten minutes.
         """
         for name in self.names:
             self.begin(name)

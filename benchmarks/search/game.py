@@ -184,8 +184,7 @@ class Play:
 def load(path: Path) -> Iterator[Game]:
     """Yield the games of a file, in the order of their names.
 
-    Raises:
-        ValueError: the file is not a table of learning curves, for the reason in the message.
+    Raises ValueError if the file is not a table of learning curves, for the reason in the message.
     """
     try:
         with np.load(path) as file:

@@ -39,8 +39,7 @@ PINS = {
 def interpreter_of(group: str) -> Path:
     """Return an interpreter with the libraries of a group; install them if they are missing.
 
-    Raises:
-        RuntimeError: pip could not install them; the message is pip's last line.
+    Raises RuntimeError if pip could not install them; the message is pip's last line.
     """
     folder = FOLDER / group
     interpreter, ready = folder / "bin" / "python", folder / "ready"

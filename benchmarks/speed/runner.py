@@ -76,8 +76,7 @@ def measure(side: Side) -> float:
 def run_side(side: Side) -> dict[str, Any]:
     """Run the program of one side and return the line of JSON that it prints.
 
-    Raises:
-        RuntimeError: the program failed; the message is its last line.
+    Raises RuntimeError if the program failed; the message is its last line.
     """
     interpreter = str(peers.interpreter_of(side.group)) if side.group else sys.executable
     # The other checkout may lack this measure, so it is run by its path. -P: without its folder.

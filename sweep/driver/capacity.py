@@ -94,8 +94,7 @@ def allow_files(slots: int, pool: str) -> None:
 
     A driver that runs out of files can neither write nor end its workers nor report it.
 
-    Raises:
-        StorageError: the system's hard limit is lower.
+    Raises StorageError if the system's hard limit is lower.
     """
     local = 0 if pool == INLINE or pools.is_clustered(pool) else slots
     needed = DRIVER_FILES + worker.FILES * local

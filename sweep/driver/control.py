@@ -175,8 +175,7 @@ class RequestHandler:
     def _turn(self, before: int) -> str:
         """Return a text: which trial will try a suggestion, after `before` other suggestions.
 
-        Raises:
-            UsageError: the searcher's option `suggested` leaves no trial for it.
+        Raises UsageError if the searcher's option `suggested` leaves no trial for it.
         """
         history, share = self.history, self.options.suggested
         number = history.tried + before + 1

@@ -249,8 +249,7 @@ class Proposer:
     ) -> Settings:
         """Return a point of `space` that no trial has, or any point if duplicates are allowed.
 
-        Raises:
-            Exhausted: there is none.
+        Raises Exhausted if there is none.
         """
         # If all settings are given, there is only one point to check.
         found = self._proposals(history, space, trials) if space.domains else [space.draw(0)]

@@ -47,11 +47,7 @@ def check(uri: str, spec: SweepSpec) -> None:
 
 
 def write_tracking(path: Path, uri: str) -> None:
-    """Write the signed URI to `path`.
-
-    Raises:
-        OSError: the disk refused.
-    """
+    """Write the signed URI to `path`. Raises OSError if the disk refused."""
     signed.write(path, {"uri": uri})
 
 
@@ -74,8 +70,7 @@ def adopt(folder: Folder) -> None:
 def read_tracking(folder: Folder) -> Tracking | None:
     """Return the stored URI, or None if runs are tracked in the file of the root.
 
-    Raises:
-        UsageError: the file holds something else.
+    Raises UsageError if the file holds something else.
     """
     path = folder.tracking_uri
     if not path.exists():
@@ -113,8 +108,7 @@ def write_entry(ledger: Ledger, folder: Folder, spec: SweepSpec, history: Histor
     It records which code may make the models. Nothing is written unless MLflow is one of the
     sweep's trackers. Called when a sweep is about to finish.
 
-    Raises:
-        OSError: the disk refused.
+    Raises OSError if the disk refused.
     """
     if "mlflow" in spec.trackers:
         digest = _code_digest(ledger, spec, history)
@@ -124,8 +118,7 @@ def write_entry(ledger: Ledger, folder: Folder, spec: SweepSpec, history: Histor
 def want_all_models(folder: Folder) -> None:
     """Request that MLflow gets the models of all trials at the end, instead of the best one's.
 
-    Raises:
-        StorageError: the disk refused.
+    Raises StorageError if the disk refused.
     """
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         try:
@@ -245,8 +238,7 @@ def left_out(context: TrackerContext) -> dict[str, str]:
 def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[Sent]:
     """Hold the sweep and send all missing events, for up to `patience_s` seconds.
 
-    Raises:
-        SweepLocked: a driver holds the sweep, and sends the events itself.
+    Raises SweepLocked if a driver holds the sweep, and sends the events itself.
     """
     with hold.hold(folder, say) as held:
         adopt(folder)  # sending to a URI accepts it

@@ -345,8 +345,7 @@ class History:
     def extend(self, recorded: Sequence[Recorded]) -> None:
         """Apply events in the order of their numbers.
 
-        Raises:
-            DamagedLedger: an event does not follow from those before it.
+        Raises DamagedLedger if an event does not follow from those before it.
         """
         for record in recorded:
             try:

@@ -323,8 +323,7 @@ class Replica:
     def score_at(self, level: float = math.inf) -> float | None:
         """Return the score over the curve up to `level`; None without one, NaN if it diverged.
 
-        Raises:
-            ValueError: the history has no curves and `level` is not past the newest result.
+        Raises ValueError if the history has no curves and `level` is not past the newest result.
         """
         if self.sums is not None:
             self._check_past(level)
@@ -391,8 +390,7 @@ class Replica:
 
         Returns None without one. Values are read at a level as the metric's are.
 
-        Raises:
-            ValueError: the history has no curves and `level` is not past the newest result.
+        Raises ValueError if the history has no curves and `level` is not past the newest result.
         """
         if self.sums is not None:
             self._check_past(level)

@@ -71,8 +71,7 @@ class DecodeError(ValueError):
 def parse(text: object) -> Any:
     """Return the value of a JSON text.
 
-    Raises:
-        DecodeError: `text` is not a string, not JSON, or nests deeper than `DEEPEST`.
+    Raises DecodeError if `text` is not a string, not JSON, or nests deeper than `DEEPEST`.
     """
     if not isinstance(text, str):
         raise DecodeError(f"{_describe(text)}, not text")
@@ -91,8 +90,7 @@ def parse(text: object) -> Any:
 def read(cls: Any, raw: Any) -> Any:
     """Return `raw` as a value of type `cls`, for example a dataclass from a mapping of its fields.
 
-    Raises:
-        DecodeError: `raw` does not fit `cls`; the message describes the first mistake.
+    Raises DecodeError if `raw` does not fit `cls`; the message describes the first mistake.
     """
     try:
         return _validator(cls).validate_python(raw)
@@ -208,8 +206,7 @@ def from_body(kind: object, body: object, rows: tuple[Row, ...] = ()) -> Event:
 def read_row(iteration: object, metrics: object) -> Row:
     """Return the result stored in a row of the ledger; `metrics` is a JSON text.
 
-    Raises:
-        DecodeError: the row holds no valid result.
+    Raises DecodeError if the row holds no valid result.
     """
     return read_metrics(iteration, parse(metrics))
 
@@ -230,8 +227,7 @@ def read_metrics(iteration: object, metrics: object) -> Row:
 def read_saved(raw: object) -> Saved:
     """Return the checkpoint record that plain data describes.
 
-    Raises:
-        DecodeError: the data describes no checkpoint, or its file name is not allowed.
+    Raises DecodeError if the data describes no checkpoint, or its file name is not allowed.
     """
     saved: Saved = read(Saved, raw)
     _check_saved(saved)

@@ -156,8 +156,7 @@ class Folder:
     def lock(self) -> Iterator[None]:
         """Hold the lock of this sweep on this host inside the block; the process's end releases it.
 
-        Raises:
-            SweepLocked: another process holds the lock.
+        Raises SweepLocked if another process holds the lock.
         """
         path = self.path / LOCK
         plain(path)
@@ -178,8 +177,7 @@ class Folder:
         The lock is tried for an instant, and not at all if its last holder is known to be dead, so
         that this test rarely delays a driver that starts at the same moment.
 
-        Raises:
-            PermissionError: the lock file may not be read.
+        Raises PermissionError if the lock file may not be read.
         """
         try:
             descriptor = os.open(self.path / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -119,8 +119,7 @@ def upgrade(folder: Folder, say: Say) -> None:
 def _take_lease(folder: Folder, say: Say) -> int:
     """Take the lease and return its new term; waits for a holder on another machine.
 
-    Raises:
-        SweepLocked: the holder is alive, or another process was faster.
+    Raises SweepLocked if the holder is alive, or another process was faster.
     """
     with contextlib.closing(storage.open_database(folder.ledger)) as database:
         with database.reading() as connection:

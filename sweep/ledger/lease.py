@@ -126,8 +126,7 @@ def read(connection: Connection) -> Lease:
 def read_row(connection: Connection) -> Lease:
     """Return the lease's row without the last event's number; an empty `Lease` if there is no row.
 
-    Raises:
-        DecodeError: the row is not valid, or its term is the largest possible one.
+    Raises DecodeError if the row is not valid, or its term is the largest possible one.
     """
     row = connection.execute(f"SELECT {_COLUMNS} FROM lease").fetchone()  # noqa: S608 ours
     if row is None:
@@ -189,8 +188,7 @@ def give_back(connection: Connection, term: int) -> None:
 def clear_holder(connection: Connection) -> None:
     """Begin a new term without a holder, even if the row is damaged; a live holder loses the sweep.
 
-    Raises:
-        DecodeError: the events already have the largest term.
+    Raises DecodeError if the events already have the largest term.
     """
     (newest,) = connection.execute("SELECT coalesce(max(epoch), 0) FROM events").fetchone()
     (said,) = connection.execute("SELECT max(epoch) FROM lease").fetchone()

@@ -332,8 +332,7 @@ def _read_results(connection: Connection, first: int, last: int) -> dict[int, li
 def _decode_event(event: tuple[Any, ...], results: tuple[Row, ...]) -> Recorded:
     """Return the event of a row (k, epoch, at, kind, body) with its results.
 
-    Raises:
-        DecodeError: the row is not valid; the message begins with the event's number.
+    Raises DecodeError if the row is not valid; the message begins with the event's number.
     """
     k, epoch, at, kind, body = event
     try:

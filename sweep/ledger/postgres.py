@@ -93,8 +93,7 @@ class Pointer(NamedTuple):
 def check(url: str) -> None:
     """Refuse a URL that is not valid for a ledger, or that contains a secret.
 
-    Raises:
-        BadConfig: the URL is refused; the message shows no secret.
+    Raises BadConfig if the URL is refused; the message shows no secret.
     """
     shown, allowed = place_of(url), "postgresql+psycopg://HOST[:PORT]/DATABASE"
     if not _URL.match(url):
@@ -373,8 +372,7 @@ class Database:
     def _transaction(self, *begin: str) -> Iterator[Connection]:
         """Yield a connection inside a transaction; commit at the end, roll back on any error.
 
-        Raises:
-            Interrupted: the server was lost inside the transaction.
+        Raises Interrupted if the server was lost inside the transaction.
         """
         with self._convert_errors():
             raw = self._begin(begin)

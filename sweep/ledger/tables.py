@@ -208,8 +208,7 @@ class Database:
 
         SQLite copies the pages, since the file alone is incomplete while in use.
 
-        Raises:
-            StorageError: the disk or the database refused.
+        Raises StorageError if the disk or the database refused.
         """
         copy = self.path.with_name(f"{self.path.name}.{revision}")
         draft = copy.with_name(f".{copy.name}.new")
@@ -374,8 +373,7 @@ def is_away(error: BaseException | None) -> bool:
 def find_damage(path: Path) -> str:
     """Return why an SQLite file cannot be read, or its first damage; empty if it is intact.
 
-    Raises:
-        StorageError: the file cannot be accessed now.
+    Raises StorageError if the file cannot be accessed now.
     """
     if not path.exists():
         return f"{path.name} is gone"

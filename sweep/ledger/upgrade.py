@@ -71,8 +71,7 @@ def objection(revision: str, ledger: Path) -> str:
 def check(connection: Connection, path: Path) -> None:
     """Refuse a ledger whose revision is not the current one.
 
-    Raises:
-        UsageError: the ledger is older or newer; the message says what to do.
+    Raises UsageError if the ledger is older or newer; the message says what to do.
     """
     if why := objection(read_revision(connection), path):
         raise UsageError(f"{path}: {why}")

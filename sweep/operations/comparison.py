@@ -77,8 +77,7 @@ class Comparison:
     def report(self, path: str | Path = "comparison.html") -> Path:
         """Write one HTML file that shows the sweeps side by side; returns its path.
 
-        Raises:
-            StorageError: the file cannot be written.
+        Raises StorageError if the file cannot be written.
         """
         from sweep.operations.report import comparison as compared
         from sweep.operations.report import page

@@ -156,8 +156,7 @@ def find(chosen: str, paths: Iterable[str] = ()) -> Callable[[int], Pool]:
 
     It takes the number of slots.
 
-    Raises:
-        SweepError: there is no such pool, or it cannot use the address.
+    Raises SweepError if there is no such pool, or it cannot use the address.
     """
     name, _, address = chosen.partition("@")
     kind = KIND.find(name, paths)

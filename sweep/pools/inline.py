@@ -21,8 +21,7 @@ class Pool(pools.Pool):
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
         """Run the slice and return a future that is done.
 
-        Raises:
-            UsageError: a function of an earlier trial still runs in this process.
+        Raises UsageError if a function of an earlier trial still runs in this process.
         """
         future: Future[SliceOutcome] = Future()
         try:

@@ -152,8 +152,7 @@ class _Helper:
 
         If the child process dies, a second one is tried.
 
-        Raises:
-            SweepError: the second one died, too.
+        Raises SweepError if the second one died, too.
         """
         with self._lock:
             for _ in range(_ASKED):

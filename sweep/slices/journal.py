@@ -60,8 +60,7 @@ class Layout:
     def unpacked(self, text: str) -> Row:
         """Return the result that `packed` turned into `text`.
 
-        Raises:
-            ValueError: `text` is not an output of `packed`.
+        Raises ValueError if `text` is not an output of `packed`.
         """
         try:
             if self._bytes is None:

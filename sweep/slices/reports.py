@@ -97,8 +97,7 @@ class JournalReading:
     def _check_order(self, row: Row) -> Row:
         """Return the result if its iteration follows the last one.
 
-        Raises:
-            DecodeError: it does not, or the journal has not said where the slice started.
+        Raises DecodeError if it does not, or the journal has not said where the slice started.
         """
         if self.source is None or row.iteration != self.upto + 1:
             raise DecodeError(f"iteration {row.iteration} after {self.upto}")

@@ -263,8 +263,7 @@ class RealSlice(Stretch):
     def note_exactness(self, trainable: Trainable) -> None:
         """Read the trainable's exactness, and its findings that the sweep did not have before.
 
-        Raises:
-            TrainableError: the findings are not a JSON object.
+        Raises TrainableError if the findings are not a JSON object.
         """
         self.exactness = trainable.exactness
         found: object = trainable.remembers()

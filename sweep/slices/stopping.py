@@ -129,8 +129,7 @@ class Bounds:
     def find_end(self, metrics: Metrics, iteration: int) -> End | None:
         """Return the end of the slice at this result, or None if it continues.
 
-        Raises:
-            TrainableError: the result lacks `time_attr`, in which the goal is counted.
+        Raises TrainableError if the result lacks `time_attr`, in which the goal is counted.
         """
         value = number(metrics.get(self.metric))
         self.divergence.add(value)

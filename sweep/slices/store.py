@@ -152,8 +152,7 @@ class Store:
 
         Returns the file name for the ledger. About `cache` bytes at most stay on disk.
 
-        Raises:
-            RemoteError: the object storage refused.
+        Raises RemoteError if the object storage refused.
         """
         name = written.path.name
         if not self.url:
@@ -356,8 +355,7 @@ class SweepStore:
 
         No slice may run.
 
-        Raises:
-            RemoteError: the object storage refused.
+        Raises RemoteError if the object storage refused.
         """
         gone = self.unnamed_files(history)
         for spare in gone:
@@ -534,8 +532,7 @@ def begin(folder: Folder, url: str, name: str, sweep_id: str) -> None:
 def of(folder: Folder) -> SweepStore:
     """Return the store of a sweep's checkpoints.
 
-    Raises:
-        UsageError: another person chose the storage, and this user has not trusted that.
+    Raises UsageError if another person chose the storage, and this user has not trusted that.
     """
     url = storage_url(folder)
     if url and not signed.is_accepted(signed.read(folder.checkpoints), folder.checkpoints):
@@ -550,8 +547,7 @@ def of(folder: Folder) -> SweepStore:
 def storage_url(folder: Folder) -> str:
     """Return the URL of a sweep's object storage as its folder names it; empty if it has none.
 
-    Raises:
-        UsageError: the file holds no URL.
+    Raises UsageError if the file holds no URL.
     """
     try:
         return str(signed.read(folder.checkpoints)["url"])

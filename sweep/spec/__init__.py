@@ -328,8 +328,7 @@ _PYTHON = (".py", ".ipynb")
 def find(space: str) -> Path:
     """Return the file that the command line names: a path, or the bare name of a shipped space.
 
-    Raises:
-        UsageError: there is no such file; the message names similar ones.
+    Raises UsageError if there is no such file; the message names similar ones.
     """
     if _is_file(Path(space)):
         if (path := Path(space)).suffix in _PYTHON:
@@ -373,8 +372,7 @@ def shipped() -> dict[str, Path]:
 def load(path: Path, overrides: Sequence[str | Override] = ()) -> SweepSpec:
     """Return the spec in a YAML file, changed by settings of the command line; see `Override`.
 
-    Raises:
-        UsageError: the file cannot be read or has mistakes.
+    Raises UsageError if the file cannot be read or has mistakes.
     """
     return parse(text_of(path), str(path), overrides)
 
@@ -454,8 +452,7 @@ def from_json(text: str, overrides: Sequence[str | Override] = ()) -> SweepSpec:
 def build(model: type[M], plugin: Plugin, key: str, source: Source) -> M:
     """Return the options of the plugin at `key` of a spec, validated by `model`.
 
-    Raises:
-        BadConfig: the model refuses them.
+    Raises BadConfig if the model refuses them.
     """
     return validate(model, plugin.options, source.sub_source(key))
 
@@ -496,8 +493,7 @@ def text_of(path: Path) -> str:
 def read(path: Path, spec: SweepSpec) -> Space:
     """Return the space in `path`, with the combinations that `spec` forbids.
 
-    Raises:
-        UsageError: the file cannot be read or has mistakes.
+    Raises UsageError if the file cannot be read or has mistakes.
     """
     from sweep.spec import yaml_source
 

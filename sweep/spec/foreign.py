@@ -60,8 +60,7 @@ def is_zoo(raw: Any) -> bool:
 def read(text: str, file: str) -> Any:
     """Return the data in a YAML text of another tool, with anchors, merge keys and number tags.
 
-    Raises:
-        BadConfig: it cannot be read, or is larger than a spec may be.
+    Raises BadConfig if it cannot be read, or is larger than a spec may be.
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError

@@ -137,8 +137,7 @@ class Aggregate(_Worded):
 
         The result for one score is that score.
 
-        Raises:
-            ValueError: a lower bound was requested of fewer than two scores.
+        Raises ValueError if a lower bound was requested of fewer than two scores.
         """
         if any(math.isnan(value) for value in values):
             return math.nan

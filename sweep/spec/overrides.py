@@ -71,8 +71,7 @@ def apply_overrides(
 
     Overrides, each an `Override` or the text after ``--set``, are applied in order.
 
-    Raises:
-        BadConfig: one of them cannot be read, or leads into something that is not a mapping.
+    Raises BadConfig if one of them cannot be read, or leads into something that is not a mapping.
     """
     changed = copy.deepcopy(dict(raw))
     marks = dict(source.marks)

@@ -57,8 +57,7 @@ _WORDS = {
 def read(text: str, file: str) -> tuple[dict[str, Any], Source]:
     """Return the mapping in a document, and the source with the place of each key.
 
-    Raises:
-        BadConfig: `text` is not one mapping of plain data; `file` is its name in the message.
+    Raises BadConfig if `text` is not one mapping of plain data; `file` is its name in the message.
     """
     value, source, found = survey(text, file)
     found.check()
@@ -68,8 +67,7 @@ def read(text: str, file: str) -> tuple[dict[str, Any], Source]:
 def survey(text: str, file: str) -> tuple[dict[str, Any], Source, Gathering]:
     """Do the same as `read`, but return mistakes in values, which are replaced by None.
 
-    Raises:
-        BadConfig: the rest of `text` cannot be read.
+    Raises BadConfig if the rest of `text` cannot be read.
     """
     builder = _Builder(text, Place(file, 1))
     try:

@@ -122,8 +122,7 @@ class CommandConfig(Settings):
     def of(cls, config: Mapping[str, Any]) -> "CommandConfig":
         """Return the settings of a trial's program.
 
-        Raises:
-            ConfigError: ``command`` is missing, invalid, or names no program on this machine.
+        Raises ConfigError if ``command`` is missing, invalid, or names no program on this machine.
         """
         own = {key: config[key] for key in cls.model_fields if key in config}
         if "command" not in own:
@@ -138,8 +137,7 @@ class CommandConfig(Settings):
 def _train(config: dict[str, Any]) -> None:
     """Run the program, and report the results that it prints.
 
-    Raises:
-        TrainableError: the program failed, or ended without a result.
+    Raises TrainableError if the program failed, or ended without a result.
     """
     reports, logdir, pattern = 0, get_context().logdir, config.get("pattern")
     with (

@@ -125,8 +125,7 @@ def write(
 def make_durable(path: Path) -> None:
     """Flush a written checkpoint to the disk, so that it survives a power cut.
 
-    Raises:
-        OSError: the disk has lost some of it, or it does not exist.
+    Raises OSError if the disk has lost some of it, or it does not exist.
     """
     with disk.open_folder(path.parent) as parent:
         with disk.open_regular_file(path.name, parent) as (file, _size):

@@ -29,8 +29,7 @@ _CONSTANTS: Final = frozenset({NoneType, bool, float, str})
 def normalise(value: Any, path: str = "state") -> Any:
     """Return `value` as plain containers, constants, tagged dicts and arrays.
 
-    Raises:
-        StateError: it contains a value that cannot be stored; names its path below `path`.
+    Raises StateError if it contains a value that cannot be stored; names its path below `path`.
     """
     return Normaliser().visit(value, (None, path), 0)
 

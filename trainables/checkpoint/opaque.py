@@ -40,8 +40,7 @@ def pack(data: object, name: str, allowed: bool) -> Any:
 def unpack(packed: Any, name: str, allowed: bool) -> Any:
     """Return the data that was given to `pack`.
 
-    Raises:
-        StateError: it is a pickle, and the class `name` has not opted in (`allowed`).
+    Raises StateError if it is a pickle, and the class `name` has not opted in (`allowed`).
     """
     if not isinstance(packed, Opaque):
         return packed

@@ -198,8 +198,7 @@ def _decode_tensor(data: NDArray[Any]) -> Any:
 def encode(value: Any) -> dict[str, Any]:
     """Return the tagged dict of a value that is neither a plain container nor an array.
 
-    Raises:
-        NotData: it cannot be stored.
+    Raises NotData if it cannot be stored.
     """
     kind = type(value)
     if isinstance(value, np.generic):

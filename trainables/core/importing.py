@@ -44,8 +44,7 @@ _REPLACEMENTS = {
 def import_module(path: str) -> ModuleType:
     """Import and return the module of ``package.module:Name``.
 
-    Raises:
-        NotImportable: the module does not exist, or importing it raised or ended the program.
+    Raises NotImportable if the module does not exist, or importing it raised or ended the program.
     """
     name = path.partition(":")[0]
     shown = printable(name)
@@ -108,8 +107,7 @@ def origin(name: str) -> str | None:
 def import_object(path: str) -> object:
     """Return the object at ``package.module:Name``.
 
-    Raises:
-        NotImportable: the module cannot be imported or has no such name.
+    Raises NotImportable if the module cannot be imported or has no such name.
     """
     module = import_module(path)
     name = path.partition(":")[2]
@@ -170,8 +168,7 @@ def path_of(group: str, name: str) -> str | None:
 
     Returns None if the group has no such name.
 
-    Raises:
-        NotImportable: two installed packages use the name for different paths.
+    Raises NotImportable if two installed packages use the name for different paths.
     """
     paths = _entry_points(group, tuple(sys.path)).get(name, ())
     if len(paths) > 1:

@@ -319,8 +319,7 @@ def connect(
 ) -> EnvConnector:
     """Return the connector at an environment with these spaces.
 
-    Raises:
-        ConfigError: no policy can use them.
+    Raises ConfigError if no policy can use them.
     """
     if isinstance(observation, agents.AgentsSpace) and isinstance(action, agents.AgentsSpace):
         each = {a: connect(config, one, action.of[a]) for a, one in observation.of.items()}
@@ -509,8 +508,7 @@ def agents_spaces(
 ) -> dict[str, EnvSpaces]:
     """Return agent → spaces of an environment of `make_env`; empty if it has one agent.
 
-    Raises:
-        ConfigError: no policy can use one of them; names the agent.
+    Raises ConfigError if no policy can use one of them; names the agent.
     """
     if not (isinstance(observation, agents.AgentsSpace) and isinstance(action, agents.AgentsSpace)):
         return {}

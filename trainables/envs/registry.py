@@ -91,8 +91,7 @@ def to_name(env: Any) -> Any:
     Classes, functions and entry points of installed packages become their dotted path. Without one,
     a class is registered by its name, and a function by a generated name.
 
-    Raises:
-        ValueError: it is not a string, class or function; the message says what is expected.
+    Raises ValueError if it is not a string, class or function; the message says what is expected.
     """
     if isinstance(env, str):
         return env if ":" in env or env in _creators else _installed(env)

@@ -214,8 +214,7 @@ class _RunningEpisode:
 
         If the environment failed, the episode has started again.
 
-        Raises:
-            EnvError: the environment failed and may not be restarted.
+        Raises EnvError if the environment failed and may not be restarted.
         """
         try:
             self.observation, reward, terminated, truncated, info = self.slot.receive_step()

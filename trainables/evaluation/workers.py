@@ -98,8 +98,7 @@ class Evaluators:
     def _send(self, index: int, request: Request) -> None:
         """Ask a child for episodes, started if necessary; `_receive` notices a child that is gone.
 
-        Raises:
-            TrainableError: a part of the request cannot be pickled.
+        Raises TrainableError if a part of the request cannot be pickled.
         """
         if index not in self._children:
             self._children[index] = ChildProcess(
@@ -123,8 +122,7 @@ class Evaluators:
     def _receive(self, index: int, request: Request) -> list[Played]:
         """Return the episodes of a request, played by a replacement if necessary.
 
-        Raises:
-            WorkerError: the child and its replacements failed too often in a row.
+        Raises WorkerError if the child and its replacements failed too often in a row.
         """
         failures = 0
         while True:

@@ -79,8 +79,7 @@ class Graph:
     def run(self, inputs: Mapping[str, Scalar]) -> dict[str, Tensor]:
         """Make a step, and return its results by name.
 
-        Raises:
-            Exception: the step cannot be captured; it has not been made then.
+        Raises Exception if the step cannot be captured; it has not been made then.
         """
         self._fill(inputs)
         if self.steps < WARM_UPS:

@@ -199,8 +199,7 @@ class ReplayBuffer:
     def _put(self, rows: Rows) -> Array:
         """Write at most `capacity` rows; return their indices (R,).
 
-        Raises:
-            ValueError: the rows have other columns than earlier ones.
+        Raises ValueError if the rows have other columns than earlier ones.
         """
         kinds = {name: (column.dtype, column.shape[1:]) for name, column in rows.items()}
         if not self._columns:
@@ -304,8 +303,7 @@ class PrioritizedReplay(ReplayBuffer):
         Column ``weights`` (B,) has the importance weights divided by the largest of them, and
         ``indices`` (B,) the indices for `prioritize`.
 
-        Raises:
-            ValueError: the replay is empty.
+        Raises ValueError if the replay is empty.
         """
         self._require_rows()
         parts = (np.arange(count) + self._stream.random(count)) / count

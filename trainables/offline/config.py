@@ -221,8 +221,7 @@ class IOContext:
 def make_own(key: str, source: str | Maker, kind: type[T], context: IOContext) -> T:
     """Return the object that a class, a function or ``package.module:Name`` makes with the context.
 
-    Raises:
-        ConfigError: it makes no object of this kind.
+    Raises ConfigError if it makes no object of this kind.
     """
     maker = load(key, source, kind.__name__) if isinstance(source, str) else source
     made: object = maker(context)

@@ -42,8 +42,7 @@ BROKEN = (
 def find_set(place: str, source: str) -> Path | None:
     """Return the folder of a data set's episodes; None if `source` is not a data set.
 
-    Raises:
-        ConfigError: the named set is not on this machine.
+    Raises ConfigError if the named set is not on this machine.
     """
     if not source.startswith(MINARI):
         path = Path(source).expanduser()
@@ -84,8 +83,7 @@ class MinariReader(FilesReader):
     def take(self, path: Path) -> Columns | None:
         """Return the next episode as a checked batch; None after the last one.
 
-        Raises:
-            NotABatch: the episode is damaged or does not fit.
+        Raises NotABatch if the episode is damaged or does not fit.
         """
         storage, count = self._open_set(path)
         if (number := self._offset) >= count:
@@ -308,8 +306,7 @@ def _as_given(spaces: EnvSpaces, rows: Array) -> Array:
 def runs(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
     """Yield all rows, each once, as stretches in which each row leads to the next one.
 
-    Raises:
-        StoredDataError: batches lack the columns that episodes need.
+    Raises StoredDataError if batches lack the columns that episodes need.
     """
     waiting: dict[int, list[Columns]] = {}
     for batch in batches:

@@ -94,8 +94,7 @@ def pack(column: NDArray[Any]) -> str:
 def unpack(text: str) -> NDArray[Any]:
     """Return the array in packed text.
 
-    Raises:
-        NotAnArray: the text holds anything else, or too much.
+    Raises NotAnArray if the text holds anything else, or too much.
     """
     import lz4.frame
 

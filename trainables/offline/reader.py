@@ -91,8 +91,7 @@ class Rows:
 
         `following.add_following` removes rows whose next observation is unknown.
 
-        Raises:
-            NotABatch: the line is not a batch.
+        Raises NotABatch if the line is not a batch.
         """
         return self._checked(_parse_line(line))
 
@@ -224,8 +223,7 @@ def _parse_line(line: bytes) -> Any:
 def _select_columns(value: Any) -> list[tuple[str, Any]]:
     """Return (name, column) of the columns of a line's object that are read.
 
-    Raises:
-        NotABatch: the object is not a batch of one agent, or has an unknown column.
+    Raises NotABatch if the object is not a batch of one agent, or has an unknown column.
     """
     if not isinstance(value, dict):
         raise NotABatch(f"a {type(value).__name__}, where an object with columns is expected")
@@ -257,8 +255,7 @@ def _reshape(
 ) -> Array:
     """Return the column with rows of this shape and type, (R, *shape).
 
-    Raises:
-        NotABatch: rows have neither this shape nor the shape `alike`.
+    Raises NotABatch if rows have neither this shape nor the shape `alike`.
     """
     if column.ndim == 0 or column.shape[1:] not in (shape, alike):
         raise NotABatch(f"column {name} has rows of shape {column.shape[1:]}; expected {shape}")
@@ -296,8 +293,7 @@ def _add_likelihoods(columns: dict[str, Array]) -> None:
 def find_files(place: str, paths: str | Sequence[str]) -> list[Path]:
     """Return the files of a folder, a glob or a list of them.
 
-    Raises:
-        ConfigError: there are none, or they are of several kinds.
+    Raises ConfigError if there are none, or they are of several kinds.
     """
     all_files: list[Path] = []
     for pattern_or_path in [paths] if isinstance(paths, str) else paths:
@@ -388,8 +384,7 @@ class FilesReader(InputReader):
     def _take_from_current(self) -> Batch | None:
         """Return the batch that `take` reads from the current file; None at its end.
 
-        Raises:
-            StoredDataError: the file is not valid; names file and line.
+        Raises StoredDataError if the file is not valid; names file and line.
         """
         path = self._files[self._at]
         try:
@@ -409,8 +404,7 @@ class FilesReader(InputReader):
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `get_state` returned, with the files of that time.
 
-        Raises:
-            StoredDataError: one of the files is gone, or the current one has become shorter.
+        Raises StoredDataError if one of the files is gone, or the current one has become shorter.
         """
         self._files = [Path(path) for path in state["files"]]
         self._at, self._offset, self._line = state["at"], state["offset"], state["line"]

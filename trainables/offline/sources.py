@@ -78,8 +78,7 @@ def make_reader(source: str, rows: Rows | RowsByPolicy, context: IOContext) -> I
 def files_reader(place: str, paths: str | Sequence[str], rows: Rows | RowsByPolicy) -> FilesReader:
     """Return the reader of a data set, a folder, a glob or a list of files.
 
-    Raises:
-        ConfigError: there are no such files, or several policies cannot read them.
+    Raises ConfigError if there are no such files, or several policies cannot read them.
     """
     minari_set = find_set(place, paths) if isinstance(paths, str) else None
     files = [] if minari_set else find_files(place, paths)

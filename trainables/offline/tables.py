@@ -50,8 +50,7 @@ class ParquetReader(FilesReader):
     def take(self, path: Path) -> Columns | None:
         """Return the next row group as a checked batch; None at the end of the file.
 
-        Raises:
-            NotABatch: the row group is too large, damaged or no batch.
+        Raises NotABatch if the row group is too large, damaged or no batch.
         """
         import pyarrow as pa
 
@@ -92,8 +91,7 @@ class ParquetReader(FilesReader):
 def numbers(name: str, column: "pa.ChunkedArray") -> Array:
     """Return a column of numbers or lists of numbers as an array (R, …).
 
-    Raises:
-        NotABatch: the column holds anything else, missing values or lists of several lengths.
+    Raises NotABatch if the column holds anything else, missing values or lists of several lengths.
     """
     import pyarrow as pa
 
@@ -125,8 +123,7 @@ def write_parquet(path: Path, batches: Iterable[Columns]) -> int:
 
     The file appears only when it is complete.
 
-    Raises:
-        StoredDataError: the disk refuses it, or batches have different columns.
+    Raises StoredDataError if the disk refuses it, or batches have different columns.
     """
     require("pyarrow", "target", str(path))
     import pyarrow as pa
@@ -177,8 +174,7 @@ def whole_or_absent(path: Path) -> Iterator[BinaryIO]:
 def _regroup(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
     """Yield batches joined to groups of at least `GROUP` rows, of which the last may have fewer.
 
-    Raises:
-        StoredDataError: batches have different columns.
+    Raises StoredDataError if batches have different columns.
     """
     waiting: list[Columns] = []
     for batch in batches:

@@ -162,8 +162,7 @@ class JsonWriter(OutputWriter):
         The next line replaces what was written since. `timesteps` is the number of environment
         steps so far.
 
-        Raises:
-            StoredDataError: the folder cannot be read.
+        Raises StoredDataError if the folder cannot be read.
         """
         self._close()
         if state.get("owner") == self._owner and self._has_last_line(state):
@@ -187,8 +186,7 @@ class JsonWriter(OutputWriter):
 
         It also returns True if the file is missing or shorter, since its lines are then only lost.
 
-        Raises:
-            StoredDataError: the file cannot be read.
+        Raises StoredDataError if the file cannot be read.
         """
         series, number = int(state["series"]), int(state["file"])
         path, end = self._path_of(series, number), int(state["bytes"])
@@ -218,8 +216,7 @@ class JsonWriter(OutputWriter):
         A process that was killed may have begun it. `timesteps` is the number of environment steps
         so far.
 
-        Raises:
-            StoredDataError: the folder cannot be read.
+        Raises StoredDataError if the folder cannot be read.
         """
         try:
             latest = max((series for series, _ in self._existing_files().values()), default=-1)
@@ -256,8 +253,7 @@ class JsonWriter(OutputWriter):
     def _open_file(self) -> int:
         """Open the current file, cut off at its known length, and remove later files.
 
-        Raises:
-            StoredDataError: the folder holds another run's files.
+        Raises StoredDataError if the folder holds another run's files.
         """
         folder = self._folder()
         disk.make_folder(folder, "output-")

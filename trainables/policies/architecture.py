@@ -382,8 +382,7 @@ def _choose_filters(config: ModelConfig, shape: tuple[int, ...]) -> tuple[Convol
 def _default_filters(shape: tuple[int, ...]) -> tuple[Convolution, ...]:
     """Return the default convolutions for images of this shape; empty for very small images.
 
-    Raises:
-        ConfigError: the image is too large for a default.
+    Raises ConfigError if the image is too large for a default.
     """
     smallest, largest = min(shape[:2]), max(shape[:2])
     if largest > LARGEST_SIDE:

@@ -407,8 +407,7 @@ class FilterConfig(Section):
 def make_filter(config: FilterConfig, shape: tuple[int, ...]) -> Filter:
     """Return the observation filter of the settings.
 
-    Raises:
-        ConfigError: the filter cannot be loaded, or its callable returns no `Filter`.
+    Raises ConfigError if the filter cannot be loaded, or its callable returns no `Filter`.
     """
     kind = config.observation_filter
     if kind == "NoFilter":

@@ -82,8 +82,7 @@ class InferencePolicy:
     def join_state(self, state: Sequence[Any]) -> Array:
         """Return the memory (M,) of the list of states that `split_state` returned.
 
-        Raises:
-            ValueError: the number of states or the shape of one is not that of the policy.
+        Raises ValueError if the number of states or the shape of one is not that of the policy.
         """
         expected = self.split_state(self.initial_memory())
         if len(state) != len(expected):

@@ -280,8 +280,7 @@ class ActorCritic(Stochastic):
 def _run_lstm(layer: nn.LSTM, features: Tensor, replay: Replay | None) -> Tensor:
     """Return the outputs (B, U) of an LSTM for features (B, F).
 
-    Raises:
-        ValueError: `replay` is None.
+    Raises ValueError if `replay` is None.
     """
     if replay is None:
         raise ValueError("networks with an LSTM learn from sequences (`sequences.SequenceBatch`)")

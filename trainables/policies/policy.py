@@ -120,8 +120,7 @@ class Policy(ABC):
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
         """Return the policy as one ONNX file; `policies.onnx.export` describes inputs and outputs.
 
-        Raises:
-            ExportError: the policy cannot be written as ONNX; the error says why.
+        Raises ExportError if the policy cannot be written as ONNX; the error says why.
         """
         raise ExportError(f"{type(self).__name__} writes no ONNX graph; define onnx_graph()")
 

@@ -127,8 +127,7 @@ class TorchPolicy(Policy):
     def make_device_actor(self, frames: "Frames") -> Actor:
         """Return an actor with these networks, on their device; `frames` sends observations.
 
-        Raises:
-            NotImplementedError: this kind of policy has no such actor.
+        Raises NotImplementedError if this kind of policy has no such actor.
         """
         raise NotImplementedError(f"{type(self).__name__} acts in numpy alone; set act_on: cpu")
 
@@ -159,8 +158,7 @@ class TorchPolicy(Policy):
     def compute_gradients(self, loss: Tensor) -> dict[str, NDArray[Any]]:
         """Return parameter → copied gradient of `loss`; parameters without a gradient are absent.
 
-        Raises:
-            NotFiniteError: the loss is NaN or infinite.
+        Raises NotFiniteError if the loss is NaN or infinite.
         """
         self._backward(loss)
         gradients = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
@@ -186,8 +184,7 @@ class TorchPolicy(Policy):
         Gradients of other parameters do not change. `part` is the prefix of the parameters that the
         optimiser updates.
 
-        Raises:
-            NotFiniteError: the loss is NaN or infinite, as in `minimise`.
+        Raises NotFiniteError if the loss is NaN or infinite, as in `minimise`.
         """
         self._check_loss(loss)
         moved = list(self._groups[part].values())
@@ -225,8 +222,7 @@ class TorchPolicy(Policy):
         Return the norm of the stored gradients before clipping to `grad_clip`, None for no
         clipping. `part` is the prefix of the parameters that the optimiser updates.
 
-        Raises:
-            NotFiniteError: a gradient is NaN or infinite, as in `minimise`.
+        Raises NotFiniteError if a gradient is NaN or infinite, as in `minimise`.
         """
         gradients = [p.grad for p in self._groups[part].values() if p.grad is not None]
         total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
@@ -239,8 +235,7 @@ class TorchPolicy(Policy):
     def _checked(self, total: Tensor) -> Scalar:
         """Return the norm `total` of a gradient; a number if it was checked at once.
 
-        Raises:
-            NotFiniteError: it is NaN or infinite.
+        Raises NotFiniteError if it is NaN or infinite.
         """
         if self._failed is None:
             norm = float(total.item())
@@ -377,8 +372,7 @@ class ActorCriticPolicy(TorchPolicy):
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
         """Return preprocessor, frozen filter, networks and greedy action as one ONNX file.
 
-        Raises:
-            ExportError: the distribution of actions is the user's own code.
+        Raises ExportError if the distribution of actions is the user's own code.
         """
         if (own := self.model.architecture.distribution) is not None:
             why = "is your own code, which files of these formats cannot contain"

@@ -256,8 +256,7 @@ def _policy_spaces(
 ) -> EnvSpaces:
     """Return a policy's spaces: those given, or else those of its first agent.
 
-    Raises:
-        ConfigError: no spaces are given and no agent is mapped to the policy.
+    Raises ConfigError if no spaces are given and no agent is mapped to the policy.
     """
     if spec.observation_space is not None and spec.action_space is not None:
         return checked_spaces(environment, spec.observation_space, spec.action_space)

@@ -149,8 +149,7 @@ class Calls:
     def portable(self) -> Any:
         """Return the source as dotted paths.
 
-        Raises:
-            ConfigError: another process cannot import it.
+        Raises ConfigError if another process cannot import it.
         """
         if isinstance(self._source, Mapping):
             return {phase: _dotted(self._source[phase]) for phase in self._functions or ()}
@@ -204,8 +203,7 @@ class Calls:
     def __call__(self, phase: str, **facts: Any) -> None:
         """Call the phase's function, if there is one, with its arguments `facts`.
 
-        Raises:
-            CallbackError: the function raised an exception.
+        Raises CallbackError if the function raised an exception.
         """
         if not self.has_functions(phase):
             return
@@ -225,8 +223,7 @@ class Calls:
     def get_state(self) -> Any:
         """Return the state of the user's class, or None if it has no ``get_state``.
 
-        Raises:
-            StateError: the state is not plain data; it names the key.
+        Raises StateError if the state is not plain data; it names the key.
         """
         getter = getattr(self._own, "get_state", None)
         state = getter() if getter else None
@@ -282,8 +279,7 @@ def _instance(source: Any) -> Callbacks:
 def _accepted_facts(callbacks: Callbacks) -> dict[str, tuple[str, ...]]:
     """Return phase → those of its arguments that the method of `callbacks` takes.
 
-    Raises:
-        ConfigError: a method needs an argument that its phase does not have.
+    Raises ConfigError if a method needs an argument that its phase does not have.
     """
     read: dict[str, tuple[str, ...]] = {}
     for phase, given in FACTS.items():

@@ -346,8 +346,7 @@ class ExternalSampler(AgentsSampler):
 
         Infos and actions that the environment chose are stored in the sampler.
 
-        Raises:
-            EnvError: the poll breaks the interface.
+        Raises EnvError if the poll breaks the interface.
         """
         by_agent = polled.observations.get(env_id, {})
         over = polled.terminateds.get(env_id, {}), polled.truncateds.get(env_id, {})
@@ -499,8 +498,7 @@ class ExternalSampler(AgentsSampler):
     def _fault(self, env_id: Any, polled: Polled) -> Exception | None:
         """Return the exception that a poll gave as observation of an episode, or of an agent in it.
 
-        Raises:
-            EnvError: the episode is not over for all agents.
+        Raises EnvError if the episode is not over for all agents.
         """
         given: Any = polled.observations.get(env_id)
         each = given.values() if isinstance(given, Mapping) else (given,)
@@ -539,8 +537,7 @@ class ExternalSampler(AgentsSampler):
     def _require_restart(self, env_id: Any, fault: Exception, length: int) -> None:
         """Count a failure after `length` steps of an episode.
 
-        Raises:
-            EnvError: the environment may not be restarted, or failed too often in a row.
+        Raises EnvError if the environment may not be restarted, or failed too often in a row.
         """
         name, failed = self._episode_label(env_id), f"its environment failed with {fault!r}"
         if not self._ends.restart_failed_sub_environments:

@@ -239,8 +239,7 @@ def histories(episodes: Sequence[RolloutMetrics]) -> dict[str, list[float]]:
 def checked_numbers(written: Written) -> None:
     """Turn custom metrics and histories into floats, and media into arrays, in place.
 
-    Raises:
-        CallbackError: a value is not a number, or media are not allowed; it names the key.
+    Raises CallbackError if a value is not a number, or media are not allowed; it names the key.
     """
     if written.media:
         written.media = media.checked(written.media)

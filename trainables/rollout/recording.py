@@ -39,8 +39,7 @@ INVISIBLE = ("offscreen", "dummy")
 def find_viewer(render_env: bool | str) -> Viewer | None:
     """Return the viewer of the setting, or None if there is none or no screen for a window.
 
-    Raises:
-        ConfigError: the setting is a path to nothing that can be called.
+    Raises ConfigError if the setting is a path to nothing that can be called.
     """
     if isinstance(render_env, str):
         return load("render_env", render_env, "a callable that takes a picture")
@@ -145,8 +144,7 @@ class RecordingPlan:
 def check_rendering(environment: EnvironmentConfig, config: RenderingConfig) -> float:
     """Return the frames per second of a rollout's video; 0 if no pictures are taken while sampling.
 
-    Raises:
-        ConfigError: PyAV is missing, or the environment cannot be drawn.
+    Raises ConfigError if PyAV is missing, or the environment cannot be drawn.
     """
     if config.record_env and not is_installed():
         hint = "pip install 'sweep-rl[video]'"

@@ -184,8 +184,7 @@ class ActorCriticTrainer(Trainer):
 
         The learner is fused or compiled unless a setting needs torch.
 
-        Raises:
-            ConfigError: a setting does not work with this environment.
+        Raises ConfigError if a setting does not work with this environment.
         """
         cls.check_rows(settings, inspection.rows_per_step)
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
@@ -332,8 +331,7 @@ class ActorCriticTrainer(Trainer):
         Warns if an environment that calls the trainer gets numbers that are not spread over its
         bounds.
 
-        Raises:
-            ConfigError: ``learner`` is the compiled one, but its kernel is not built.
+        Raises ConfigError if ``learner`` is the compiled one, but its kernel is not built.
         """
         if self.settings.learner == COMPILED and compiled.built() is None:
             self._refuse_kernel("a compiled one")

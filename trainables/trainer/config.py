@@ -132,8 +132,7 @@ def _check_keys(agents: Mapping[str, Any]) -> None:
 def _mapping_items(mapping: Any) -> Iterable[tuple[Any, Any]]:
     """Return the (agent, policy) pairs of a mapping; none if it is a function.
 
-    Raises:
-        ValueError: it is neither a dict nor a function nor a path.
+    Raises ValueError if it is neither a dict nor a function nor a path.
     """
     if isinstance(mapping, Mapping):
         return mapping.items()

@@ -207,8 +207,7 @@ def why_separate(settings: TrainerConfig) -> str:
 def check_pictures_of(settings: TrainerConfig) -> float:
     """Return the frame rate of a rollout's video; 0 without one.
 
-    Raises:
-        ConfigError: pictures are wanted of an environment that cannot be drawn.
+    Raises ConfigError if pictures are wanted of an environment that cannot be drawn.
     """
     value = settings.rendering.record_env
     fps = check_rendering(settings.environment, settings.rendering)

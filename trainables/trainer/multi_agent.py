@@ -430,8 +430,7 @@ class MultiAgentTrainer(Trainer):
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
         """Restore the state that `save_checkpoint` returned, with policies added or removed since.
 
-        Raises:
-            ConfigError: it has other policies, or as `Trainer.load_checkpoint`.
+        Raises ConfigError if it has other policies, or as `Trainer.load_checkpoint`.
         """
         others = dict(checkpoint.get("agents", {}))
         like = others.pop("like", {})

@@ -111,8 +111,7 @@ class OffPolicyTrainer(Trainer):
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
         """Return the choice of learner: fused unless a setting needs torch.
 
-        Raises:
-            ConfigError: the spaces do not fit, or the setting ``fused`` cannot work.
+        Raises ConfigError if the spaces do not fit, or the setting ``fused`` cannot work.
         """
         if len(inspection.spaces.observation_shape) != 1:
             allowed = f"observations that are vectors with {cls.__name__}"

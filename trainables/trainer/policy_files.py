@@ -144,8 +144,7 @@ def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None
 def read_source(key: str, path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None]:
     """Return the results of `read_policy` for the file that the setting `key` names.
 
-    Raises:
-        ConfigError: there is no such policy; it names the key.
+    Raises ConfigError if there is no such policy; it names the key.
     """
     try:
         return read_policy(path, name)
@@ -187,8 +186,7 @@ def _source_error(key: str, path: str, problem: str) -> ConfigError:
 def _find_file(path: Path, name: str) -> Path:
     """Return the file to which the path of a file or folder refers.
 
-    Raises:
-        CheckpointError: the folder has neither weights nor a checkpoint.
+    Raises CheckpointError if the folder has neither weights nor a checkpoint.
     """
     if not path.is_dir():
         return path

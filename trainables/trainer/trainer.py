@@ -190,8 +190,7 @@ class Trainer(TrainingLoop):
 
         For an LSTM it is outputs and cells, each (U,); without a memory it is empty.
 
-        Raises:
-            ConfigError: there is no such policy.
+        Raises ConfigError if there is no such policy.
         """
         return Policy(self.member(policy_id)).get_initial_state()
 
@@ -200,8 +199,7 @@ class Trainer(TrainingLoop):
     def member(self, policy_id: str = "") -> "Trainer":
         """Return the trainer of one policy; the name is optional if there is only one.
 
-        Raises:
-            ConfigError: there is no such policy, or the name is empty and there are several.
+        Raises ConfigError if there is no such policy, or the name is empty and there are several.
         """
         return self.members[name_of_policy(self.members, policy_id)]
 
@@ -293,8 +291,7 @@ class Trainer(TrainingLoop):
     def import_policy_weights(self, path: str | Path, policy_id: str = "") -> None:
         """Load weights that `export_policy_checkpoint`, or another program, wrote.
 
-        Raises:
-            CheckpointError: the file has no such weights; nothing is changed.
+        Raises CheckpointError if the file has no such weights; nothing is changed.
         """
         name = name_of_policy(self.members, policy_id)
         found = policy_files.read_weights(path, self.members[name].policy.weights())

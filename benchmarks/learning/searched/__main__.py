@@ -35,8 +35,7 @@ WITHOUT_INFLUENCE = ("evaluation_", "timesteps_per_iteration")
 def sweep(*words: str) -> str:
     """Run a command of sweep and return its output; the terminal shows its progress.
 
-    Raises:
-        CalledProcessError: the command failed.
+    Raises CalledProcessError if the command failed.
     """
     command = [sys.executable, "-m", "sweep.cli.main", *words, "--root", str(SWEEPS)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603

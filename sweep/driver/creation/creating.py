@@ -67,8 +67,7 @@ def create(
 def _make_root(root: Path) -> None:
     """Make the folder of all sweeps if it does not exist.
 
-    Raises:
-        StorageError: it cannot be made; the message says where and why.
+    Raises StorageError if it cannot be made; the message says where and why.
     """
     try:
         root.mkdir(parents=True, exist_ok=True)

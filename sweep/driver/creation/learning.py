@@ -121,8 +121,7 @@ def _find(spec: SweepSpec, name: str, root: Path) -> Folder:
 def _learn(spec: SweepSpec, folder: Folder, limit: int) -> EarlierSweep:
     """Return settings and ranks of up to `limit` trials of one sweep.
 
-    Raises:
-        _UnsuitableSweep: nothing can be learnt from it.
+    Raises _UnsuitableSweep if nothing can be learnt from it.
     """
     try:
         with contextlib.closing(Ledger(folder.ledger)) as ledger:

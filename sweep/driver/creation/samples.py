@@ -33,8 +33,7 @@ def completed(
 def check_samples(spec: SweepSpec, check_config: Callable[[Mapping[str, Any]], None]) -> None:
     """Let `check_config` check sampled settings.
 
-    Raises:
-        BadConfig: it refused one; the message names the setting's line in the spec.
+    Raises BadConfig if it refused one; the message names the setting's line in the spec.
     """
     for point in draw_samples(spec.space, spec.seed):
         try:

@@ -90,8 +90,7 @@ def convert(
     `raw` maps environments to hyperparameters, or algorithms to such mappings. Returns the keys of
     a spec except its name, and notes for the user.
 
-    Raises:
-        UsageError: the algorithm is not supported, or no environment is chosen.
+    Raises UsageError if the algorithm is not supported, or no environment is chosen.
     """
     kind, raw = _choose_algorithm(raw, file, algorithm)
     if kind not in _DEFAULTS:

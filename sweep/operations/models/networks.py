@@ -225,8 +225,7 @@ class _Comparison:
 
         If they cannot be compared, it is the first candidate, and `remark` has the reason.
 
-        Raises:
-            MissingCheckpoint: a driver deleted all of them.
+        Raises MissingCheckpoint if a driver deleted all of them.
         """
         networks = candidates(self._trial)
         if not networks:

@@ -223,8 +223,7 @@ def orphaned(root: Path) -> list[Orphaned]:
 def delete_orphaned(root: Path, orphans: Sequence[Orphaned]) -> Iterator[Freed]:
     """Mark orphaned runs and models as deleted, as MLflow's page does. Yields one result for each.
 
-    Raises:
-        StorageError: MLflow reported an error; what was marked before stays marked.
+    Raises StorageError if MLflow reported an error; what was marked before stays marked.
     """
     for orphan in orphans:
         with _mlflow_client(root) as client:

@@ -116,8 +116,7 @@ def _short(value: Any) -> str:
 def check_names(names: Sequence[str] | None, context: SchedulerContext) -> tuple[str, ...]:
     """Return the parameters that offspring change: `names`, or all that are not inherited.
 
-    Raises:
-        BadConfig: there is none, or one of `names` is not searched or must be inherited.
+    Raises BadConfig if there is none, or one of `names` is not searched or must be inherited.
     """
     searched = tuple(context.space.domains)
     if not searched:

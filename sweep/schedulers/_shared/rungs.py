@@ -48,8 +48,7 @@ class RungOptions(TimeOptions):
 def top_rung(options: RungOptions, context: SchedulerContext) -> float | None:
     """Return the level of the top rung, or None if trials end by themselves at unknown levels.
 
-    Raises:
-        BadConfig: no trial would ever reach a rung.
+    Raises BadConfig if no trial would ever reach a rung.
     """
     attr, end = options.time_attr, context.stop.get(options.time_attr)
     top = options.max_t if options.max_t is not None else end

@@ -47,8 +47,7 @@ class Step(NamedTuple):
 def added(plan: Seeds, levels: Sequence[float], time_attr: str) -> Added:
     """Return the rungs at which trials get further seeds, with the numbers of seeds.
 
-    Raises:
-        BadConfig: a level of the plan is not a rung, or the rungs are unknown.
+    Raises BadConfig if a level of the plan is not a rung, or the rungs are unknown.
     """
     if isinstance(plan, int):
         return {}

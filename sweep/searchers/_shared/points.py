@@ -57,8 +57,7 @@ class Enumerating(searchers.Searcher):
     def suggest(self, request: Request) -> Settings:
         """Return the first point without a trial; with ``duplicates`` and none left, points repeat.
 
-        Raises:
-            Exhausted: every point has a trial.
+        Raises Exhausted if every point has a trial.
         """
         if self._progress is None or not self._progress.fits(request):
             self._progress = _Progress(request, self.shuffled)

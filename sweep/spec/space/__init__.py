@@ -172,8 +172,7 @@ class Space:
     def role(self, name: str) -> Domain:
         """Return the domain of a searched parameter.
 
-        Raises:
-            TypeError: the parameter is fixed or derived.
+        Raises TypeError if the parameter is fixed or derived.
         """
         role = self.parameters[name].role
         if isinstance(role, Fixed | Derived):
@@ -230,16 +229,14 @@ class Space:
     def draw(self, seed: int) -> Settings:
         """Return a random point of the space.
 
-        Raises:
-            BadSpace: none of `DRAWS` random points is valid.
+        Raises BadSpace if none of `DRAWS` random points is valid.
         """
         return self._draw(rng.generator(seed, "draw", number) for number in range(DRAWS))
 
     def sample(self, stream: "np.random.Generator") -> Settings:
         """Return a random point of the space, drawn from a stream.
 
-        Raises:
-            BadSpace: none of `DRAWS` random points is valid.
+        Raises BadSpace if none of `DRAWS` random points is valid.
         """
         return self._draw(itertools.repeat(stream, DRAWS))
 

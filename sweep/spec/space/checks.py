@@ -202,8 +202,7 @@ class Clause:
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Return whether all conditions hold for `values`.
 
-        Raises:
-            BadSpace: an expression has no value or is neither true nor false.
+        Raises BadSpace if an expression has no value or is neither true nor false.
         """
         try:
             return hold(self.conditions, values)
@@ -241,8 +240,7 @@ def read_clauses(
 ) -> tuple[Clause, ...]:
     """Return the combinations that ``forbid`` lists; `source` is the source of the spec.
 
-    Raises:
-        BadSpace: one of them cannot be read, or names an unknown parameter.
+    Raises BadSpace if one of them cannot be read, or names an unknown parameter.
     """
     if len(raw) > MOST_CLAUSES:
         raise source.refuse(

@@ -96,8 +96,7 @@ class Expression:
 
         Numbers are finite, integers have 64 bits.
 
-        Raises:
-            ExpressionError: there is no such value, for example after a division by zero.
+        Raises ExpressionError if there is no such value, for example after a division by zero.
         """
         try:
             value = _evaluator(self.text)(values)
@@ -118,8 +117,7 @@ class Expression:
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Return whether the expression is true.
 
-        Raises:
-            ExpressionError: it has no value, or is neither true nor false.
+        Raises ExpressionError if it has no value, or is neither true nor false.
         """
         value = self.evaluate(values)
         if isinstance(value, bool):

@@ -97,8 +97,7 @@ def hold(conditions: Iterable[Condition], values: Mapping[str, Any]) -> bool:
 def read_conditions(raw: Any, path: KeyPath, source: Source) -> tuple[Condition, ...]:
     """Return the conditions that `raw` at `path` describes, which all must hold.
 
-    Raises:
-        BadSpace: `raw` is not valid.
+    Raises BadSpace if `raw` is not valid.
     """
     if isinstance(raw, str):
         return (_read_expression(raw, path, source),)

@@ -84,8 +84,7 @@ class Reading:
 def read(entry: Entry, space: Source) -> Parameter:
     """Return the parameter that an entry describes.
 
-    Raises:
-        BadSpace: the description is not valid.
+    Raises BadSpace if the description is not valid.
     """
     source = space.sub_source(*entry.path)
     conditions = [
@@ -429,8 +428,7 @@ def integer_problem(value: Any) -> str:
 def plain(value: Any, path: KeyPath, source: Source) -> Any:
     """Return `value` if it is plain JSON data with finite numbers and 64-bit integers.
 
-    Raises:
-        BadSpace: it is not.
+    Raises BadSpace if it is not.
     """
     match value:
         case None | bool() | str():

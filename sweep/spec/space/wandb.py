@@ -55,8 +55,7 @@ def translate(
 ) -> tuple[dict[str, Any], dict[KeyPath, KeyPath]]:
     """Return a parameter in our keywords, and the path of each part in W&B's syntax.
 
-    Raises:
-        BadSpace: its keywords do not fit together.
+    Raises BadSpace if its keywords do not fit together.
     """
     distribution = _distribution(raw, source)
     words = DISTRIBUTIONS[distribution]

@@ -60,8 +60,7 @@ Call = tuple[str, tuple[Any, ...]]
 def find(name: str, paths: Iterable[str]) -> type[Any]:
     """Return the class that a spec names.
 
-    Raises:
-        UsageError: it cannot be imported, is not a class, or has no method or a misspelt one.
+    Raises UsageError if it cannot be imported, is not a class, or has no method or a misspelt one.
     """
     kind: plugins.Kind[Any] = plugins.Kind("callback", trackers.PACKAGE, object)
     loaded = kind.imported(name, paths)

@@ -41,8 +41,7 @@ def start(variables: Mapping[str, str]) -> ProcessPoolExecutor:
     Without own variables, takes a live worker that was started early, if there is one. Submit to it
     inside `submitting`.
 
-    Raises:
-        OSError: the limit of open files is reached, or there is no shared memory.
+    Raises OSError if the limit of open files is reached, or there is no shared memory.
     """
     while _spare and not variables:
         executor = _spare.pop(0)

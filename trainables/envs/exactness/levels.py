@@ -94,8 +94,7 @@ def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
     With `env_level` A or B only that level is tried. All environments are made for this purpose,
     and the global streams are preserved.
 
-    Raises:
-        ConfigError: the environment cannot be made.
+    Raises ConfigError if the environment cannot be made.
     """
     began = time.perf_counter()
     with rng.preserve_global():

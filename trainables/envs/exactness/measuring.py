@@ -100,8 +100,7 @@ def inspect(config: EnvironmentConfig) -> Inspection:
 
     If the environment hangs, the process ends with a message.
 
-    Raises:
-        ConfigError: it cannot be made, or no policy can use its spaces.
+    Raises ConfigError if it cannot be made, or no policy can use its spaces.
     """
     return measure_once(config, "look", lambda: _inspect(config))
 
@@ -205,8 +204,7 @@ class Inquiry:
     def inspect(self) -> Inspection:
         """Return what the environment declares.
 
-        Raises:
-            ConfigError: it cannot be made, a call hangs, or no policy can use its spaces.
+        Raises ConfigError if it cannot be made, a call hangs, or no policy can use its spaces.
         """
         self._wait_for_others()
         try:

@@ -362,8 +362,7 @@ class ExternalEnv:
     def poll(self) -> Polled:
         """Return the oldest waiting event of each episode; waits up to `POLL_S` for one.
 
-        Raises:
-            EnvError: the environment's thread raised, or ended although it is still needed.
+        Raises EnvError if the environment's thread raised, or ended although it is still needed.
         """
         with self._lock:
             self._changed.wait_for(

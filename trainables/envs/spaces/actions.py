@@ -185,8 +185,7 @@ def _sent_type(layout: ActionLayout) -> type[np.int64 | np.float64]:
 def layout_of(space: spaces.Space[Any]) -> ActionLayout:
     """Return the columns of a space's rows.
 
-    Raises:
-        ConfigError: no policy can act in this space.
+    Raises ConfigError if no policy can act in this space.
     """
     _check_size(space)
     sizes = tuple(size for leaf in leaves(space) for size in _sizes(leaf))

@@ -283,8 +283,7 @@ def make_own(
 ) -> list[Connector]:
     """Return the connectors that the settings name, each tried on a row.
 
-    Raises:
-        ConfigError: one of them cannot be made, or its output does not fit its space.
+    Raises ConfigError if one of them cannot be made, or its output does not fit its space.
     """
     connectors: list[Connector] = []
     for one in named:

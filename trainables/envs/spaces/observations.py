@@ -113,8 +113,7 @@ class OwnPreprocessor(Protocol):
 def load_preprocessor(path: str, space: spaces.Space[Any]) -> OwnPreprocessor:
     """Return a user's preprocessor for a space, tried on a sample of it.
 
-    Raises:
-        ConfigError: it cannot be made, or its output does not fit its space.
+    Raises ConfigError if it cannot be made, or its output does not fit its space.
     """
     place, name = "model.custom_preprocessor", path.partition(":")[2]
     make: Any = load(place, path, "a class of preprocessors, or a function that makes one")

@@ -33,8 +33,7 @@ def make_native(
 ) -> VectorEnv:
     """Return N environments in the environment's own vector form.
 
-    Raises:
-        ConfigError: it has none, restarts in an unknown way, or cannot be truncated.
+    Raises ConfigError if it has none, restarts in an unknown way, or cannot be truncated.
     """
     vector = make_vector(environment, num_envs)
     spaces = vector.single_observation_space, vector.single_action_space

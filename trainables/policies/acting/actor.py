@@ -263,8 +263,7 @@ class Actor:
     def likelihood(self, observations: NDArray[Any], memory: Array, actions: NDArray[Any]) -> Array:
         """Return the log-probabilities (N,) of actions that another program chose.
 
-        Raises:
-            ConfigError: the exploration has no such probabilities.
+        Raises ConfigError if the exploration has no such probabilities.
         """
         head = self.advance(observations, memory)[0]
         return self.exploration.likelihood(head, self._log_std, actions)

@@ -49,8 +49,7 @@ class Bounds:
     def of(cls, space: spaces.Space[Any]) -> Self:
         """Return the bounds of an action space.
 
-        Raises:
-            ConfigError: the space has a choice, or a number without finite bounds.
+        Raises ConfigError if the space has a choice, or a number without finite bounds.
         """
         layout = layout_of(space)
         if layout.choice_columns:

@@ -79,8 +79,7 @@ class StochasticSampling:
     def likelihood(self, head: Array, log_std: Array, actions: NDArray[Any]) -> Array:
         """Return the policy's log-probabilities (N,) of actions that another program chose.
 
-        Raises:
-            ConfigError: actions of this kind of exploration do not follow from heads alone.
+        Raises ConfigError if actions of this kind of exploration do not follow from heads alone.
         """
         if type(self).draw not in (StochasticSampling.draw, FollowingSampling.draw):
             kind = type(self).__name__

@@ -91,8 +91,7 @@ def check(inference: InferencePolicy, run: formats.Run, observations: Array) -> 
     The file gets the raw observations from which these were made. A policy with a memory is also
     compared on the observations as one sequence.
 
-    Raises:
-        ExportError: the file returns other numbers or other greedy actions.
+    Raises ExportError if the file returns other numbers or other greedy actions.
     """
     repeated = np.resize(observations, (64, *observations.shape[1:]))
     for batch in (observations, observations[:1], repeated):

@@ -68,8 +68,7 @@ def _open_program(path: Path) -> Run:
 def write(graph: bytes, path: Path) -> None:
     """Write a serialised ONNX model in the format of the file's suffix.
 
-    Raises:
-        ExportError: the format does not support an operation of the graph.
+    Raises ExportError if the format does not support an operation of the graph.
     """
     if path.suffix == ".safetensors":
         from safetensors.numpy import save_file
@@ -152,8 +151,7 @@ def _unsupported_parts(
 def _write_program(graph: bytes, path: Path) -> None:
     """Write the graph as a program of torch.export with a free number of rows.
 
-    Raises:
-        ExportError: torch cannot export the graph.
+    Raises ExportError if torch cannot export the graph.
     """
     import onnx
     import torch

@@ -437,8 +437,7 @@ def _filter(graph: GraphBuilder, rows: str, filtering: Filtering) -> str:
 
     It computes in float64, since a mean may be large compared with its deviation.
 
-    Raises:
-        ConfigError: the filter is a user's own.
+    Raises ConfigError if the filter is a user's own.
     """
     filtering = feature_filter(filtering)
     if type(filtering) is NoFilter:  # derived classes may change rows

@@ -25,8 +25,7 @@ Array = Any
 def load(path: str | Path) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
     """Return the policy in a file as a function: inputs by name → outputs by name.
 
-    Raises:
-        ValueError: the file holds no graph, or an operation that is not known here.
+    Raises ValueError if the file holds no graph, or an operation that is not known here.
     """
     from safetensors import safe_open  # imported here: trainers that export nothing do without it
 

@@ -485,8 +485,7 @@ class AgentsSampler:
 
         An agent that appears with its reward is bound to a policy, unless it has `ended_agents`.
 
-        Raises:
-            NotFiniteError: a reward is not finite.
+        Raises NotFiniteError if a reward is not finite.
         """
         for agent, reward in rewards.items():
             if not math.isfinite(reward):
@@ -590,8 +589,7 @@ class AgentsSampler:
     def _policy_of(self, env_index: Any, episode: int | str, agent: str) -> str:
         """Return the policy that the mapping assigns to an agent.
 
-        Raises:
-            ConfigError: there is no such policy, or its spaces are not those of the agent.
+        Raises ConfigError if there is no such policy, or its spaces are not those of the agent.
         """
         pid = self._mapper(agent, episode)
         if pid not in self._plans:
@@ -631,8 +629,7 @@ class AgentsSampler:
     def _early_policy(self, env_index: Any, number: int, agent: str) -> str:
         """Return the policy that an agent has, or will get when it appears.
 
-        Raises:
-            ValueError: there is no such agent.
+        Raises ValueError if there is no such agent.
         """
         running = self._running.get(env_index)
         if running is not None and running.number == number and agent in running.policies:
@@ -674,8 +671,7 @@ class AgentsSampler:
     ) -> RolloutMetrics:
         """Finish an episode and begin the next one; returns its metrics with its agents' returns.
 
-        Raises:
-            EnvError: no agent acted in the episode.
+        Raises EnvError if no agent acted in the episode.
         """
         episode = self._running[env_index]
         if not episode.acted and not metrics.faulty:

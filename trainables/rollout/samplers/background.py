@@ -103,8 +103,7 @@ class AsyncSampler:
     def paused(self) -> Iterator[None]:
         """Pause the thread between two steps of the environments while the context is open.
 
-        Raises:
-            WorkerError: the thread did not finish its step in time.
+        Raises WorkerError if the thread did not finish its step in time.
         """
         with self._changed:
             self._pauses += 1
@@ -222,8 +221,7 @@ class AsyncSampler:
     def _pause_until(self, ready: Callable[[], bool]) -> None:
         """Wait until `ready` holds and nothing pauses the thread.
 
-        Raises:
-            _AbandonedError: the thread is to end, or to abandon the collection.
+        Raises _AbandonedError if the thread is to end, or to abandon the collection.
         """
         self._is_paused = True
         self._changed.notify_all()

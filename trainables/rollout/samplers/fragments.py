@@ -711,8 +711,7 @@ class Sampler:
     def _put_final(self, rows: Array, step: Step, has_ended: NDArray[np.bool_]) -> Array:
         """Write the final observations of ended episodes into rows (N, *S), and return the rows.
 
-        Raises:
-            NotFiniteError: a final observation is not finite.
+        Raises NotFiniteError if a final observation is not finite.
         """
         for env_index in np.flatnonzero(has_ended).tolist():
             final = np.asarray(step.final_observations[env_index])
@@ -731,8 +730,7 @@ class Sampler:
 
         Those `skipped` (N,) are not counted.
 
-        Raises:
-            NotFiniteError: a reward is not finite.
+        Raises NotFiniteError if a reward is not finite.
         """
         rewards: Array = np.asarray(step.rewards, dtype=np.float64)
         require_finite(rewards, f"{self.name}, environment", "reward")

@@ -23,8 +23,7 @@ def named_policy(policies: Mapping[str, P], policy_id: str) -> P | None:
 def name_of_policy(policies: Mapping[str, Any], policy_id: str) -> str:
     """Return the name of a policy; an empty `policy_id` stands for the only policy.
 
-    Raises:
-        ConfigError: there is no such policy, or the name is empty and there are several.
+    Raises ConfigError if there is no such policy, or the name is empty and there are several.
     """
     if not policy_id and len(policies) == 1:
         return next(iter(policies))
@@ -36,8 +35,7 @@ def name_of_policy(policies: Mapping[str, Any], policy_id: str) -> str:
 def pack(function: Callable[..., Any]) -> bytes:
     """Return a function, nested or not, as bytes for a child.
 
-    Raises:
-        TrainableError: it cannot be pickled.
+    Raises TrainableError if it cannot be pickled.
     """
     try:
         packed: bytes = cloudpickle.dumps(function)

@@ -246,8 +246,7 @@ class RolloutWorker:
     def sync_filters(self, filters: Mapping[str, Any]) -> None:
         """Load the states of the trainer's filters; deltas since the last flush are kept.
 
-        Raises:
-            WorkerError: there is no state for a filter of this worker.
+        Raises WorkerError if there is no state for a filter of this worker.
         """
         missing = sorted(set(self._filters) - set(filters))
         if missing:

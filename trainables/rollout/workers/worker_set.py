@@ -70,8 +70,7 @@ class WorkerSet:
 
         Checkpoints do not contain changes that the function makes.
 
-        Raises:
-            TrainableError: the function raised in a child, or it or its result cannot be sent.
+        Raises TrainableError if the function raised in a child, or it or its result cannot be sent.
         """
         answers = self._ask("apply_packed", constant_args(access.pack(function)))
         return [access.unpack(index, answer) for index, answer in answers.items()]

@@ -135,8 +135,7 @@ class Algorithm(Trainable):
 
         The stepping of environments is already settled in `settings`.
 
-        Raises:
-            ConfigError: one of them has a value that does not work here.
+        Raises ConfigError if one of them has a value that does not work here.
         """
         return {"native_vector_env": settings.environment.is_native, "normalize_actions": False}
 
@@ -144,8 +143,7 @@ class Algorithm(Trainable):
     def networks(cls, settings: TrainerConfig, spaces: EnvSpaces) -> Architecture:
         """Return the architecture of the networks, to which an algorithm adds its own parts.
 
-        Raises:
-            ConfigError: the key ``model`` has a value that does not work here.
+        Raises ConfigError if the key ``model`` has a value that does not work here.
         """
         layout = settings.environment.sight.layout
         if layout not in (None, spaces.image_settings.layout):

@@ -39,8 +39,7 @@ class TrainingLoop(Collector):
 
         It has rounds of sampling and learning until it is long enough.
 
-        Raises:
-            ConfigError: the file that ``restore`` names cannot be read.
+        Raises ConfigError if the file that ``restore`` names cannot be read.
         """
         for member in self.members.values():
             if member._unread_source is not None:

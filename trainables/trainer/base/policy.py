@@ -121,8 +121,7 @@ class Policy:
     def set_weights(self, weights: Weights) -> None:
         """Load weights that `get_weights` returned, here and in every worker.
 
-        Raises:
-            ConfigError: they do not fit; nothing is changed.
+        Raises ConfigError if they do not fit; nothing is changed.
         """
         self._trainer.adopt(weights, DEFAULT_POLICY_ID)
         self._trainer.broadcast()
@@ -135,8 +134,7 @@ class Policy:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `get_state` returned, here and in every worker.
 
-        Raises:
-            ValueError: it is the state of another policy.
+        Raises ValueError if it is the state of another policy.
         """
         self.adopt(state)
         self._trainer.broadcast()

@@ -90,8 +90,7 @@ class Mixture(searchers.Searcher):
 def blend(searcher: Searcher, spec: SweepSpec) -> Searcher:
     """Return the searcher of a sweep, mixed with a prior if its options and the sweep allow one.
 
-    Raises:
-        BadConfig: the options name an unknown game, or games of several trainables.
+    Raises BadConfig if the options name an unknown game, or games of several trainables.
     """
     options = searcher.options
     if not isinstance(options, PriorOptions) or options.prior == "none":

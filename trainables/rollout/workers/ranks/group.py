@@ -105,8 +105,7 @@ class RankGroup(WorkerSet):
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
         """Return the answers by rank, after a restart of the group if necessary and allowed.
 
-        Raises:
-            TrainableError: a rank failed, and the group may not be restarted or failed again.
+        Raises TrainableError if a rank failed, and the group may not be restarted or failed again.
         """
         first: TrainableError | None = None
         for attempt in range(MAX_WORKER_FAILURE_RETRIES + 1):

@@ -75,8 +75,7 @@ def leave_group() -> None:
 def add_up(tensors: Sequence[Tensor], timeout_s: float) -> None:
     """Replace each tensor by its sum over all ranks, in one exchange; all have the same dtype.
 
-    Raises:
-        ExchangeError: another rank is gone, or is more than `timeout_s` late.
+    Raises ExchangeError if another rank is gone, or is more than `timeout_s` late.
     """
     flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
     with _exchanging(timeout_s):

@@ -102,8 +102,7 @@ class SupervisedWorker:
     def receive(self) -> Any:
         """Return the answer, of a replacement if necessary.
 
-        Raises:
-            TrainableError: the child failed and may not be replaced, or not again.
+        Raises TrainableError if the child failed and may not be replaced, or not again.
         """
         try:
             return self._answer()
@@ -121,8 +120,7 @@ class SupervisedWorker:
 
         Returns None if the answer does not arrive in `timeout_s` seconds; a warning is logged.
 
-        Raises:
-            TrainableError: the child failed, as in `receive`.
+        Raises TrainableError if the child failed, as in `receive`.
         """
         if not connection.wait(self.process.ends, timeout_s):
             logger.warning(
@@ -140,8 +138,7 @@ class SupervisedWorker:
     def _answer_of_replacement(self, first: TrainableError) -> Any:
         """Replace the child until a replacement answers, and return the answer.
 
-        Raises:
-            WorkerError: no more replacements are allowed.
+        Raises WorkerError if no more replacements are allowed.
         """
         error, before = first, self.restarts
         while self.config.allows(self.restarts - before, self.restarts):
@@ -241,8 +238,7 @@ def _decompress(answer: Any) -> Any:
 def checked(sample: Any, spec: WorkerSpec) -> Sample:
     """Return `sample` if it has the steps and shapes that the spec requires.
 
-    Raises:
-        WorkerError: it is not a sample, or has other numbers of steps or other shapes.
+    Raises WorkerError if it is not a sample, or has other numbers of steps or other shapes.
     """
     where = f"rollout worker {spec.index} returned garbage instead of a sample"
     if not isinstance(sample, Sample):

@@ -92,8 +92,7 @@ class ChildWorkers(WorkerSet):
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
         """Return index → answer of each child to the request.
 
-        Raises:
-            WorkerError: no child is left.
+        Raises WorkerError if no child is left.
         """
         if not self._children:
             raise self._no_worker_error(None)
