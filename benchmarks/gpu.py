@@ -55,7 +55,6 @@ def lane_speed(count: int, seconds: float) -> dict[str, float]:
     """Return the speed of PPO on CartPole in `count` lanes.
 
     Args:
-        count: number of lanes.
         seconds: wall time of the measurement, after the first iteration.
 
     Returns:

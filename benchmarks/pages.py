@@ -7,7 +7,6 @@ def replace_between(page: str, begin: str, end: str, content: str) -> str:
     Args:
         begin: mark before the content; it stands once in the page.
         end: mark after the content; it stands once in the page.
-        content: new text between the marks.
 
     Raises:
         ValueError: a mark is missing, or stands more than once.

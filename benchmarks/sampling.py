@@ -144,7 +144,6 @@ def environments_alone(env: str, envs: int, drawn: bool = False) -> Collect:
 
     Args:
         env: id of the environment.
-        envs: number of environments.
         drawn: True for actions drawn beforehand; False for the same action at each step.
     """
     made = [gymnasium.make(env) for _ in range(envs)]

@@ -52,7 +52,6 @@ def measure(
     """Return the CPU milliseconds of each of some successive proposals.
 
     Args:
-        searcher: the searcher, new.
         trials: number of earlier trials at the first measured proposal.
         counted: number of measured proposals.
     """

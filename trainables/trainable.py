@@ -526,7 +526,6 @@ class Trainable:
         Args:
             seed: seed; the same seed and weights give the same episodes.
             video: folder for an MP4 file of each episode, or None.
-            window: True to show them on the screen.
             most_steps: limit of environment steps of all episodes together; those for pictures
                 do not count.
 

@@ -62,7 +62,6 @@ class Team:
 
         Args:
             server: database server of the ledgers; None for ledgers in files.
-            nannies: True for workers with nannies.
             variables: environment variables of the cluster's scheduler.
         """
         self.root = root

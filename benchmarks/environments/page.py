@@ -105,7 +105,6 @@ def replace_section(old: str, rows: Sequence[tuple[str, Row]], batch_modes: Sequ
     """Return the page `old` with the current introduction and with one section replaced.
 
     Args:
-        old: the page before.
         rows: (group, row) of the section's environments, all of one group.
         batch_modes: those that were measured.
     """

@@ -43,7 +43,6 @@ def missing_runs(rows: list[Row], seeds: int | None) -> Iterator[tuple[Row, int,
     """Yield the missing runs, seed by seed, as (row, seed, trainer).
 
     Args:
-        rows: rows whose runs are needed.
         seeds: number of seeds of each row; None for the row's own number.
     """
     made = finished.by_version(RESULTS)

@@ -175,7 +175,6 @@ def measure(out: Path, minutes: float, count: int, sample_s: float = SAMPLE_S) -
     Args:
         out: folder of all files; an interrupted run there is continued.
         minutes: time for which the drivers are sampled.
-        count: number of sweeps.
         sample_s: seconds between two samples.
     """
     out = out.resolve()

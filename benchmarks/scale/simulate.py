@@ -186,7 +186,6 @@ def measure(
     Args:
         name: key of `SEARCHES`.
         trials: number of trials at the end.
-        slots: number of slices that run at once.
         step: trials between two lines.
         filled: number of trials that are written into a new ledger at once, not driven.
     """

@@ -88,7 +88,6 @@ def play(match: Match, game: Game, fresh: int, folder: Path, jobs: int) -> dict[
     Args:
         game: its game, perhaps with smaller budgets.
         fresh: number of seeds of the final training.
-        jobs: number of trials at the same time.
     """
     import sweep
 

@@ -60,7 +60,6 @@ def search(
     """Yield the picks at `marks`, and the last one.
 
     Args:
-        workers: number of trials at the same time.
         trainings: budget, in full trainings.
         marks: ascending numbers of points after which the pick is yielded; empty to yield the
             pick after each end of a slice.

@@ -93,7 +93,6 @@ def run_search(search: Search, play: Play, workers: int, trainings: int) -> Iter
     Every point of a training takes the same time; `workers` trials are trained at the same time.
 
     Args:
-        search: new search of a peer.
         trainings: budget, in full trainings.
     """
     game, spent, order = play.game, 0, itertools.count()

@@ -85,7 +85,6 @@ def play(match: Match, game: Game, fresh: int, folder: Path, jobs: int) -> dict[
 
     Args:
         fresh: number of seeds with which the recipe is trained.
-        jobs: number of trials at the same time.
     """
     import sweep
     from sweep.ledger.folder import Folder

@@ -10,11 +10,7 @@ OURS, OTHER = "#1f6feb", "#8b949e"
 
 
 def draw(figures: Mapping[str, Figures]) -> None:
-    """Draw all curves; points without figures are omitted.
-
-    Args:
-        figures: name of a case → its figures.
-    """
+    """Draw all curves; points without figures are omitted."""
     import matplotlib as mpl
 
     mpl.use("agg")

@@ -78,13 +78,7 @@ def plan_events(plan: Plan, history: History, proposer: Proposer) -> tuple[list[
 
 
 def check_plan(plan: object, free: int, uncreated_trials: int, name: str) -> None:
-    """Raise UsageError if a scheduler's plan is not a Plan, or asks for too much.
-
-    Args:
-        free: number of free slots.
-        uncreated_trials: number of trials that may still be created.
-        name: name of the scheduler.
-    """
+    """Raise UsageError if a scheduler's plan is not a Plan, or asks for too much."""
     who = f"scheduler: plan() of '{name}'"
     if not isinstance(plan, Plan):
         raise UsageError(f"{who} returned {shorten(plan)}; expected a sweep.schedulers.Plan")

@@ -91,7 +91,6 @@ def checked(
 
     Args:
         text: YAML text.
-        file: file name for messages.
         paths: folders in which modules are searched after all installed packages.
         trainable: the trainable that the spec names, if already loaded.
         source: place in which the overrides were given, for the comments.
@@ -383,7 +382,6 @@ def slots(
     On a cluster this is the maximum if asked, else the number of its workers is used.
 
     Args:
-        paths: folders in which modules are searched.
         trainable: function that returns the trainable; None to search it by name.
 
     Raises:

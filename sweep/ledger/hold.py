@@ -84,9 +84,6 @@ class Hold:
 def hold(folder: Folder, say: Say) -> Iterator[Hold]:
     """Hold the sweep in `folder` inside the block, after upgrading an older ledger.
 
-    Args:
-        say: called with messages about waiting and upgrading.
-
     Raises:
         SweepLocked: another process holds the sweep.
         UsageError: a newer version of the program wrote the ledger.

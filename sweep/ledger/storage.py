@@ -26,7 +26,6 @@ def open_database(path: Path, patient: bool = True, only_read: bool = False) -> 
     Args:
         path: see `sweep.ledger.folder.Folder.ledger`.
         patient: True to retry a lost server that this process has reached before.
-        only_read: True to open a file read-only.
 
     Raises:
         UsageError: another person named the server, or psycopg is not installed.

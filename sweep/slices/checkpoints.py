@@ -234,7 +234,6 @@ class Saving:
             header: header of the checkpoint, which identifies it; its entry ``epoch`` is the term.
             value: the metric at this iteration, or None.
             must_succeed: True if the slice ends here and saving is retried until it succeeds.
-            is_last: True if the trial ends here.
 
         Raises:
             DiskRefuses: too many refusals in a row.

@@ -282,7 +282,6 @@ def _make_room(trials: Path, size: int, cache: int) -> None:
     """Delete the oldest sent files from disk if they exceed the cache's size.
 
     Args:
-        trials: folder of all trials.
         size: bytes that were just written; the check is made once they add up to a share of
             `cache`.
         cache: maximum bytes of checkpoints on disk.

@@ -406,7 +406,6 @@ def survey(
 
     Args:
         text: YAML text.
-        file: file name for messages.
         overrides: settings of the command line.
         name: name of the sweep if the text has none.
         remark: remark about that name for the user.

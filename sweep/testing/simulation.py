@@ -141,7 +141,6 @@ class Simulation:
         spec: keys of a spec, which override `DEFAULTS`.
         curves: results of its trials.
         slots: number of slices that run at once.
-        saves: True if its trials can save checkpoints.
 
     Raises:
         UsageError: the spec is invalid.

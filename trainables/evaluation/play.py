@@ -98,8 +98,6 @@ def play(
     """Play the episodes with these indices; same seed and weights give the same episodes.
 
     Args:
-        plan: environments and callbacks.
-        indices: indices of the episodes.
         show: called with the environment and the steps so far at each observation.
 
     Returns:

@@ -115,7 +115,6 @@ class ReplayBuffer:
     """The latest `capacity` transitions, sampled uniformly with replacement.
 
     Args:
-        capacity: largest number of rows.
         seed: seed of the trial; a stream of it draws the rows.
         device: device that holds the rows, which `sample` then returns as tensors; None for arrays.
     """

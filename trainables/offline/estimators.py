@@ -111,7 +111,6 @@ def terms(
         name: ``is``, ``wis``, ``pdis`` or ``dr``.
         rewards: (E, T) rewards.
         log_ratios: (E, T) logarithms of each action's ratio.
-        gamma: discount per step.
         valued: (E, T) fitted values of the actions taken, and of the states; needed for ``dr``.
     """
     episodes, steps = rewards.shape
@@ -183,7 +182,6 @@ def fitted_values(
         episodes: episodes with one choice in each step.
         now: (R, A) probabilities of the policy for the observations.
         next_values: (R, A) probabilities for the next observations.
-        gamma: discount per step.
     """
     observed, following = _features(episodes.observations), _features(episodes.following)
     features, choices = observed.shape[1], now.shape[1]
@@ -316,7 +314,6 @@ class Estimates:
 
     Args:
         context: the settings; the episodes are the first ones of the first source of files.
-        rows: required form of rows.
         policy: name of the policy, if there are several.
     """
 

@@ -134,7 +134,6 @@ class ReadingWorkers(WorkerSet):
             ``count_steps_by`` names.
         index: worker index of read samples, which no sampling worker has.
         sampling: workers that sample; None if nothing is sampled.
-        learnt: form in which the learner receives rows.
         make_filter: function of a policy (empty for a single one) that makes its filter of
             observations. The filter only counts observations; read rows stay unfiltered.
     """
@@ -315,7 +314,6 @@ def fragment_of(
         is_episode: True if rows that follow each other are a piece of an episode; False if each row
             stands alone.
         source: name in errors.
-        learnt: form in which the learner receives rows.
 
     Raises:
         StoredDataError: a column that is learnt from is missing.

@@ -100,7 +100,6 @@ def write(media: Mapping[str, Any], folder: Path, iteration: int, part: str = ""
 
     Args:
         media: items as `checked` returns them.
-        folder: folder of the files, made if it is missing.
         iteration: number of the iteration, the beginning of each file's name.
         part: text between iteration and name, such as ``evaluation-``.
 

@@ -141,7 +141,6 @@ def with_written(
 
     Args:
         written: the callbacks' dicts; None if there are no callbacks.
-        faulty: True if the episode's environment failed.
     """
     if written is None:
         return episode._replace(faulty=faulty)

@@ -218,7 +218,6 @@ def member_settings(settings: TrainerConfig, pid: str, changes: Mapping[str, Any
     """Return the settings of one policy's trainer.
 
     Args:
-        settings: common settings.
         changes: settings that only this policy has.
 
     Raises:

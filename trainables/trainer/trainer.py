@@ -101,7 +101,6 @@ class Trainer(TrainingLoop):
 
         Args:
             card: its description, with the trainer's settings.
-            video: folder of videos; None for no videos.
 
         Returns:
             ``episode_reward`` and ``episode_len`` of each episode.
@@ -155,7 +154,6 @@ class Trainer(TrainingLoop):
             prev_reward: last reward, likewise.
             info: not used.
             policy_id: name of the policy; optional if there is only one.
-            full_fetch: True to return policy outputs, too.
             explore: True to draw the action; otherwise it is the most probable one.
 
         Returns:

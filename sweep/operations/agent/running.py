@@ -44,7 +44,6 @@ def begin(
     """Start ``sweep run``, and return its process as soon as the sweep is driven or has ended.
 
     Args:
-        log: file for the output of the driver.
         claim: descriptor of a locked file that the process inherits, and that is unlocked when the
             sweep is driven or has ended: a driver may take minutes to send its last results.
 

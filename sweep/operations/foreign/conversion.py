@@ -47,7 +47,6 @@ def convert(
 
     Args:
         file: name of the file; rl-baselines3-zoo names it after the algorithm.
-        name: name of the sweep.
         env: environment to choose if the file has several.
         algorithm: algorithm of the file; None to take it from the file name.
 

@@ -44,7 +44,6 @@ def export_model(
         formats: members of `FORMATS`; empty for the trainable's own files, or else onnx.
         target: a folder that is empty or does not exist yet.
         episodes: fresh episodes that each network plays; 0 to choose by the metric alone.
-        say: called with the progress of the comparison.
 
     Raises:
         UsageError: no such trial or checkpoint, `target` is in use, or the trainable cannot export.

@@ -125,7 +125,6 @@ def restore_chosen(
     Args:
         choice: trial and checkpoint, or `COMPARED`.
         episodes: episodes that each network plays; 0 to take the best one by the metric.
-        say: called with the progress of the comparison.
 
     Raises:
         UsageError: no such trial or checkpoint.

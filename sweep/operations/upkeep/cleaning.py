@@ -147,7 +147,6 @@ def clean(folder: Folder, say: Callable[[str], None], keep: int, dry_run: bool) 
     Args:
         say: called with a message about each wait and each repair.
         keep: number of best trials that keep their best checkpoint.
-        dry_run: True to only count.
 
     Raises:
         SweepLocked: a driver holds the sweep.

@@ -164,7 +164,6 @@ def _compare_copy(tracker: Tracker, count: int, missing: int) -> list[str]:
 
     Args:
         count: number of events that the copy contains, the first ones of the history.
-        missing: number of events that the copy still lacks.
 
     Raises:
         StorageError: the copy lacks events, or the tracker cannot compare its copy.

@@ -18,7 +18,6 @@ def build(
     """Return the scheduler that `spec` names.
 
     Args:
-        paths: folders in which modules are searched.
         fixed: settings that offspring may not change (`Trainable.fixed_keys`).
 
     Raises:

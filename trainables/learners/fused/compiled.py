@@ -66,7 +66,6 @@ class Kernel:
     """A loaded kernel.
 
     Args:
-        path: file of the library.
         bits: width of the vector registers to use; by default the widest of this processor.
 
     Raises:
@@ -93,10 +92,6 @@ class Kernel:
 
 def build(path: Path = BUILT, *options: str) -> Path:
     """Compile the kernel to `path`, and return `path`.
-
-    Args:
-        path: file of the library.
-        options: further options of the compiler.
 
     Raises:
         RuntimeError: there is no compiler, or it failed; the message is the compiler's.
@@ -212,7 +207,6 @@ class CompiledLearner(FusedLearner):
             scale: factor of the gradient.
             betas: decay of the two moments.
             eps: number added to the root of the second moment, times its bias correction.
-            decay: weight decay.
             rate: learning rate, times the bias corrections.
         """
         numbers = (scale, *betas, eps, decay, rate)

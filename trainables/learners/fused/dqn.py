@@ -69,7 +69,6 @@ class FusedQLearner:
             target network.
         gamma: discount factor of rows without ``discounts``.
         grad_clip: largest norm of the gradient, or None for no limit.
-        threads: number of threads of matrix products.
     """
 
     def __init__(

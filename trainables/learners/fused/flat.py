@@ -31,7 +31,6 @@ class Kernel(Protocol):
             scale: factor of the gradient.
             betas: decay of the two moments.
             eps: number added to the root of the second moment, times its bias correction.
-            decay: weight decay.
             rate: learning rate, times the bias corrections.
         """
 

@@ -89,7 +89,6 @@ class FusedLearner:
     Args:
         stats: names of the parts of the loss: policy loss, value loss, entropy, KL divergence,
             share of clipped ratios; or of the first of these.
-        threads: number of threads of matrix products.
     """
 
     def __init__(

@@ -156,7 +156,6 @@ class Judged(ActorCritic):
     Args:
         layout: layout of the actions: one choice, or real numbers.
         architecture: sizes for observations that are vectors; every network has these layers.
-        stream: generator of the initial weights.
         limits: bounds of real numbers, which the twin critics take as inputs; None for choices, of
             which they value each.
     """

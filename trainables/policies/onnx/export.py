@@ -240,7 +240,6 @@ def _compare(
     Args:
         batch: preprocessed observations (n, *S).
         memory: memories (n, M).
-        outputs: outputs of the file.
 
     Returns:
         The policy's memories (n, M) for the next step.

@@ -55,7 +55,6 @@ def make_mapping(mapping: Any, policies: Sequence[str]) -> Binding:
     Args:
         mapping: a function or its path, a dict by agent, or None for the only policy or the policy
             with the agent's name.
-        policies: names of all policies.
 
     Raises:
         ConfigError: the path names no function.

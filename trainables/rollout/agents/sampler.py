@@ -110,13 +110,10 @@ class AgentsSampler:
 
     Args:
         name: name in errors, for example ``worker 0``.
-        plans: policy → its plan.
         envs: environments; their observations are `trainables.envs.agents.Seen`.
-        ends: settings of horizons and restarts.
         actors: policy → actor, shared with the owner.
         filters: policy → filter of observations, and `reward_filter_name` → filter of rewards if
             rewards are normalised; shared with the owner.
-        agents: agent → its spaces.
         steps: minimum number of steps of one `sample`.
         agent_steps: True if `steps` counts agent steps, False for environment steps.
         worker: index of the worker, and the number of workers.

@@ -240,7 +240,6 @@ class AgentsWorker(RolloutWorker):
         which an agent has a policy that is removed or replaced are dropped.
 
         Args:
-            changes: new fields of the spec.
             fields: policy → state of its filters.
         """
         spec = self.spec = replace(self.spec, **changes)

@@ -67,11 +67,9 @@ class Sampler:
 
     Args:
         name: name in errors, for example ``worker 0``.
-        spaces_: spaces of one environment.
         filters: name → filter, shared with the owner.
         gamma: discount of the return whose deviation scales rewards.
         steps: environment steps of one `sample`.
-        columns: requested columns of fragments.
         unfiltered: True if fragments hold observations as `WorkerSpec.unfiltered` says.
         worker: index of the worker, and the number of workers.
     """
