@@ -103,7 +103,7 @@ def search(sweep: Sweep, clock: timeline.Clock) -> Data | None:
             "trials": [trial.number for _, trial in steps],
         },
         "end": short(clock.total),
-        "changes": [[short(clock.at(one.at)), one.what] for one in sweep.changes],
+        "changes": [[short(clock.seconds_until(one.at)), one.what] for one in sweep.changes],
     }
 
 

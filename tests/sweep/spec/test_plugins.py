@@ -64,7 +64,7 @@ def test_an_unknown_algorithm_is_answered_with_those_there_are() -> None:
 KINDS = (schedulers.KIND, searchers.KIND, pools.KIND, trackers.KIND, plugins.trainables())
 
 
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.what)
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.noun)
 def kind(request: pytest.FixtureRequest) -> Kind[Any]:
     found: Kind[Any] = request.param
     return found
