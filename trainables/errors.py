@@ -39,7 +39,7 @@ class ConfigError(TrainableError, ValueError):
         super().__init__(f"{text}; {hint}" if hint else text)
 
     @property
-    def all(self) -> "tuple[ConfigError, ...]":
+    def mistakes(self) -> "tuple[ConfigError, ...]":
         """The mistakes that this error reports, one error each; here the error itself."""
         return (self,)
 
@@ -57,7 +57,7 @@ class ConfigErrors(ConfigError):
         Exception.__init__(self, "\n".join(map(str, errors)))
 
     @property
-    def all(self) -> tuple[ConfigError, ...]:
+    def mistakes(self) -> tuple[ConfigError, ...]:
         """The mistakes that this error reports, one error each."""
         return self._errors
 

@@ -381,7 +381,7 @@ class Exploration:
 
     suggestions: dict[str, Suggestion] = field(default_factory=dict)
     """Name → call, in the order in which they were seen."""
-    given: frozenset[str] = frozenset()
+    fixed_names: frozenset[str] = frozenset()
     """Names whose ranges in calls do not matter, since the spec has ranges of its own."""
     runs: list[ObjectiveRun] = field(default_factory=list)
     """Runs of the objective, in order."""
@@ -417,7 +417,7 @@ def explore(
         seconds: limit of the time for all runs.
         fixed_names: names that may be asked for with any ranges.
     """
-    exploration, quiet = Exploration(given=frozenset(fixed_names)), 0
+    exploration, quiet = Exploration(fixed_names=frozenset(fixed_names)), 0
     ends_at = time.monotonic() + seconds
     while len(exploration.runs) < _MOST_RUNS and not exploration.problem:
         left = ends_at - time.monotonic()
@@ -473,7 +473,7 @@ class _Explorer(Trial):
                 f"list of those; choose among their names"
             )
         before = self._found.suggestions.setdefault(suggestion.name, suggestion)
-        if before.entry != suggestion.entry and suggestion.name not in self._found.given:
+        if before.entry != suggestion.entry and suggestion.name not in self._found.fixed_names:
             self._refuse(
                 f"{self._name} asks for {shorten(suggestion.name)} with {_written(before.entry)} "
                 f"and with {_written(suggestion.entry)}, but a parameter has one range; give each "

@@ -43,7 +43,7 @@ def _statuses(stage: Stage) -> None:
             done, f"the sweep is finished with {history.searched_count} of {history.wanted} trials"
         )
     for replica in history.replicas(*Status):
-        waits = replica.held is UserHold.PAUSE or (
+        waits = replica.hold is UserHold.PAUSE or (
             replica.status is Status.WAITING and bool(history.why)
         )
         ended = replica.status in FINISHED or waits
@@ -80,7 +80,7 @@ def _requests(stage: Stage) -> None:
     for trial in stage.oracle.mirror.trials:
         if trial.clone_of is not None:
             done[trial.number, "clone"] += 1
-        ended = trial.held is not UserHold.STOP or trial.status in FINISHED
+        ended = trial.hold is not UserHold.STOP or trial.status in FINISHED
         require(ended, f"trial {trial.number} should have been stopped")
     require(due == done, f"granted: {due}; executed: {done}")
 

@@ -227,7 +227,7 @@ def _report_error(error: Exception) -> int:
     if isinstance(error, SweepError):
         return _print_error(str(error), error.exit_code)
     if isinstance(error, ConfigError):
-        return max(_print_error(str(mistake), MISTAKE) for mistake in error.all)
+        return max(_print_error(str(mistake), MISTAKE) for mistake in error.mistakes)
     if isinstance(error, TrainableError):
         return _print_error(str(error), MISTAKE)
     if isinstance(error, PermissionError) and error.filename is not None:

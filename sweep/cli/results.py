@@ -205,7 +205,7 @@ def _run_final_evaluation(
     begun = launch.Launch(folder, slots, pool, final_evaluation=final_evaluation, say=options.say)
     ended = session.run_driver(begun, make_view(terminal()), options_given["timeout"])
     attaching.attach(ended, folder)
-    if ended.signal is not None and ended.how != "finished":
+    if ended.signal is not None and ended.outcome != "finished":
         return 128 + ended.signal
     return 1 if ended.history.tests(Status.FAILED) else 0
 

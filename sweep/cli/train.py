@@ -313,7 +313,7 @@ def _answer_result(
     data = summary(result, folder)
     answer(data, tables.summary)
     attaching.attach(result, folder, attach)
-    if result.signal is not None and result.how != "finished":
+    if result.signal is not None and result.outcome != "finished":
         return 128 + result.signal
     return 1 if result.history.of(Status.FAILED) or tables.has_no_score(data) else 0
 
@@ -326,7 +326,7 @@ def summary(result: "RunResult", folder: "Folder") -> dict[str, Any]:
     return {
         **overview.summary(result.history, folder.name),
         "root": str(folder.root),
-        "how": result.how,
+        "how": result.outcome,
         "seconds": result.seconds,
         "trained": result.trained,
         "unsent": list(result.unsent),

@@ -138,7 +138,7 @@ def continuing_moves(
         if not ended or _end(replica, after, change.top) or not replica.checkpoints:
             continue
         trial = history.trials[replica.trial]
-        if replica.last.get("done") is True or trial.held:
+        if replica.last.get("done") is True or trial.hold:
             continue
         if any(seed.ended_early for seed in trial.replicas):
             continue

@@ -108,9 +108,9 @@ class RequestHandler:
             return Response(Answer(True, text), (Suspended(True),))
         trials = [self._open_trial(number) for number in numbers]
         for trial in trials:
-            if trial.held:
+            if trial.hold:
                 raise UsageError(
-                    f"trial {trial.number} is already held ({trial.held.value}); `sweep unpause` "
+                    f"trial {trial.number} is already held ({trial.hold.value}); `sweep unpause` "
                     "releases paused trials"
                 )
         return self._hold(trials, UserHold.PAUSE, "paused")
@@ -123,7 +123,7 @@ class RequestHandler:
                 raise UsageError("unpause: the sweep is not paused; name the paused trials")
             return Response(Answer(True, "it continues"), (Suspended(False),))
         for number in numbers:
-            if self._trial(number).held is not UserHold.PAUSE:  # ended trials may be held too
+            if self._trial(number).hold is not UserHold.PAUSE:  # ended trials may be held too
                 raise UsageError(f"trial {number} is not paused; `sweep status` lists the trials")
         events: list[Event] = [HoldChanged(number, UserHold.NONE) for number in numbers]
         events += topped_up_moves(self.history)
@@ -279,7 +279,7 @@ def changed_before(
 def user_stops(history: History) -> list[Moved]:
     """Return the moves to STOPPED of trials that users stopped, once their slices have ended."""
     held = history.ordered(order.held)
-    return _stop_moves([trial for trial in held if trial.held is UserHold.STOP])
+    return _stop_moves([trial for trial in held if trial.hold is UserHold.STOP])
 
 
 def _stop_moves(trials: Sequence[Trial]) -> list[Moved]:

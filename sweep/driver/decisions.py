@@ -260,7 +260,7 @@ def abandoned_moves(history: History, patient: bool) -> list[Moved]:
     return [
         Moved(trial.number, Status.STOPPED, f"another seed ended: {ended.reason}", replica.index)
         for trial in history.ordered(order.torn)
-        if trial.held is not UserHold.STOP
+        if trial.hold is not UserHold.STOP
         and (ended := next((r for r in trial.replicas if r.ended_early), None)) is not None
         for replica in trial.replicas
         if replica.status in (Status.WAITING, Status.PAUSED)
@@ -294,8 +294,8 @@ def retried_moves(history: History) -> list[Moved]:
 
 def _reason(replica: Replica, outcome: SliceOutcome) -> str:
     """Return the reason for a replica's status after a slice without failure."""
-    if outcome.end is End.ASKED and replica.held:
-        return f"a person asked it to {replica.held}"
+    if outcome.end is End.ASKED and replica.hold:
+        return f"a person asked it to {replica.hold}"
     if outcome.end is End.DONE and not outcome.why:  # no criterion was met
         top, time_attr = replica.goal.top, replica.objective.time_attr
         last = outcome.rows[-1].metrics if outcome.rows else {}
@@ -403,7 +403,7 @@ def _is_over(trial: Trial, replica: Replica) -> bool:
     """Return whether a replica was trained to its end: not crashed, diverged or stopped by hand."""
     if replica.status is Status.COMPLETED:
         return True
-    cut = bool(trial.held) or any(r.ended_early for r in trial.replicas)
+    cut = bool(trial.hold) or any(r.ended_early for r in trial.replicas)
     return replica.status is Status.STOPPED and not cut
 
 

@@ -343,7 +343,7 @@ class Driver:
         why = self._exhausted_budget or ("no trial has the metric" if self._metric_error else "")
         trials, all_of_them = self.history.trials, bool(self.history.suspended or why)
         why = why or "a person paused it"
-        kept = [o for o in self._queue if not (all_of_them or trials[o.trial].held)]
+        kept = [o for o in self._queue if not (all_of_them or trials[o.trial].hold)]
         back = [opened for opened in self._queue if opened not in kept]
         self._queue = deque(kept)
         replicas = [self.history.replica(opened.trial, opened.replica) for opened in back]
@@ -359,7 +359,7 @@ class Driver:
 
     def _resume_interrupted(self, interrupted: Sequence[Replica]) -> None:
         """Resume interrupted replicas, longest waiting first, without a new decision."""
-        interrupted = sorted(interrupted, key=lambda replica: replica.since)
+        interrupted = sorted(interrupted, key=lambda replica: replica.queued_at)
         free = len(interrupted) if self.context.spec.deterministic else self._free_slots
         opened = [
             Opened(r.trial, r.index, r.slices, r.goal, f"continues: {r.reason}")
@@ -425,7 +425,7 @@ class Driver:
         """
         if end == "finished":
             paused = self.history.replicas(Status.PAUSED)
-            waited = (_prune_waiting(r, self._exhausted_budget) for r in paused if not r.held)
+            waited = (_prune_waiting(r, self._exhausted_budget) for r in paused if not r.hold)
             return [*waited, TermEnded(end, reason)]
         running = self.history.replicas(Status.RUNNING)
         return [*self._interrupted_events(running), TermEnded(end, reason)]

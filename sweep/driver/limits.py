@@ -232,12 +232,12 @@ def _cheapest_first(history: History) -> Iterator["_Spare"]:
             _, cheapest = heapq.heappop(heap)
             yield cheapest
             if cheapest.left:
-                heapq.heappush(heap, (cheapest.first, cheapest))
+                heapq.heappush(heap, (cheapest.cost_key, cheapest))
         if least != [math.inf]:
             trial = history.trials[number]
             for replica in (*trial.replicas, *trial.tests):
                 if (one := _Spare(replica, _needed(history, replica, best))).left:
-                    heapq.heappush(heap, (one.first, one))
+                    heapq.heappush(heap, (one.cost_key, one))
 
 
 def _spare(trial: Trial) -> Entry | None:
@@ -247,7 +247,7 @@ def _spare(trial: Trial) -> Entry | None:
     """
     replicas = (*trial.replicas, *trial.tests)
     spare = [_Spare(replica, _needed_to_continue(trial, replica)) for replica in replicas]
-    least = min((one.first for one in spare if one.left), default=None)
+    least = min((one.cost_key for one in spare if one.left), default=None)
     return None if least is None else (*least, trial.number)
 
 
@@ -271,7 +271,7 @@ class _Spare:
         self._update_costs()
 
     @property
-    def first(self) -> First:
+    def cost_key(self) -> First:
         """Sort key of the checkpoint that is cheapest to recompute."""
         seconds, iteration, _ = self.left[0]
         return seconds, self.replica.trial, self.replica.index, iteration

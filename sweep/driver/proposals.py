@@ -107,7 +107,7 @@ class Proposer:
                 )
             )
             trial = Trial.new(len(known), dict(proposed.searched), config, history.objective)
-            trial.seen, trial.origin = history.k, proposed.origin
+            trial.proposed_after, trial.origin = history.k, proposed.origin
             trial.suggestion = suggestion
             known.added.append(trial)
         return created, []

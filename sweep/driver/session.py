@@ -66,7 +66,7 @@ class View(Protocol):
 class RunResult:
     """The result of a driver's term."""
 
-    how: str
+    outcome: str
     """End of the term: ``finished`` or ``stopped``."""
     signal: int | None
     """Number of the first signal received, even while the last results were sent, or None.

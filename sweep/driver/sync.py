@@ -33,7 +33,7 @@ class Tracking(NamedTuple):
 
     uri: str
     """MLflow's tracking URI."""
-    own: bool
+    is_signed: bool
     """True if the URI is signed with this user's key."""
 
 
@@ -59,7 +59,7 @@ def adopt(folder: Folder) -> None:
         StorageError: the disk refused.
     """
     found = read_tracking(folder)
-    if found is None or found.own:
+    if found is None or found.is_signed:
         return
     try:
         write_tracking(folder.tracking_uri, found.uri)
@@ -206,7 +206,7 @@ def tracker_context(folder: Folder) -> TrackerContext:
             reading.spec_of(ledger),
             reading.objective(ledger),
             tracking_uri=None if tracked is None else tracked.uri,
-            uri_is_own=tracked is None or tracked.own,
+            uri_is_own=tracked is None or tracked.is_signed,
             storage=store.storage_url(folder),
             paths=tuple(ledger.provenance["paths"]),
             versions=ledger.provenance["versions"],

@@ -69,7 +69,7 @@ class Divergence:
     """Number of values that were numbers."""
     longest: int = 0
     """Largest number of successive NaN between two numbers."""
-    since: int = 0
+    missing: int = 0
     """Number of NaN values after the last value that was a number."""
 
     def add(self, value: float | None) -> None:
@@ -77,16 +77,16 @@ class Divergence:
         if value is None:
             return
         if math.isnan(value):
-            self.since += 1
+            self.missing += 1
             return
         if self.numbers:
-            self.longest = max(self.longest, self.since)
-        self.numbers, self.since = self.numbers + 1, 0
+            self.longest = max(self.longest, self.missing)
+        self.numbers, self.missing = self.numbers + 1, 0
 
     @property
     def is_permanent(self) -> bool:
         """True if the metric has been NaN for too long; needs at least two earlier numbers."""
-        return self.numbers >= 2 and self.since > 2 * self.longest
+        return self.numbers >= 2 and self.missing > 2 * self.longest
 
 
 class Reading(NamedTuple):

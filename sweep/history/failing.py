@@ -42,7 +42,7 @@ def failure_reason(history: History, limit: int | None) -> str:
 
 def _failed_at(trial: Trial) -> int:
     """Return the number of the event by which the trial failed."""
-    return max(replica.since for replica in trial.replicas if replica.status is Status.FAILED)
+    return max(replica.queued_at for replica in trial.replicas if replica.status is Status.FAILED)
 
 
 def _has_raised(trial: Trial) -> bool:

@@ -295,7 +295,7 @@ class History:
     @property
     def waiting_clones(self) -> list[Trial]:
         """Trials that users cloned and that have not started, by number, without held ones."""
-        return [trial for trial in self.of(Status.WAITING) if not trial.held]
+        return [trial for trial in self.of(Status.WAITING) if not trial.hold]
 
     def unrecorded_s(self, drove_at: float) -> float:
         """Return for how many seconds the newest driver ran after its last event.
@@ -408,7 +408,7 @@ class History:
         match event:
             case HoldChanged():
                 for replica in self.trials[event.trial].replicas:
-                    replica.held = event.hold
+                    replica.hold = event.hold
                 self.touch(event.trial)
             case Suspended():
                 self.suspended = event.on
@@ -497,7 +497,8 @@ class History:
         searched, config = dict(event.searched), dict(event.config)
         births = event.births or (None,) * event.replicas
         trial = Trial.new(event.trial, searched, config, self.objective, births)
-        trial.seen, trial.clone_of, trial.origin = event.seen, event.clone_of, event.origin
+        trial.proposed_after, trial.clone_of = event.seen, event.clone_of
+        trial.origin = event.origin
         if event.suggestion is not None:
             waiting = dict(self.suggested)
             trial.suggestion = waiting.pop(event.suggestion)
@@ -512,7 +513,7 @@ class History:
             siblings, index = trial.tests, index - FIRST_TEST
         if index == len(siblings):
             new = Replica(trial.number, event.replica, self.objective, joined_at=event.goal)
-            new.held = UserHold.NONE if is_test(event.replica) else trial.held
+            new.hold = UserHold.NONE if is_test(event.replica) else trial.hold
             siblings.append(new)
         return siblings[index]
 
@@ -520,7 +521,7 @@ class History:
         """Mark a replica as running a slice."""
         replica.goal = event.goal
         replica.slices = event.slice + 1
-        replica.since = record.k
+        replica.queued_at = record.k
         replica.started_at = replica.started_at or record.at
         replica.reported_to = None
         self._move(replica, Status.RUNNING, event.why, record.at)
@@ -562,7 +563,7 @@ class History:
             self.remembered = {**event.remembered, **self.remembered}
         self._count_failures(replica, event)
         if event.end is not End.INTERRUPTED:
-            replica.since = record.k
+            replica.queued_at = record.k
         self._move(replica, event.status, event.reason, record.at)
 
     def _take_results(self, replica: Replica, event: Closed) -> None:

@@ -82,7 +82,7 @@ counted = _by_number(lambda trial: trial.has_searched_settings)
 """Key of trials whose settings were searched."""
 living = _by_number(lambda trial: trial.status not in FINISHED)
 """Key of trials that have not finished."""
-held = _by_number(lambda trial: bool(trial.held))
+held = _by_number(lambda trial: bool(trial.hold))
 """Key of trials that a user holds."""
 torn = _by_number(_is_torn)
 """Key of trials of which one replica ended early and another has not finished."""

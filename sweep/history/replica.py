@@ -46,7 +46,7 @@ class Replica:
     """Reason for the status, as a text."""
     waited: bool = False
     """True if it was pruned only because the sweep ended while it waited."""
-    held: UserHold = UserHold.NONE
+    hold: UserHold = UserHold.NONE
     """User's hold on the replica, which does not run while there is one."""
     goal: Goal = field(default_factory=Goal)
     """Point up to which it trains before the scheduler decides again."""
@@ -74,7 +74,7 @@ class Replica:
     """True if the log was deleted and nothing has been printed since."""
     slices: int = 0
     """Number of slices opened so far."""
-    since: int = 0
+    queued_at: int = 0
     """Number of the event since which it waits for a slot or has one; interruptions do not count.
     """
     lost: int = 0
@@ -364,7 +364,7 @@ class Replica:
         """
         on_the_way = self.goal.at is None or not self.reached(self.goal.at) or not self.has_begun
         on_the_way = on_the_way or self.lost_results > 0
-        return self.status is Status.PAUSED and on_the_way and not self.held
+        return self.status is Status.PAUSED and on_the_way and not self.hold
 
     @property
     def newest(self) -> Saved | None:

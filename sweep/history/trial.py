@@ -64,7 +64,7 @@ class Trial:
     """Objective by which trials are compared."""
     replicas: list[Replica]
     """Replicas by index; never empty."""
-    seen: int = 0
+    proposed_after: int = 0
     """Number of the last event before its proposal."""
     k: int = 0
     """Number of the newest event about the trial; 0 if it is in no ledger yet."""
@@ -127,13 +127,13 @@ class Trial:
         return self.parent is None and self.clone_of is None
 
     @property
-    def held(self) -> UserHold:
+    def hold(self) -> UserHold:
         """A user's hold on the trial."""
-        return self.replicas[0].held
+        return self.replicas[0].hold
 
     def without_the_held(self) -> "Trial":
         """Return the trial for schedulers: while held and not running, it appears as stopped."""
-        if not self.held or self.status not in (Status.PAUSED, Status.WAITING):
+        if not self.hold or self.status not in (Status.PAUSED, Status.WAITING):
             return self
         ended = [
             r if r.status in FINISHED else replace(r, status=Status.STOPPED) for r in self.replicas
@@ -225,7 +225,7 @@ class Trial:
         unless a user holds the trial or a replica failed.
         """
         over = {Status.COMPLETED}
-        if not self.held and not any(replica.ended_early for replica in self.replicas):
+        if not self.hold and not any(replica.ended_early for replica in self.replicas):
             over.add(Status.STOPPED)
         counted = self.counted
         there = [replica.reached(level) for replica in counted]

@@ -71,7 +71,7 @@ def _compact_json(part: Any) -> str:
 
 def schema(installed: bool = True) -> Schema:
     """Return the schema of a spec, with what installed packages add by their entry points."""
-    return _Builder(installed).whole()
+    return _Builder(installed).spec_schema()
 
 
 class _Generator(GenerateJsonSchema):
@@ -120,7 +120,7 @@ class _Builder:
         self._generated: dict[str, Schema] = _to_draft_7(found.get("$defs", {}))
         self._names = {model: one["$ref"].rpartition("/")[2] for (model, _), one in refs.items()}
 
-    def whole(self) -> Schema:
+    def spec_schema(self) -> Schema:
         """Return the schema of a spec."""
         spec = self._model(SweepSpec)
         properties = dict(spec["properties"])

@@ -72,7 +72,7 @@ class Flatness:
     """The spec's plateau criterion."""
     best: float | None = None
     """Best value so far; None before the first."""
-    since: int = 0
+    stale: int = 0
     """Number of values since the best one that did not improve on it."""
 
     def add(self, value: float | None) -> None:
@@ -82,13 +82,13 @@ class Flatness:
         sign = 1.0 if self.plateau.mode == "max" else -1.0
         better = self.best is None or sign * (value - self.best) > self.plateau.min_delta
         if math.isfinite(value) and better:
-            self.best, self.since = value, 0
+            self.best, self.stale = value, 0
         elif self.best is not None:
-            self.since += 1
+            self.stale += 1
 
     def flat(self, iteration: int) -> bool:
         """Return whether the plateau criterion ends the trial at `iteration`."""
-        return self.since >= self.plateau.patience and iteration >= self.plateau.grace
+        return self.stale >= self.plateau.patience and iteration >= self.plateau.grace
 
 
 @dataclass
@@ -177,6 +177,6 @@ class Bounds:
         if not flatness.flat(iteration):
             return None
         self.why = (
-            f"{plateau.metric} was no better than {flatness.best:g} for {flatness.since} results"
+            f"{plateau.metric} was no better than {flatness.best:g} for {flatness.stale} results"
         )
         return End.DONE

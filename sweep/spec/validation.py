@@ -101,9 +101,9 @@ def _refusal(mistake: Mistake, source: Source) -> BadConfig:
     if isinstance(mistake.cause, _Refused):
         return mistake.cause.error
     if mistake.kind == "unknown key":
-        return _unknown_key(path, mistake.known, source)
+        return _unknown_key(path, mistake.allowed_keys, source)
     if mistake.kind == "missing key":
-        return source.refuse(path, None, _meaning(mistake.around, path), problem="is missing")
+        return source.refuse(path, None, _meaning(mistake.model, path), problem="is missing")
     return source.refuse(path, mistake.value, mistake.allowed, mistake.hint)
 
 
@@ -111,7 +111,7 @@ def _meant_path(mistake: Mistake) -> KeyPath | None:
     """Return the path of the known key that an unknown one is similar to, or None."""
     if mistake.kind != "unknown key":
         return None
-    key, known = str(mistake.path[-1]), mistake.known
+    key, known = str(mistake.path[-1]), mistake.allowed_keys
     ours = _OTHER_NAMES.get(key, "")
     close = [ours] if ours in known else difflib.get_close_matches(key, known, n=1)
     return (*mistake.path[:-1], *close) if close else None

@@ -46,7 +46,7 @@ _NOTHING = SimulatedCheckpoint(0, {}, Counters().get_state())
 class _Running:
     """A running slice."""
 
-    what: tuple[int, Goal]
+    stretch: tuple[int, Goal]
     """Pair of the iteration at which the slice began and its goal."""
     ends_at: float
     """Simulated time at which the slice ends, in seconds."""
@@ -110,7 +110,7 @@ class Pool(pools.Pool):
         replica, target = (spec.trial, spec.replica), (played.source, spec.goal)
         before = clock.running.get(replica)
         due = clock.now + played.seconds
-        if before is not None and before.what == target:
+        if before is not None and before.stretch == target:
             due = before.ends_at  # it was running when the driver was killed
         future: Future[SliceOutcome] = Future()
         clock.running[replica] = _Running(target, due, future, outcome)

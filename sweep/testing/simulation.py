@@ -45,7 +45,7 @@ class Decision:
 class SimulationResult:
     """The result of a simulated sweep."""
 
-    how: str
+    state: str
     """State of the sweep at its end, such as ``finished``."""
     history: History
     """Trials at the sweep's end."""

@@ -252,8 +252,8 @@ class _Work:
             ended += [trial for trial in live if not _climbs(trial)]
             live = [trial for trial in live if _climbs(trial)]
         lengths = _Lengths(
-            [self._at[t.number] / self._full for t in ended if t.seen >= since],
-            [self._at[t.number] / self._full for t in live if t.seen >= since],
+            [self._at[t.number] / self._full for t in ended if t.proposed_after >= since],
+            [self._at[t.number] / self._full for t in live if t.proposed_after >= since],
             (1.0, 1) if spares is None else (_EARLY, _EARLY_WEIGHT),
         )
         to_spare = max(0, needed - len(completed))

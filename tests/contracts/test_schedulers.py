@@ -122,7 +122,7 @@ def test_with_several_objectives_a_sweep_ends_and_says_fronts_only_where_it_rank
         return {**curve(at), "cost": 1e6 * (at.trial % 4) - at.iteration}
 
     result = simulate(spec(name, objectives={"cost": "min"}), traded, slots=2)
-    assert result.how == "finished"
+    assert result.state == "finished"
     assert result.history.searched_count == trials(name)
     assert result.history.front()
     whys = [str(d.fields.get("why") or d.fields.get("reason")) for d in result.decisions]
@@ -195,7 +195,7 @@ def test_a_held_trial_is_run_by_nobody_and_the_others_come_to_their_end(
     held = next(place for place, event in enumerate(events) if isinstance(event, HoldChanged))
     opened = [event.trial for event in events[held:] if isinstance(event, Opened)]
     assert chosen[0] not in opened
-    assert (course.how, course.history.uncreated_trials) == ("finished", 0)
+    assert (course.state, course.history.uncreated_trials) == ("finished", 0)
     left = [trial.number for trial in course.history.trials if trial.status not in FINISHED]
     assert left in ([], chosen)
 
@@ -219,7 +219,7 @@ def test_with_several_seeds_it_ends_the_same_however_its_driver_is_killed(name: 
     killed = simulate(given, noisy, slots=2, kills=kills)
     assert killed.kills
     assert killed.decisions == course.decisions
-    assert course.how == "finished"
+    assert course.state == "finished"
     for trial in course.history.trials:
         assert trial.status not in (Status.RUNNING, Status.PAUSED, Status.WAITING)
         most = max(replica.iteration for replica in trial.replicas)
@@ -253,5 +253,5 @@ def test_a_seed_that_ends_without_a_number_of_the_metric_stops_no_sweep(
     given = spec(kind, seeds=2, limits={"not_finite": "go_on"})
     given["scheduler"].update(form)
     result = simulate(given, curve_without_numbers, slots=2)
-    assert result.how == "finished"
+    assert result.state == "finished"
     assert result.history.searched_count == trials(kind)

@@ -238,7 +238,7 @@ def _refusal(mistake: "Mistake", model: type[Settings]) -> ConfigError:
     in_section = mistake.path and mistake.path[0] in sections_of(model)
     place = ".".join(str(part) for part in mistake.path[1 if in_section else 0 :])
     if mistake.kind == "unknown key":
-        hint = legacy_names.answer(place, sorted(mistake.known))
+        hint = legacy_names.answer(place, sorted(mistake.allowed_keys))
         return ConfigError(place, mistake.value, "a key that this section knows", hint)
     if mistake.kind == "missing key":
         return ConfigError(place, None, "a value", "it has no default")
@@ -264,7 +264,7 @@ class Mistake:
     """Description of the accepted values."""
     hint: str = ""
     """Advice that may follow the message; empty if there is none."""
-    around: type[BaseModel] | None = None
+    model: type[BaseModel] | None = None
     """Model whose key has the mistake, or None if it is not known."""
     cause: BaseException | None = None
     """Exception of our own validator, or None if pydantic refused the value itself."""
@@ -300,9 +300,9 @@ class Mistake:
         )
 
     @property
-    def known(self) -> list[str]:
+    def allowed_keys(self) -> list[str]:
         """Keys that are allowed at this place."""
-        return list(self.around.model_fields) if self.around is not None else []
+        return list(self.model.model_fields) if self.model is not None else []
 
 
 def _path(detail: ErrorDetails, raw: Any) -> KeyPath:

@@ -129,7 +129,7 @@ class _Stepped(NamedTuple):
     """Agent → True if it was cut off."""
     infos: ByAgent
     """Agent → info."""
-    over: bool
+    is_over: bool
     """True if the episode has ended for all agents."""
 
 
@@ -214,18 +214,18 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         shown = {
             a: one
             for a, one in observations.items()
-            if active is None or a == active or a in ended or stepped.over
+            if active is None or a == active or a in ended or stepped.is_over
         }
         self._asked = [a for a in shown if a not in ended]
         cut = bool(stepped.truncated.get(ALL, not terminated))
-        dead = [*shown] if stepped.over and not cut else terminated
+        dead = [*shown] if stepped.is_over and not cut else terminated
         infos = {a: dict(one) for a, one in stepped.infos.items() if one}
         common = infos.pop(COMMON, None)
         return (
             step_record(self._masked(shown, dead), rewards, terminated, truncated),
             float(sum(rewards.values())),
-            stepped.over and not cut,
-            stepped.over and cut,
+            stepped.is_over and not cut,
+            stepped.is_over and cut,
             {**({"agents": infos} if infos else {}), **({"common": common} if common else {})},
         )
 
@@ -426,7 +426,7 @@ def _read_parallel(env: Any, returned: Any) -> _Stepped:
             f"step() returned {shorten(returned)}; expected the five dicts by agent (observations, "
             "rewards, terminations, truncations, infos)"
         )
-    return _Stepped(*returned, over=not env.agents)
+    return _Stepped(*returned, is_over=not env.agents)
 
 
 def _read_dicts(_: Any, returned: Any) -> _Stepped:
@@ -455,4 +455,4 @@ def _read_dicts(_: Any, returned: Any) -> _Stepped:
         )
     ends = bool(terminated.get(ALL)), bool(truncated.get(ALL))
     cut = {**truncated, ALL: ends[1] and not ends[0]}
-    return _Stepped(observations, rewards, terminated, cut, infos or {}, over=any(ends))
+    return _Stepped(observations, rewards, terminated, cut, infos or {}, is_over=any(ends))

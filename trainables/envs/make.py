@@ -208,7 +208,7 @@ class EnvSpaces:
     """Action space of the environment itself."""
     raw: spaces.Space[Any]
     """Observation space of the environment itself."""
-    own: str | None = None
+    preprocessor_path: str | None = None
     """Dotted path of a user's preprocessor, or None."""
     connectors: tuple[Named, ...] = ()
     """Users' connectors, as the settings name them."""
@@ -231,7 +231,7 @@ class EnvSpaces:
         return before[-1].observation_space if before else self.observation
 
     @cached_property
-    def seen(self) -> spaces.Box:
+    def network_input(self) -> spaces.Box:
         """Space of the input of the networks."""
         _, behind = self.make_steps()
         return behind[-1].observation_space if behind else self.filtered
@@ -239,17 +239,17 @@ class EnvSpaces:
     @property
     def observation_shape(self) -> tuple[int, ...]:
         """Shape of the networks' input: (D,), or (H, W, C) for an image."""
-        return row_shape(self.seen)
+        return row_shape(self.network_input)
 
     @property
     def observation_dtype(self) -> np.dtype[Any]:
         """Dtype of the networks' input without a filter: float32, or uint8 for images of bytes."""
-        return row_dtype(self.seen)
+        return row_dtype(self.network_input)
 
     @property
     def divisor(self) -> float:
         """Number that scales the networks' pixels to 0 to 1; 1 for vectors."""
-        return divisor(self.seen)
+        return divisor(self.network_input)
 
     def make_steps(self) -> tuple[list[Connector], list[Connector]]:
         """Return two lists of new connectors: the user's, before the filter, and those after it.
@@ -282,7 +282,7 @@ class EnvSpaces:
 
     def at_env(self) -> EnvConnector:
         """Return a new connector for the steps at the environment: the first and the last one."""
-        return EnvConnector(self.raw, self.action, self.own, self.image_settings)
+        return EnvConnector(self.raw, self.action, self.preprocessor_path, self.image_settings)
 
     @cached_property
     def layout(self) -> ActionLayout:
@@ -488,7 +488,7 @@ def checked_spaces(
     except ConfigError as error:
         hint = error.hint or f"it takes {action}"
         raise ConfigError("env", config.env, error.allowed, hint) from error
-    _ = made_spaces.seen
+    _ = made_spaces.network_input
     return made_spaces
 
 

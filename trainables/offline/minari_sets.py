@@ -129,7 +129,7 @@ class MinariReader(FilesReader):
         spaces = self._rows.spaces
         at_env = spaces.at_env()
         alike: set[Any] = set()
-        if spaces.own is None:
+        if spaces.preprocessor_path is None:
             alike = {spaces.observation_shape, spaces.raw.shape}
         if at_env.observes:
             alike -= {spaces.raw.shape}
@@ -289,7 +289,7 @@ def write_set(folder: Path, name: str, batches: Iterable[Columns], spaces: EnvSp
 def _written_space(spaces: EnvSpaces) -> gym_spaces.Box:
     """Return the space of written rows: the environment's own if it is a Box."""
     raw = spaces.raw
-    if type(raw) is gym_spaces.Box and spaces.own is None:
+    if type(raw) is gym_spaces.Box and spaces.preprocessor_path is None:
         return raw
     own = spaces.observation
     return gym_spaces.Box(own.low, own.high, own.shape, own.dtype)
@@ -298,7 +298,8 @@ def _written_space(spaces: EnvSpaces) -> gym_spaces.Box:
 def _as_given(spaces: EnvSpaces, rows: Array) -> Array:
     """Return images (R, *O) in the environment's layout; other rows unchanged."""
     at_env = spaces.at_env()
-    if not isinstance(spaces.raw, gym_spaces.Box) or spaces.own is not None or not at_env.observes:
+    is_plain = isinstance(spaces.raw, gym_spaces.Box) and spaces.preprocessor_path is None
+    if not is_plain or not at_env.observes:
         return rows
     return np.stack([at_env.invert(row) for row in rows])
 

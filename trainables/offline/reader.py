@@ -266,7 +266,7 @@ def _as_seen(spaces: EnvSpaces, column: Array) -> Array:
     """Return images (R, *O) in the environment's layout as a policy sees them; others unchanged."""
     raw = spaces.raw
     is_own = isinstance(raw, Box) and column.ndim > 1 and column.shape[1:] == raw.shape
-    if not is_own or raw.shape == spaces.observation_shape or spaces.own is not None:
+    if not is_own or raw.shape == spaces.observation_shape or spaces.preprocessor_path is not None:
         return column
     at_env = spaces.at_env()
     return at_env.observe_all(column) if at_env.observes else column

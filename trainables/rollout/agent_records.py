@@ -39,7 +39,7 @@ class Cast:
 class AgentRecord:
     """The record of one agent."""
 
-    seen: Any = None
+    latest: Any = None
     """Latest observation (*O) as the environment returned it; None before the first."""
     info: Mapping[str, Any] = field(default_factory=dict)
     """Latest info that the environment returned for this agent; empty before the first."""
@@ -60,7 +60,7 @@ class AgentRecord:
         """Store a copy of an observation (*O); the first one after an end resets the memory."""
         if self.is_over:
             self.memory, self.is_over = None, False
-        self.seen = np.array(observation)
+        self.latest = np.array(observation)
 
     def decide(self, action: Array, memory: Array, outputs: Outputs) -> None:
         """Store copies of an action and of the memory (M,) after it, and the policy's outputs."""
@@ -82,7 +82,7 @@ class AgentRecord:
     def get_state(self) -> dict[str, Any]:
         """Return the record without info and policy outputs as plain data."""
         return {
-            "seen": self.seen,
+            "seen": self.latest,
             "actions": list(self.actions),
             "rewards": list(self.rewards),
             "memory": self.memory,
@@ -95,7 +95,7 @@ class AgentRecord:
         self.actions = last, before
         self.rewards = float(state["rewards"][0]), float(state["rewards"][1])
         self.memory = None if state["memory"] is None else np.array(state["memory"])
-        self.seen = None if state["seen"] is None else np.array(state["seen"])
+        self.latest = None if state["seen"] is None else np.array(state["seen"])
         self.is_over = bool(state["is_over"])
 
 
@@ -119,7 +119,7 @@ class AgentRecords:
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes without the policies, the ends and the policy outputs."""
         records = {
-            agent: AgentRecord(one.seen, one.info, one.actions, one.rewards, one.memory)
+            agent: AgentRecord(one.latest, one.info, one.actions, one.rewards, one.memory)
             for agent, one in self._records.items()
         }
         return {**vars(self), "_cast": None, "_records": records}
@@ -142,7 +142,7 @@ class AgentRecords:
 
     def last_raw_obs_for(self, agent_id: str = AGENT) -> Any:
         """Return the environment's latest observation (*O); None before the first."""
-        return self._record(agent_id).seen
+        return self._record(agent_id).latest
 
     def last_observation_for(self, agent_id: str = AGENT) -> Array | None:
         """Return the latest observation (*S) as the policy sees it; None before the first.
@@ -150,11 +150,11 @@ class AgentRecords:
         It is preprocessed and filtered with the filter's current statistics, without updating them.
         """
         record = self._record(agent_id)
-        if record.seen is None:
+        if record.latest is None:
             return None
         player = self._player(agent_id)
         memory = player.initial_memory() if record.memory is None else record.memory
-        seen: Array = player.prepare(np.array(record.seen)[None], memory[None])[0][0]
+        seen: Array = player.prepare(np.array(record.latest)[None], memory[None])[0][0]
         return seen
 
     def last_info_for(self, agent_id: str = AGENT) -> Mapping[str, Any]:

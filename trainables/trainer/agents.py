@@ -29,7 +29,7 @@ class Agents:
 
     policies: Mapping[str, Mapping[str, Any]]
     """Policy → its own settings."""
-    given: Mapping[str, tuple[Any, Any]]
+    given_spaces: Mapping[str, tuple[Any, Any]]
     """Policy → (observation space, action space), if the settings give them."""
     sources: Mapping[str, tuple[str, str]]
     """Policy → (file or folder of a trained policy, name there) that provides its weights."""
@@ -102,8 +102,8 @@ def spaces_of(
     by_policy = {pid: spaces for pid, (_, spaces) in first_agents.items()}
     alike = {repr((one.raw, one.action)) for one in inspection.agents.values()}
     for pid in agents.policies:
-        if pid in agents.given and pid not in like:
-            by_policy[pid] = checked_spaces(environment, *agents.given[pid])
+        if pid in agents.given_spaces and pid not in like:
+            by_policy[pid] = checked_spaces(environment, *agents.given_spaces[pid])
         elif pid not in by_policy and len(alike) > 1:
             hint = f"no agent of {environment.env} has it, and agents differ: give it its spaces, "
             hint += f"policies: {{{pid}: [null, observation space, action space, {{}}]}}"

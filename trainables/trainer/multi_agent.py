@@ -81,7 +81,7 @@ class _MemberWorkers(WorkerSet):
 class _MemberContext(TrialContext):
     """The connections of a member to the trainer of all policies."""
 
-    seen: Inspection | None = None
+    inspection: Inspection | None = None
     """Inspected environment as the member's agents see it; None before the member is made."""
     broadcast: Callable[[], None] | None = None
     """Function that sends the weights and filters of all members to all workers."""
@@ -114,8 +114,8 @@ class _Member(Trainer):
 
     def _inquiry(self) -> Inquiry:
         """Return an inquiry with the findings that the trainer of all policies has made."""
-        assert self.context.seen is not None  # noqa: S101 as `_make_member` gives it
-        return _KnownInquiry(self.settings.environment, self.context.seen)
+        assert self.context.inspection is not None  # noqa: S101 as `_make_member` gives it
+        return _KnownInquiry(self.settings.environment, self.context.inspection)
 
     @staticmethod
     def _log_batch_size(settings: TrainerConfig) -> None:
@@ -293,7 +293,7 @@ class MultiAgentTrainer(Trainer):
         plain = {one.name: getattr(self.context, one.name) for one in fields(TrialContext)}
         plain["seed"] = rng.integer(self.seed, "agents", pid)
         kind = _member_class(self.algorithm)  # type: ignore[arg-type]  # mypy: no class is hashable
-        made = kind(config, _MemberContext(**plain, seen=inspection, broadcast=broadcast))
+        made = kind(config, _MemberContext(**plain, inspection=inspection, broadcast=broadcast))
         made.reporter.log = OneTimeLog(f"trainer, policy {pid}")
         # Choices are made for all policies; a checkpoint with other choices keeps them.
         made._undecided = tuple(key for key in self._undecided if key != "native_vector_env")

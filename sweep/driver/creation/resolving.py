@@ -229,7 +229,7 @@ def _check_config(spec: SweepSpec, kind: type[TrainerSettings], gathering: Gathe
     try:
         parse(kind, spec.config)
     except ConfigError as error:
-        for one in error.all:
+        for one in error.mistakes:
             if one.place.partition(".")[0] in spec.config:
                 gathering.add(samples.refusal(one, spec.source, spec.space), "config")
 

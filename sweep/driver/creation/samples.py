@@ -40,7 +40,7 @@ def check_samples(spec: SweepSpec, check_config: Callable[[Mapping[str, Any]], N
             check_config(spec.space.nest(point.settings, spec.config))
         except ConfigError as error:
             found = Gathering(spec.source)
-            for one in error.all:
+            for one in error.mistakes:
                 found.add(refusal(one, spec.source, spec.space))
             found.check()
 

@@ -119,9 +119,9 @@ def estimate(scores: Scores, unseen: float) -> Estimates:
     few = np.where(seeds > 1, (own_freedom + 1) / (own_freedom - 1), 1.0)
     few *= (len(last) + 1) / (len(last) - 1)
     # Add the effect of the share's own error on the expectation.
-    lean = np.where(seeds > 1, shrunk.kept / seeds, 1.0) * (last_scores - levels.mean[last])
+    lean = np.where(seeds > 1, shrunk.kept_share / seeds, 1.0) * (last_scores - levels.mean[last])
     of_share = lean**2 * share**2 * 2 / (SHARE_FREEDOM + float(squares.freedom.sum()))
-    spread = (shrunk.spread + of_share) * few + (1 - shrunk.kept) ** 2 * shrunk.doubt
+    spread = (shrunk.spread + of_share) * few + (1 - shrunk.kept_share) ** 2 * shrunk.doubt
     spread += (1 - share) * doubt
     value, spread = _transfer_to_end(levels, share, shrunk.value, spread, last)
     whole = float(levels.variance[-1])
@@ -354,7 +354,7 @@ class _Shrunk(NamedTuple):
     """Variances of the expectations, given the mean that they are shrunk towards, (trials,)."""
     doubt: Floats
     """Variance of the error of that mean, (trials,)."""
-    kept: Floats
+    kept_share: Floats
     """Part of a score's distance from the mean that is kept, 0 to 1, (trials,)."""
 
 

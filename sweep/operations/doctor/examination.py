@@ -104,7 +104,7 @@ def _storage(folder: Folder) -> str:
 def _tracking_uri(folder: Folder) -> str:
     """Return the URI of the sweep's MLflow server, or ""; UsageError if it is another user's."""
     tracked = sync.read_tracking(folder)
-    if tracked is not None and not tracked.own:
+    if tracked is not None and not tracked.is_signed:
         raise UsageError(
             f"{folder.tracking_uri}: was written by another user, so its server does not get "
             f"your credentials; `sweep sync {folder.in_commands}` accepts it"

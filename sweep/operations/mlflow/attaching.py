@@ -39,7 +39,7 @@ def attach(result: RunResult, folder: Folder, when: str | None = None) -> bool:
     for the value of `VARIABLE`, or ``beside``. Returns True if Ctrl-C interrupted the wait.
     """
     when = when or os.environ.get(VARIABLE)
-    may_be_due = result.how == "finished" and folder.attachments.is_file()
+    may_be_due = result.outcome == "finished" and folder.attachments.is_file()
     if when == "later" or not may_be_due or "mlflow" in result.unsent:
         return False
     if when == "wait":

@@ -309,7 +309,7 @@ def _promote(
 
 def _was_stopped_before(trial: Trial, next_step: Step) -> bool:
     """Return whether a user stopped a trial below a step, so that another takes its place."""
-    ended = trial.held is UserHold.STOP and trial.status in FINISHED
+    ended = trial.hold is UserHold.STOP and trial.status in FINISHED
     return (
         ended
         and trial.status is not Status.COMPLETED

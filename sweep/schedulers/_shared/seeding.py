@@ -161,7 +161,7 @@ def has_arrived(trial: Trial, step: Step) -> bool:
 
     A completed trial may still get the seeds that it lacks, unless a user holds it.
     """
-    gets_more = trial.status is Status.COMPLETED and not trial.held
+    gets_more = trial.status is Status.COMPLETED and not trial.hold
     return is_comparable(trial, step) or (trial.status in FINISHED and not gets_more)
 
 
@@ -178,7 +178,7 @@ def gets_more(trial: Trial, step: Step) -> bool:
     """
     its = first_seeds(trial, step.seeds)
     rests = its is not None and its.status in (Status.PAUSED, Status.COMPLETED)
-    return rests and not trial.held and not any(one.ended_early for one in trial.replicas)
+    return rests and not trial.hold and not any(one.ended_early for one in trial.replicas)
 
 
 def more_seeds(
@@ -207,7 +207,7 @@ def promotion_key(step: Step, following: Step) -> Key:
 
     def key(trial: Trial) -> Entry | None:
         more = following.seeds > step.seeds
-        climbs = trial.status is Status.PAUSED and not trial.held
+        climbs = trial.status is Status.PAUSED and not trial.hold
         if not (gets_more(trial, step) if more else climbs):
             return None
         return there(trial) if ahead(trial) is None else None

@@ -38,7 +38,7 @@ def seen_by(trials: Sequence[Trial], number: int) -> float:
 
     Infinite if the trial is new.
     """
-    return trials[number].seen if number < len(trials) else math.inf
+    return trials[number].proposed_after if number < len(trials) else math.inf
 
 
 def milestone_at(trial: Trial, k: float) -> Milestone | None:

@@ -68,7 +68,7 @@ def test_a_budget_that_is_used_up_ends_the_sweep_and_says_why(
     budget: dict[str, Any], seconds: float, words: str
 ) -> None:
     course = check_kills({**SPEC, "budget": budget}, curve)
-    assert course.how == "finished"
+    assert course.state == "finished"
     assert spent(course)[0] == seconds
     assert words in course.history.why
     assert course.history.of(Status.RUNNING, Status.PAUSED) == []
@@ -128,7 +128,7 @@ def test_a_sweep_is_settled_when_good_settings_are_no_better_than_each_other() -
     with Simulation(SETTLING, settling) as simulation:
         course = simulation.run()
     ended = len(course.history.trials)
-    assert (course.how, 8 <= ended < 40) == ("finished", True)
+    assert (course.state, 8 <= ended < 40) == ("finished", True)
     assert "less than 2.00% is settled" in course.history.why
     rising = Simulation(SETTLING, lambda at: {"score": float(at.trial)})
     with rising as simulation:

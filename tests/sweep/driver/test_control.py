@@ -186,7 +186,7 @@ def test_a_hold_outlives_drivers_and_is_lifted_where_none_runs(
     assert drive(folder, person, monkeypatch) == "finished"
     for _ in range(2):
         trial = sweeps.history(folder).trials[1]
-        assert (trial.status, trial.iteration, trial.held) == (Status.PAUSED, 4, "pause")
+        assert (trial.status, trial.iteration, trial.hold) == (Status.PAUSED, 4, "pause")
         sweeps.run(folder)
     with closing(Requests(folder.ledger)) as requests:
         requests.ask(Verb.UNPAUSE, {"trials_named": [1]})

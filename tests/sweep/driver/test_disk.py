@@ -185,7 +185,7 @@ def test_what_goes_is_what_looking_at_every_checkpoint_each_time_would_find(
     over = sum(sum(sizes.values()) for _, _, sizes in saved) - most
     gone = []
     while over > 0 and spare:
-        cheapest = min(spare, key=lambda one: one.first)
+        cheapest = min(spare, key=lambda one: one.cost_key)
         gone.append(cheapest.drop())
         over -= gone[-1].size
         spare = [one for one in spare if one.left]

@@ -285,7 +285,7 @@ def test_a_trial_that_was_to_be_stopped_when_the_driver_died_is_stopped_by_the_n
 
         def seen(k: int) -> None:
             ask(k)
-            if history_of(simulation).trials[0].held:
+            if history_of(simulation).trials[0].hold:
                 raise Killed
 
         with pytest.raises(Killed):

@@ -155,7 +155,7 @@ class AfterTheTime:
 def test_the_first_ctrl_c_after_the_timeout_is_no_second_one(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, trials=1, trackers=[])
     ended = session.run_driver(Launch(folder, 1, "inline"), AfterTheTime(), timeout_s=0.01)
-    assert (ended.how, ended.signal) == ("stopped", signal.SIGINT)
+    assert (ended.outcome, ended.signal) == ("stopped", signal.SIGINT)
     assert ended.history.ended == "stopped"
 
 

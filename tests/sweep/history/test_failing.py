@@ -52,7 +52,7 @@ def counts(course: SimulationResult) -> tuple[int, int]:
 @pytest.mark.slow
 def test_three_first_trials_with_one_error_end_the_sweep_however_often_it_is_killed() -> None:
     course = simulate(fails)
-    assert course.how == "finished"
+    assert course.state == "finished"
     assert counts(course) == (3, 3)
     assert course.history.why.startswith(f"{SAID}ValueError: ")
     for record in course.records[:-1]:

@@ -353,7 +353,7 @@ def test_a_held_trial_is_not_finished_and_the_next_best_is() -> None:
     one, two = trial(0, PAUSED, [5.0]), trial(1, PAUSED, [3.0])
     for each in (one, two):
         each.replicas[0].goal = Goal(1, top=9)
-    one.replicas[0].held = UserHold.PAUSE
+    one.replicas[0].hold = UserHold.PAUSE
     plan = finisher().plan(history([one, two], wanted=2).for_scheduler(), free=2)
     assert [resume.trial for resume in plan.resume] == [1]
 

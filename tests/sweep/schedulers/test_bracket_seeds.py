@@ -162,7 +162,7 @@ def test_who_is_done_and_lacks_seeds_is_waited_for() -> None:
     done = made(0, Status.COMPLETED, [9.0])
     assert not seeding.has_arrived(done, Step(3, 2))
     assert seeding.has_arrived(done, Step(3, 1))
-    done.replicas[0].held = UserHold.PAUSE
+    done.replicas[0].hold = UserHold.PAUSE
     assert seeding.has_arrived(done, Step(3, 2))  # it will get none
 
 

@@ -179,7 +179,7 @@ def test_a_clone_takes_a_place_in_a_bracket() -> None:
 def test_a_clone_that_is_held_back_does_not_hold_up_its_bracket() -> None:
     scheduler = hyperband.Scheduler(RungOptions(max_t=9, reduction_factor=3), SchedulerContext())
     clone = made(3, Status.WAITING)
-    clone.clone_of, clone.replicas[0].held = 0, UserHold.PAUSE
+    clone.clone_of, clone.replicas[0].hold = 0, UserHold.PAUSE
     past = history([*(at_the_first_rung(number) for number in range(3)), clone], wanted=3)
     plan = scheduler.plan(past.for_scheduler(), 8)
     assert [resume.trial for resume in plan.resume] == [2]
@@ -195,7 +195,7 @@ def test_the_place_of_a_trial_that_a_person_stopped_is_the_next_ones(
     """The place of one that is paused stays its own: it may be let go."""
     scheduler = hyperband.Scheduler(RungOptions(max_t=9, reduction_factor=3), SchedulerContext())
     past = history([at_the_first_rung(number) for number in range(3)], wanted=3)
-    past.trials[2].replicas[0].held = held
+    past.trials[2].replicas[0].hold = held
     past.touch(2)
     plan = scheduler.plan(past.for_scheduler(), 8)
     assert [resume.trial for resume in plan.resume] == promoted

@@ -194,7 +194,7 @@ def test_a_promoted_trial_is_complete_with_its_highest_rung_while_it_goes_on() -
     trial = one_trial(outcome(Status.PAUSED, 1), outcome(Status.COMPLETED, 2, 3))
     assert AsComplete()(trial) == SamplerView(TrialState.COMPLETE, (30.0,))
     assert AsComplete(trial.milestones[0].k)(trial) == SamplerView(TrialState.COMPLETE, (10.0,))
-    assert AsComplete(trial.seen)(trial) == SamplerView(TrialState.RUNNING)
+    assert AsComplete(trial.proposed_after)(trial) == SamplerView(TrialState.RUNNING)
 
 
 def asking(made: Search, trials: Sequence[Trial] | None = None, seed: int = 0) -> Request:

@@ -119,7 +119,7 @@ def test_all_mistakes_in_the_settings_of_a_trainer_are_told() -> None:
     config = {"env": "CartPole-v1", "lamda": 0.9, "gamma": 2.0, "num_workers": -1}
     with pytest.raises(ConfigErrors) as caught:
         PPO.check_config(config)
-    assert [error.place for error in caught.value.all] == ["lamda", "num_workers", "gamma"]
+    assert [error.place for error in caught.value.mistakes] == ["lamda", "num_workers", "gamma"]
     text = SOUND.replace("CartPole-v1", "CartPole-v1, lamda: 0.9, gamma: 2.0")
     with pytest.raises(BadConfig) as of_spec:
         prepare.checked(text, "one.yaml", ())

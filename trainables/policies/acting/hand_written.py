@@ -52,7 +52,7 @@ def make_actor(source: Any, env_spaces: EnvSpaces, config: Mapping[str, Any], se
         action = copy.deepcopy(env_spaces.action)
         action.seed(seed)
         try:
-            return source(env_spaces.seen, action, dict(config))
+            return source(env_spaces.network_input, action, dict(config))
         except Exception as error:
             hint = f"it raised {type(error).__name__}: {error}"
             raise ConfigError("policy", source, ALLOWED, hint) from error
@@ -89,7 +89,7 @@ class HandWritten(Actor):
         self.columns = dict(columns)  # type: ignore[misc]  # differs between objects
         self.judged = ()  # type: ignore[misc]  # there is no critic
         self.fetches = {name: name for name, (shape, _) in columns.items() if not shape}  # type: ignore[misc]
-        self._action, self._observation_shape = env_spaces.action, env_spaces.seen.shape
+        self._action, self._observation_shape = env_spaces.action, env_spaces.network_input.shape
         first: Sequence[Any] = getattr(policy, "get_initial_state", list)()
         self._initial_states = [np.asarray(part, dtype=np.float32) for part in first]
         if any(part.any() for part in self._initial_states):

@@ -60,7 +60,7 @@ def export(
         ExportError: the policy cannot be written in this format, or the file returns other numbers
             or other greedy actions.
     """
-    if (own := inference.spaces.own) is not None:
+    if (own := inference.spaces.preprocessor_path) is not None:
         why = "is your own code, which files of these formats cannot contain"
         raise ExportError(f"how observations are made (model.custom_preprocessor: {own}) {why}")
     _require_finite(policy, inference.connectors.filter)

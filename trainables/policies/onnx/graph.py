@@ -461,7 +461,7 @@ def _filter(graph: GraphBuilder, rows: str, filtering: Filtering) -> str:
 
 def _scale_pixels(graph: GraphBuilder, x: str, spaces_: EnvSpaces) -> str:
     """Scale images to float32 of at most 1; vectors are returned unchanged."""
-    if not is_image(spaces_.seen):
+    if not is_image(spaces_.network_input):
         return x
     if spaces_.observation_dtype == np.uint8:
         x = graph.node("Cast", [x], "float", to=TensorProto.FLOAT)

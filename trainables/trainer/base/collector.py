@@ -142,7 +142,8 @@ class Collector(Algorithm):
         """Build the learning and the acting policy for the spaces of the inspected environment."""
         self.spaces = inspection.spaces
         is_filtered = settings.filters.observation_filter != "NoFilter"
-        if note := self.spaces.note or ("" if is_filtered else scale_warning(self.spaces.seen)):
+        warning = "" if is_filtered else scale_warning(self.spaces.network_input)
+        if note := self.spaces.note or warning:
             logger.warning(note)
         shape, masks = row_shape(self.spaces.filtered), self.spaces.masks
         self.architecture = self.networks(settings, self.spaces)
