@@ -288,7 +288,7 @@ class Mistake:
     ) -> "Mistake":
         """Return the mistake at `path`, which joins the `details` of a union's alternatives."""
         first = details[0]
-        about = {"path": path, "value": first["input"], "around": _model_at(model, path[:-1])}
+        about = {"path": path, "value": first["input"], "model": _model_at(model, path[:-1])}
         if first["type"] == "extra_forbidden":
             return cls(kind="unknown key", **about)
         if first["type"] == "missing":

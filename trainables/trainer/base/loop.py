@@ -186,13 +186,13 @@ class TrainingLoop(Collector):
 
         Nothing is written to `checkpoint_dir`.
         """
-        settled = {key: self.config[key] for key in self.automatic}
+        automatic = {key: self.config[key] for key in self.automatic}
         return {
             **self._learnt_state(checkpoint_dir),
             "progress": self.progress.get_state(),
             "workers": self.workers.get_state(),
             "collected": dict(self._collected),
-            "settled": settled,
+            "settled": automatic,
             "rounding": rounding.fingerprint(self.computes_in_torch),
             **({"inexact": self.inexact} if self.inexact else {}),
             **self.reporter.get_state(),
