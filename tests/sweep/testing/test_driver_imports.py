@@ -22,7 +22,7 @@ def simulated(**keys):
     space = {"x": {"choice": list(range(20))}} if with_grid else {"x": {"uniform": [0.0, 1.0]}}
     spec = {"trials": 4, "stop": {"training_iteration": 9}, "space": space, **keys}
     course = simulate(spec, lambda at: {"score": float(at.trial)}, slots=2)
-    assert course.how == "finished", keys
+    assert course.state == "finished", keys
 
 NEEDED = {
     "pbt": {"perturbation_interval": 2},
