@@ -118,7 +118,11 @@ def test_a_worker_process_sees_what_its_slot_is_given(tmp_path: Path) -> None:
     with closing(loky.Pool(2)) as pool:
         pool.equip(lambda slot: capacity.variables(spec, slot, ("GPU-a",)))
         told = slice_spec(
-            tmp_path, trainable="tests.support.mishaps:Sees", paths=(str(Path.cwd()),), goal=Goal(1)
+            tmp_path,
+            trainable="tests.support.mishaps:Sees",
+            metric="value",
+            paths=(str(Path.cwd()),),
+            goal=Goal(1),
         )
         row = pool.submit(told).result(timeout=120).rows[0]
     assert row.metrics["visible"] == "GPU-a"
