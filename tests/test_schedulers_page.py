@@ -59,7 +59,7 @@ def test_every_option_that_the_page_names_exists() -> None:
         every |= set(schedulers.find(name).Options.model_fields)
     ours = PAGE.partition("## Names elsewhere")[0]
     words = set(re.findall(r"`([a-z]+_[a-z_]+)`", ours))
-    results = {"episode_reward_mean", "timesteps_total", "training_iteration"}
+    results = {"episode_reward_mean", "own_steps", "timesteps_total", "training_iteration"}
     assert words <= every | results | {"pbt_replay", "save_checkpoint"}
 
 
