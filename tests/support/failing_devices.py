@@ -7,7 +7,7 @@ FILE, which counts them, is the device: a new one is there when that is deleted.
 
 import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +17,20 @@ from trainables.algorithms import ppo
 from trainables.stacks.stack import Stack
 
 HOLDS, DIES_AT, COUNTS = "DEVICE_HOLDS", "DEVICE_DIES_AT", "DEVICE_COUNTS"
-_program = Stack._program
+_step_group = Stack.step_group
 
 
 #: PPO itself: whoever finds it here has imported this module.
 OnFailingDevice = ppo.PPO
 
 
-def _on_failing_device(stack: Stack, *given: Any) -> Callable[..., Any]:
+def _step_on_failing_device(stack: Stack, group: int, rates: Mapping[int, Any]) -> Any:
     lanes = len(stack._lanes) * stack._group_size
     if lanes > int(os.environ.get(HOLDS, lanes)):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 7 bytes.")
     if (last := os.environ.get(DIES_AT)) and _count(Path(os.environ[COUNTS])) >= int(last):
         raise jax.errors.JaxRuntimeError("INTERNAL: CUDA_ERROR_ECC_UNCORRECTABLE: it is broken\nat")
-    return _program(stack, *given)
+    return _step_group(stack, group, rates)
 
 
 def _count(counter: Path) -> int:
@@ -41,4 +41,4 @@ def _count(counter: Path) -> int:
         return file.tell()
 
 
-Stack._program = _on_failing_device  # type: ignore[method-assign, assignment]
+Stack.step_group = _step_on_failing_device  # type: ignore[method-assign, assignment]
