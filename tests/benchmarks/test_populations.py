@@ -42,7 +42,7 @@ def test_a_population_is_compared_with_sweeps_of_the_same_number() -> None:
 def test_each_sweep_gives_a_model_and_a_recipe_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    game = populations.Game("quickstart", 5_120, 2_560, 2_560)
+    game = populations.Game("quickstart", 5_120, 2_560, 2_560, "loky")
     monkeypatch.setitem(populations.GAMES, GAME, game)
     monkeypatch.setattr(populations, "MEMBERS", 4)
     monkeypatch.setattr(populations, "EPISODES", 2)

@@ -13,7 +13,7 @@ from benchmarks.chaos.workload import SEARCHES
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("victim", "count"),
-    [(Victim.GROUP, 15), (Victim.DRIVER, 10), (Victim.WORKER, 5), (Victim.ROLLOUT, 10)],
+    [(Victim.GROUP, 10), (Victim.DRIVER, 5), (Victim.WORKER, 5), (Victim.ROLLOUT, 5)],
 )
 def test_a_sweep_that_is_killed_again_and_again_is_the_one_that_nobody_killed(
     tmp_path: Path, victim: Victim, count: int
