@@ -8,7 +8,7 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Hashable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -137,8 +137,11 @@ class Stack:
         self, kind: str, shape: Shape, function: Callable[..., Tree], donated: tuple[int, ...] = ()
     ) -> Program:
         """Return the program that computes `function` for the lanes of a group."""
+        key = (kind, shape, self._group_size)
+        if (found := _programs.get(key)) is not None:
+            return found
         made = Program(functools.partial(function, shape, self._at_once), donated)
-        return _programs.setdefault((kind, shape, self._group_size), made)
+        return _programs.setdefault(key, made)  # another thread may have been first
 
 
 def step(rates: Mapping[Stack, Mapping[int, Tree]]) -> dict[Stack, dict[int, Tree]]:
@@ -190,7 +193,9 @@ def _compute(
         key, group, inputs = task
         return work[key][1](group, inputs)
 
-    results = [run(task) for task in tasks] if len(tasks) == 1 else list(_threads().map(run, tasks))
+    computing = [_threads().submit(run, task) for task in tasks]
+    wait(computing)  # also after an error: its lanes are replaced once this returns
+    results = [one.result() for one in computing]
     found: dict[_Key, dict[int, Tree]] = {key: {} for key in work}
     for (key, group, inputs), result in zip(tasks, results, strict=True):
         stack = work[key][0]

@@ -47,15 +47,9 @@ Array = NDArray[Any]
 #: Keys that every lane reads, or that have no effect on a lane; see `check_read`.
 READ = frozenset(
     {
-        *(
-            "env",
-            "env_config",
-            "horizon",
-            "num_envs_per_worker",
-            "rollout_fragment_length",
-            "train_batch_size",
-        ),
-        *("gamma", "lr", "lr_schedule", "schedule_timesteps", "seed", "optimizer", "grad_clip"),
+        *("env", "env_config", "horizon", "num_envs_per_worker", "rollout_fragment_length"),
+        *("train_batch_size", "gamma", "lr", "lr_schedule", "schedule_timesteps", "seed"),
+        *("optimizer", "grad_clip"),
         *("observation_filter", "observation_filter_clip", "exploration_config"),
         *("model", "normalize_actions", "timesteps_per_iteration", "lanes", "learner"),
         *("metrics_smoothing_episodes", "classic_results", "log_level", "log_sys_usage"),
@@ -426,7 +420,7 @@ class LaneTrainer(Trainer):
     def evaluation_shape(self) -> Shape | None:
         """Shape of the program that evaluates; None if the process plays the episodes.
 
-        The program has no callbacks, and none but its own environments, without settings.
+        A program has no callbacks, and no environments but those of `trainables.envs.compiled`.
         """
         changed, own = self._evaluating[0], self.settings.environment
         of = changed.environment

@@ -48,6 +48,30 @@ def test_stacks_of_two_shapes_compute_together_as_alone(monkeypatch: pytest.Monk
     threads.shutdown()
 
 
+def test_an_error_of_one_stack_is_raised_when_the_others_have_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = ThreadPoolExecutor(2)
+    monkeypatch.setattr(stack, "_threads", lambda: threads)
+    raised, computed, step_group = threading.Event(), [], stack.Stack.step_group
+    failing, other = made(8), made(16)
+
+    def fail_or_wait(self: stack.Stack, *arguments: Any) -> Any:
+        if self.shape == failing.shape:
+            raised.set()
+            raise RuntimeError("no more memory")
+        raised.wait(timeout=60)
+        found = step_group(self, *arguments)
+        computed.append(self.shape)
+        return found
+
+    monkeypatch.setattr(stack.Stack, "step_group", fail_or_wait)
+    with pytest.raises(RuntimeError, match="no more memory"):
+        lanes.advance([failing, other])
+    assert computed == [other.shape]
+    threads.shutdown()
+
+
 def test_threads_that_call_a_program_at_once_compile_it_once() -> None:
     traced = []
 
