@@ -80,7 +80,7 @@ def search(
     curves = game.evals[rows[:, None], orders[:, :half]] / (2 * np.abs(game.evals).max())
     weights = np.arange(1, game.points + 1.0)
     means = np.cumsum(curves * weights, axis=-1) / np.cumsum(weights)
-    at, alike, curve, curve_alike = np.full((4, settings, len(levels)), np.nan)
+    at, paired, curve, paired_curves = np.full((4, settings, len(levels)), np.nan)
     seeds, last = np.ones((settings, len(levels))), np.zeros(settings, int)
     sums, alive, before = np.zeros((3, settings)), np.arange(settings), Step(0, 1)
     arrived = 1
@@ -91,8 +91,8 @@ def search(
         scores = curves[alive, :count, step.result - 1]
         so_far = means[alive, :count, step.result - 1]
         at[alive, column], curve[alive, column] = scores.mean(1), so_far.mean(1)
-        alike[alive, column] = scores[:, :arrived].mean(1)
-        curve_alike[alive, column] = so_far[:, :arrived].mean(1)
+        paired[alive, column] = scores[:, :arrived].mean(1)
+        paired_curves[alive, column] = so_far[:, :arrived].mean(1)
         seeds[alive, column], last[alive], before = count, column, step
         up = scores - scores.mean(1, keepdims=True)
         along = so_far - so_far.mean(1, keepdims=True)
@@ -108,7 +108,7 @@ def search(
     lengths = np.broadcast_to(np.array(levels, float), at.shape)
     squares, products, curve_squares = sums
     measured = Scores(
-        at, alike, seeds, last, squares, np.zeros(settings), curve, curve_alike, products,
+        at, paired, seeds, last, squares, np.zeros(settings), curve, paired_curves, products,
         curve_squares, lengths,
     )  # fmt: skip
     return Search(measured, judges.mean(1), error)

@@ -293,7 +293,7 @@ class Expectations(Summary):
         if fit.estimates is None or table is None:
             return None
         far = np.array([self._unseen_share(level) < 0.5 for level in table.columns])
-        if int(far[table.last[table.last >= 0]].sum()) < WHOLE:
+        if int(far[table.last_levels[table.last_levels >= 0]].sum()) < WHOLE:
             return None
         found, pick = outlook(fit.estimates.value, training), fit.rows[fit.order[0]]
         error = float(fit.estimates.error[pick])
@@ -324,10 +324,10 @@ class Expectations(Summary):
         for number in self._stale:
             table.put(number, self._of.get(number))
         self._stale = {}
-        rows = np.flatnonzero(table.last[:size] >= 0)
+        rows = np.flatnonzero(table.last_levels[:size] >= 0)
         scores, numbers = table.of(rows), rows.tolist()
         if len(rows) < FEWEST:
-            own = scores.at[np.arange(len(rows)), scores.last]
+            own = scores.level_scores[np.arange(len(rows)), scores.last_levels]
             order = rows[np.lexsort((rows, table.steps[rows], -own))]
             return _Fit(order.tolist())
         found = estimate(scores, self._unseen_share(columns[-1])).times(exponent)
@@ -371,13 +371,13 @@ class _Table:
         self.scores = np.full((self.rows, len(self.columns)), np.nan)
         """Score at each level, (trials, levels); NaN below a trial's first level and above its
         last."""
-        self.alike = self.scores.copy()
+        self.paired_scores = self.scores.copy()
         """The same, but only over the seeds that the trial had at the previous level."""
-        self.last = np.full(self.rows, -1)
+        self.last_levels = np.full(self.rows, -1)
         """Column of each trial's last score; -1 without a score."""
         self.seeds = np.ones((self.rows, len(self.columns)))
-        self.curves, self.curves_alike = self.scores.copy(), self.scores.copy()
-        """The same as `scores` and `alike`, but of the curves' means; NaN if unknown."""
+        self.curves, self.paired_curves = self.scores.copy(), self.scores.copy()
+        """The same as `scores` and `paired_scores`, but of the curves' means; NaN if unknown."""
         self.lengths = np.zeros_like(self.scores)
         """Length of the shortest curve at each level, in units of `time_attr`, (trials, levels)."""
         self.products = np.zeros((self.rows, 3))
@@ -397,13 +397,13 @@ class _Table:
         squares, products, curve_squares = self.products[rows].T
         return Scores(
             self.scores[rows],
-            self.alike[rows],
+            self.paired_scores[rows],
             self.seeds[rows],
-            self.last[rows],
+            self.last_levels[rows],
             squares,
             self.evaluations[rows],
             self.curves[rows],
-            self.curves_alike[rows],
+            self.paired_curves[rows],
             products,
             curve_squares,
             self.lengths[rows],
@@ -413,30 +413,34 @@ class _Table:
         """Write the row of a trial; None clears it."""
         import numpy as np
 
-        tables = self.scores, self.alike, self.curves, self.curves_alike
+        tables = self.scores, self.paired_scores, self.curves, self.paired_curves
         for table in tables:
             table[row] = np.nan
-        self.last[row] = -1
+        self.last_levels[row] = -1
         if scores is None:
             return
         small, above = -self.exponent, 0
         for level, score, seeds, curves, length in scores.path:
             column = self._column(level)
             first = min(above or column, column)
-            before = int(self.seeds[row, first - 1]) if first and self.last[row] >= 0 else math.inf
-            alike = score if before >= len(seeds) else _mean(seeds[: int(before)])
+            before = (
+                int(self.seeds[row, first - 1])
+                if first and self.last_levels[row] >= 0
+                else math.inf
+            )
+            paired = score if before >= len(seeds) else _mean(seeds[: int(before)])
             mean = _mean(curves)
-            mean_alike = mean if before >= len(seeds) else _mean(curves[: int(before)])
+            paired_mean = mean if before >= len(seeds) else _mean(curves[: int(before)])
             # Levels passed without a pause count as reached: the trial may end well before its
             # goal.
             values = (score, score, mean, mean)
             for table, value in zip(tables, values, strict=True):
                 table[row, first : column + 1] = math.ldexp(value, small)
-            self.alike[row, first] = math.ldexp(alike, small)
-            self.curves_alike[row, first] = math.ldexp(mean_alike, small)
+            self.paired_scores[row, first] = math.ldexp(paired, small)
+            self.paired_curves[row, first] = math.ldexp(paired_mean, small)
             self.seeds[row, first : column + 1] = len(seeds)
             self.lengths[row, first : column + 1] = length
-            self.last[row], above = column, column + 1
+            self.last_levels[row], above = column, column + 1
         end = scores.path[-1]
         up, along = _distances(end.seeds, small), _distances(end.curves or end.seeds, small)
         self.products[row] = [

@@ -32,9 +32,9 @@ def test_smoothed_picks_are_better_with_noisy_evaluations_and_as_good_without_no
 def test_a_search_promotes_a_third_and_gives_seeds_at_the_top() -> None:
     toy = game(0.5)
     ended = halving.search(toy, 27, command.steps(toy), np.random.default_rng(0))
-    levels = np.bincount(ended.scores.last)
+    levels = np.bincount(ended.scores.last_levels)
     assert levels.tolist() == [18, 6, 2, 1]
-    top = int(ended.scores.last.argmax())
+    top = int(ended.scores.last_levels.argmax())
     assert ended.scores.seeds[top].tolist() == [1.0, 1.0, 3.0, 4.0]
 
 
@@ -56,10 +56,10 @@ def test_further_seeds_do_not_count_as_having_come_from_the_level_below() -> Non
     ended = halving.search(toy, 81, steps, np.random.default_rng(0))
     several = ended.scores.seeds[:, -1] > 1
     assert several.sum() == 1
-    top = ended.scores.at[several, -1], ended.scores.alike[several, -1]
+    top = ended.scores.level_scores[several, -1], ended.scores.paired_scores[several, -1]
     assert top[0] != top[1]
-    alone = (ended.scores.last == len(halving.rungs(toy)) - 1) & ~several
-    assert (ended.scores.at[alone, -1] == ended.scores.alike[alone, -1]).all()
+    alone = (ended.scores.last_levels == len(halving.rungs(toy)) - 1) & ~several
+    assert (ended.scores.level_scores[alone, -1] == ended.scores.paired_scores[alone, -1]).all()
 
 
 def test_the_command_prints_regret_and_honesty_of_each_plan(

@@ -262,7 +262,7 @@ class DQN(Trainer):
             most = settings.replay.replay_batch_size
             check_learning_rows(tried, module, "replay_batch_size", most)
         config_checks.check_replay_on(settings, settings.replay, inspection.spaces)
-        why = cls._not_fused(settings, inspection.spaces)
+        why = cls._find_reason_for_torch(settings, inspection.spaces)
         if why and settings.learner == "fused":
             raise ConfigError("learner", "fused", "auto or torch here", why)
         return {**super().choose(settings, inspection), "learner": "torch" if why else "fused"}
@@ -282,7 +282,7 @@ class DQN(Trainer):
         return config_checks.why_no_graphs(settings)
 
     @classmethod
-    def _not_fused(cls, settings: Config, spaces: EnvSpaces) -> str:
+    def _find_reason_for_torch(cls, settings: Config, spaces: EnvSpaces) -> str:
         """Return the reason why torch has to compute the gradients; empty if it need not."""
         if cls.differences is not DQN.differences:
             return f"{cls.__name__} has its own way of learning"
@@ -323,7 +323,7 @@ class DQN(Trainer):
         settings, layout = self.settings, self.spaces.layout
         networks = layout, self._q_architecture(settings, self.architecture)
         arguments = settings.exploration_config, settings.optimizer, self.seed, device
-        if self.architecture.own is not None:
+        if self.architecture.custom_model is not None:
             from trainables.policies.q.own import build_own_q_policy
 
             return build_own_q_policy(networks, *arguments)
@@ -412,7 +412,9 @@ class DQN(Trainer):
     def _fused_learner(self) -> FusedQLearner | None:
         """Learner in numpy, made at the first access; None if this machine needs torch."""
         settings = self.settings
-        if self._not_fused(settings, self.spaces):  # restored from a checkpoint of another machine
+        if self._find_reason_for_torch(
+            settings, self.spaces
+        ):  # restored from a checkpoint of another machine
             return None
         return FusedQLearner(
             self.policy,

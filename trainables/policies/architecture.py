@@ -277,7 +277,7 @@ class Architecture:
     noise: tuple[float, int] | None = None
     """Initial log standard deviation of state-dependent noise, and steps between its draws; or
     None."""
-    own: OwnModule | None = None
+    custom_model: OwnModule | None = None
     """The user's module in place of all layers, or None."""
     shares: bool = False
     """True if actor and critic share the hidden layers for vectors, too."""
@@ -345,7 +345,7 @@ def architecture(
     }
     if config.custom_model is not None:
         own = OwnModule(config.custom_model, config.custom_model_config)
-        return Architecture(shape, (), (), usual[1], masks=masks, own=own, **deviations)
+        return Architecture(shape, (), (), usual[1], masks=masks, custom_model=own, **deviations)
     filters = _choose_filters(config, shape)
     hidden, activation = ((512,), "relu") if filters else usual
     if config.vf_share_layers is False and (filters or config.use_lstm):

@@ -355,7 +355,7 @@ class ActorCriticPolicy(TorchPolicy):
         model = self.model
 
         def run(observations: Tensor) -> tuple[Tensor, Tensor]:
-            own = [model] if model.architecture.own else []
+            own = [model] if model.architecture.custom_model else []
             with self.lowered(), in_acting_mode(*own):
                 return model(observations)  # type: ignore[no-any-return]
 
@@ -414,7 +414,7 @@ def build_policy(
 ) -> ActorCriticPolicy:
     """Return a policy of these networks with the initial weights that belong to a seed."""
     model: ActorCritic | OwnActorCritic
-    if networks[1].own is not None:
+    if networks[1].custom_model is not None:
         model = OwnActorCritic(*networks, seed)
     else:
         model = ActorCritic(*networks, rng.torch_generator(seed, "init"))

@@ -89,7 +89,7 @@ class RewardSettings(Protocol):
         """Discount factor per step."""
 
     @property
-    def scales_rewards(self) -> Array:
+    def normalize_rewards(self) -> Array:
         """True if rewards are divided by the standard deviation of the discounted return."""
 
 
@@ -107,7 +107,7 @@ def scale_rewards(
     scaled = jnp.clip(rewards / (deviation + EPSILON), -REWARD_CLIP, REWARD_CLIP)
     after = Discounted(jnp.where(is_over, 0.0, moved), counted)
     chosen: tuple[Discounted, Array] = jax.tree.map(
-        lambda new, old: jnp.where(settings.scales_rewards, new, old),
+        lambda new, old: jnp.where(settings.normalize_rewards, new, old),
         (after, scaled),
         (discounted, rewards),
     )

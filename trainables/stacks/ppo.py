@@ -58,7 +58,7 @@ class LanePPO(LaneTrainer, PPO):
         return {**chosen, "learner": "fused", "native_vector_env": False}
 
     @classmethod
-    def _not_fused(cls, settings: TrainerConfig, spaces: EnvSpaces) -> str:
+    def _find_reason_for_torch(cls, settings: TrainerConfig, spaces: EnvSpaces) -> str:
         """Return an empty text, as the program computes gradients for all allowed settings."""
         return ""
 
@@ -104,12 +104,12 @@ class LanePPO(LaneTrainer, PPO):
                 grad_clip=or_infinite(settings.grad_clip),
                 target_kl=or_infinite(settings.target_kl),
                 epochs=settings.num_sgd_iter,
-                normalizes=settings.normalize_advantages,
+                normalize_advantages=settings.normalize_advantages,
                 filter_clip=or_infinite(settings.filters.observation_filter_clip),
                 adam=self.adam(),
                 is_relu=self.architecture.activation == "relu",
                 is_filtered=settings.filters.observation_filter != "NoFilter",
-                scales_rewards=settings.filters.normalize_rewards,
+                normalize_rewards=settings.filters.normalize_rewards,
                 noise_follows_state=settings.exploration_config.state_dependent,
                 noise_steps=settings.exploration_config.sample_freq,
             )

@@ -111,7 +111,7 @@ class Settings(NamedTuple):
     """Mean KL divergence of an epoch that ends a round; infinite for no limit."""
     epochs: Array
     """Maximum number of epochs per round, int32."""
-    normalizes: Array
+    normalize_advantages: Array
     """True if advantages are scaled to mean 0 and standard deviation 1."""
     filter_clip: Array
     """Bound of filtered observations, in standard deviations; infinite without clipping."""
@@ -121,7 +121,7 @@ class Settings(NamedTuple):
     """True if units have the activation ``relu``, False for ``tanh``."""
     is_filtered: Array
     """True if observations are normalised by their running mean and standard deviation."""
-    scales_rewards: Array
+    normalize_rewards: Array
     """True if rewards are divided by the standard deviation of the discounted return."""
     noise_follows_state: Array
     """True if the noise of real-valued actions is a function of the state (gSDE; Raffin et al.
@@ -448,7 +448,7 @@ def _learn(
 
     def advantages(values: Array) -> Array:
         by = (mean, deviation) if shape.minibatch < LEAST_ROWS else (values.mean(), values.std())
-        return jnp.where(settings.normalizes, (values - by[0]) / (by[1] + SMALL), values)
+        return jnp.where(settings.normalize_advantages, (values - by[0]) / (by[1] + SMALL), values)
 
     def wanted(at: _Learning) -> Array:
         return at.goes_on & (at.step < settings.epochs * parts)

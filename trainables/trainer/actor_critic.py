@@ -172,7 +172,7 @@ class ActorCriticTrainer(Trainer):
 
         A checkpoint restored elsewhere may have settings that need torch here.
         """
-        return self._not_fused(self.settings, self.spaces)
+        return self._find_reason_for_torch(self.settings, self.spaces)
 
     def training_step(self) -> dict[str, float]:
         """Sample fixed-length fragments and learn from them; returns the learner's statistics."""
@@ -196,7 +196,7 @@ class ActorCriticTrainer(Trainer):
         if at_first is not None and not len(inspection.spaces.layout.real_columns):
             allowed = "null for actions without real numbers, which have no deviations"
             raise ConfigError("model.log_std_init", at_first, allowed)
-        why = cls._not_fused(settings, inspection.spaces)
+        why = cls._find_reason_for_torch(settings, inspection.spaces)
         asked = settings.learner if isinstance(settings, ActorCriticConfig) else "auto"
         if why and asked in ("fused", COMPILED):
             raise ConfigError("learner", asked, "auto or torch here", why)
@@ -263,7 +263,7 @@ class ActorCriticTrainer(Trainer):
         tried = cls.networks(settings, spaces)
         if tried.distribution is not None:
             distribution.check(tried.distribution, spaces.layout)
-        if tried.own is None:
+        if tried.custom_model is None:
             return
         # Loaded for such a module only: to choose needs no torch.
         from trainables.policies.own.module import check, check_learning_rows
@@ -273,7 +273,7 @@ class ActorCriticTrainer(Trainer):
         if settings.workers.data_parallel and list(module.buffers()):
             hint = "each rank would have its own buffers"
             allowed = "a module without buffers with data_parallel"
-            raise ConfigError("model.custom_model", tried.own.path, allowed, hint)
+            raise ConfigError("model.custom_model", tried.custom_model.path, allowed, hint)
 
     @classmethod
     def align_settled(cls, values: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
@@ -293,7 +293,7 @@ class ActorCriticTrainer(Trainer):
         return None if compiled.not_covered(spaces.layout, networks) else compiled.built()
 
     @classmethod
-    def _not_fused(cls, settings: TrainerConfig, spaces: EnvSpaces) -> str:
+    def _find_reason_for_torch(cls, settings: TrainerConfig, spaces: EnvSpaces) -> str:
         """Return the reason why torch has to compute the gradients; empty if it need not."""
         known = {cls.owner("fused_loss"), ActorCriticTrainer}
         for name in ("loss", "learn", "torch_loss", "take_steps"):

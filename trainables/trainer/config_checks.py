@@ -310,7 +310,7 @@ def why_no_graphs(settings: TrainerConfig) -> str:
 
 def pays_to_act_on_gpu(architecture: Architecture) -> bool:
     """Return whether networks are so large that a GPU acts faster: convolutions or wide layers."""
-    is_own = architecture.own is not None and len(architecture.shape) == 3
+    is_own = architecture.custom_model is not None and len(architecture.shape) == 3
     return bool(architecture.filters) or is_own or max(architecture.hidden, default=0) >= WIDE
 
 

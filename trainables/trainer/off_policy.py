@@ -121,13 +121,13 @@ class OffPolicyTrainer(Trainer):
         cls.check_spaces(settings, inspection.spaces)
         if isinstance(settings, OffPolicyConfig):
             config_checks.check_replay_on(settings, settings.replay, inspection.spaces)
-        why = cls._not_fused(settings)
+        why = cls._find_reason_for_torch(settings)
         if why and isinstance(settings, OffPolicyConfig) and settings.learner == "fused":
             raise ConfigError("learner", "fused", "auto or torch here", why)
         return {**super().choose(settings, inspection), "learner": "torch" if why else "fused"}
 
     @classmethod
-    def _not_fused(cls, settings: TrainerConfig) -> str:
+    def _find_reason_for_torch(cls, settings: TrainerConfig) -> str:
         """Return the reason why torch has to compute the gradients; empty if it need not."""
         if not cls.has_closed_form:
             return f"{cls.__name__} knows its gradients by torch alone"
@@ -151,7 +151,7 @@ class OffPolicyTrainer(Trainer):
         A checkpoint of a trainer that used numpy may be restored where torch has to compute the
         gradients.
         """
-        return self.settings.learner == "fused" and not self._not_fused(self.settings)
+        return self.settings.learner == "fused" and not self._find_reason_for_torch(self.settings)
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:

@@ -15,13 +15,14 @@ class Scores(NamedTuple):
     A score with several seeds is their mean, and so is a curve's mean.
     """
 
-    at: Floats
+    level_scores: Floats
     """Score at each level, ascending, (trials, levels); NaN if the trial did not reach it."""
-    alike: Floats
-    """Scores like `at`, but only over the seeds that the trial had at the previous level."""
+    paired_scores: Floats
+    """Scores like `level_scores`, but only over the seeds that the trial had at the previous
+    level."""
     seeds: Floats
     """Number of each trial's seeds at each level, (trials, levels)."""
-    last: Whole
+    last_levels: Whole
     """Column of each trial's last score, (trials,)."""
     squares: Floats
     """Sum of squared distances of each trial's seeds from their mean at its last level,
@@ -31,7 +32,7 @@ class Scores(NamedTuple):
     curves: Floats
     """Mean of the curve up to each level, in which later results count more, (trials, levels);
     NaN if unknown."""
-    curves_alike: Floats
+    paired_curves: Floats
     """Means like `curves`, but only over the seeds that the trial had at the previous level."""
     products: Floats
     """Sum like `squares`, of each seed's distance times that of the mean of its curve,

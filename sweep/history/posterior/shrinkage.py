@@ -103,9 +103,9 @@ class Estimates:
 def estimate(scores: Scores, unseen: float) -> Estimates:
     """Return estimates from scores; no trial has reached the share `unseen` of a full training."""
     plain, (scores, doubt) = scores, smooth(scores)
-    last, moments = scores.last, _moments(scores)
-    seeds, last_scores = at_last_level(scores.seeds, last), at_last_level(scores.at, last)
-    squares = _Squares.of(scores.squares, seeds - 1, last, scores.at.shape[1])
+    last, moments = scores.last_levels, _moments(scores)
+    seeds, last_scores = at_last_level(scores.seeds, last), at_last_level(scores.level_scores, last)
+    squares = _Squares.of(scores.squares, seeds - 1, last, scores.level_scores.shape[1])
     levels, share = _solve_share(moments, squares)
     variance = np.maximum(levels.variance[last], _TINY)
     evaluations = min(float(np.median(scores.evaluations / variance)), GREATEST_SHARE)
@@ -145,9 +145,9 @@ def _limit(value: Floats, error: Floats, scores: Scores) -> Floats:
     Returns:
         Expectations, (trials,); `value` if there is no ceiling.
     """
-    best: Floats = np.nan_to_num(scores.at, nan=-np.inf).max(axis=1)
+    best: Floats = np.nan_to_num(scores.level_scores, nan=-np.inf).max(axis=1)
     ceiling = float(best.max())
-    if int((best == ceiling).sum()) < TIES or float(np.nanmin(scores.at)) == ceiling:
+    if int((best == ceiling).sum()) < TIES or float(np.nanmin(scores.level_scores)) == ceiling:
         return value
     scale = np.maximum(error, _TINY)
     room = np.clip((ceiling - value) / scale, -FARTHEST, FARTHEST)
@@ -238,7 +238,7 @@ class _Levels:
 
 def _moments(scores: Scores) -> list[tuple[_Pairs, _FirstScores]]:
     """Return sums of the scores at each level."""
-    at, alike = without_outliers(scores.at), without_outliers(scores.alike)
+    at, paired = without_outliers(scores.level_scores), without_outliers(scores.paired_scores)
     there, before = ~np.isnan(at), np.zeros(len(at), bool)
     moments = []
     for level in range(at.shape[1]):
@@ -246,7 +246,7 @@ def _moments(scores: Scores) -> list[tuple[_Pairs, _FirstScores]]:
         fresh = there[:, level] & ~before
         pairs, first = _Pairs(), _FirstScores()
         if both.any():
-            lower, upper = at[both, level - 1], alike[both, level]
+            lower, upper = at[both, level - 1], paired[both, level]
             middle, above = float(lower.mean()), float(upper.mean())
             lower, upper = lower - middle, upper - above
             along, across = float((lower * lower).sum()), float((upper * upper).sum())
@@ -279,7 +279,7 @@ def _solve_share(
         else:
             high = share
     levels = _levels(moments, high)
-    # If seeds differ more than the trials do, the trials were alike by luck: raise the variance.
+    # If seeds differ more than the trials do, the trials were similar by luck: raise the variance.
     more = max(1.0, squares.ratio_to_expectation(levels.variance, high))
     least = squares.sums / (squares.freedom + SHARE_FREEDOM)
     levels.variance = np.maximum(more * levels.variance, least)

@@ -62,7 +62,7 @@ def smooth(scores: Scores) -> Smoothed:
 
     A score stays as it is if its curve is unknown or shorter than others, or if most are.
     """
-    at, alike = scores.at.copy(), scores.alike.copy()
+    at, paired = scores.level_scores.copy(), scores.paired_scores.copy()
     levels = at.shape[1]
     slopes, weights, rests = np.zeros(levels), np.zeros(levels), np.zeros(levels)
     raised = without_outliers(scores.curves)
@@ -72,23 +72,25 @@ def smooth(scores: Scores) -> Smoothed:
     known &= known.sum(axis=0) >= MOST * reached.sum(axis=0)
     for level in range(levels):
         there = known[:, level]
-        line = _fit(scores.at[there, level], raised[there, level])
+        line = _fit(scores.level_scores[there, level], raised[there, level])
         if line is None:
             continue
-        for smoothed, curves in ((at, raised), (alike, scores.curves_alike)):
+        for smoothed, curves in ((at, raised), (paired, scores.paired_curves)):
             means = np.fmax(curves[there, level], raised[there, level].min())
             predicted = line.score + line.slope * (means - line.curve)
             smoothed[there, level] += line.weight * (predicted - smoothed[there, level])
         slopes[level], weights[level], rests[level] = line.slope, line.weight, line.rest
-    is_known = at_last_level(known.astype(np.float64), scores.last)
-    weight, slope = weights[scores.last] * is_known, slopes[scores.last]
+    is_known = at_last_level(known.astype(np.float64), scores.last_levels)
+    weight, slope = weights[scores.last_levels] * is_known, slopes[scores.last_levels]
     squares = (
         (1 - weight) ** 2 * scores.squares
         + 2 * weight * (1 - weight) * slope * scores.products
         + (weight * slope) ** 2 * scores.curve_squares
     )
-    smoothed_scores = scores._replace(at=at, alike=alike, squares=np.maximum(squares, 0.0))
-    return Smoothed(smoothed_scores, weight**2 * rests[scores.last])
+    smoothed_scores = scores._replace(
+        level_scores=at, paired_scores=paired, squares=np.maximum(squares, 0.0)
+    )
+    return Smoothed(smoothed_scores, weight**2 * rests[scores.last_levels])
 
 
 def _fit(scores: Floats, curves: Floats) -> _Line | None:

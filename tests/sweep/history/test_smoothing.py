@@ -96,14 +96,14 @@ def test_curves_that_say_nothing_about_scores_leave_them() -> None:
     stream = np.random.default_rng(0)
     last, curves = stream.normal(size=400), stream.normal(size=400)
     smoothed = smoothing.smooth(scores_of(last, curves))
-    assert np.abs(smoothed.scores.at[:, 0] - last).max() < 0.03
+    assert np.abs(smoothed.scores.level_scores[:, 0] - last).max() < 0.03
 
 
 def test_equal_and_unknown_curves_leave_scores_to_the_bit() -> None:
     last = np.random.default_rng(0).normal(size=20)
     for curves in (last, np.full(20, np.nan), np.full(20, 3.0)):
         smoothed = smoothing.smooth(scores_of(last, curves))
-        assert (smoothed.scores.at[:, 0] == last).all()
+        assert (smoothed.scores.level_scores[:, 0] == last).all()
         assert (smoothed.doubt == 0).all()
 
 
@@ -113,7 +113,7 @@ def test_a_trial_without_a_known_curve_keeps_its_score_among_others() -> None:
     last, curves = quality + stream.normal(0, 0.3, 20), quality.copy()
     curves[7] = np.nan
     smoothed = smoothing.smooth(scores_of(last, curves))
-    changed = smoothed.scores.at[:, 0] != last
+    changed = smoothed.scores.level_scores[:, 0] != last
     assert not changed[7]
     assert changed.sum() == 19
     assert smoothed.doubt[7] == 0

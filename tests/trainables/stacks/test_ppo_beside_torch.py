@@ -98,7 +98,7 @@ def test_rewards_are_scaled_as_by_the_scaler_of_a_worker() -> None:
     settings, lane = trainer.lane_settings(), trainer.as_lane_state()
     keys = jax.random.split(jax.random.key(5), 3)
     after, ticks = collect(trainer.shape, settings, lane, keys)
-    as_they_are = settings._replace(scales_rewards=np.array(False))
+    as_they_are = settings._replace(normalize_rewards=np.array(False))
     untouched, raw = collect(trainer.shape, as_they_are, lane, keys)
     scaler = RewardScaler(2, float(settings.gamma), MeanStdFilter((), REWARD_CLIP, center=False))
     over = np.asarray(raw.stepped.truncated)

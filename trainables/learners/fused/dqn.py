@@ -47,8 +47,8 @@ def not_covered(architecture: QArchitecture, optimizer: OptimizerConfig) -> str:
     """Return why a network must learn in torch; empty if this learner supports it."""
     if optimizer.name not in KNOWN:
         return f"optimizer.name is {optimizer.name}"
-    if architecture.trunk.own is not None:
-        return f"model.custom_model is {architecture.trunk.own.path}"
+    if architecture.trunk.custom_model is not None:
+        return f"model.custom_model is {architecture.trunk.custom_model.path}"
     if architecture.trunk.filters:
         return "images are convolved (model.conv_filters)"
     named = {

@@ -47,7 +47,7 @@ def not_covered(
 ) -> str:
     """Return why a policy must learn in torch; empty if this learner supports it."""
     named = {
-        "model.custom_model is set": architecture.own,
+        "model.custom_model is set": architecture.custom_model,
         "model.custom_action_dist is set": architecture.distribution,
         "model.vf_share_layers is true": architecture.shares,
         "model.free_log_std is false": architecture.log_std_follows,

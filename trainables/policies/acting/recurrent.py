@@ -33,7 +33,7 @@ def make_actor(layout: ActionLayout, architecture: Architecture) -> Actor:
         exploration = FollowingSampling(layout)
     elif architecture.distribution is not None:
         exploration = OwnSampling(layout, architecture.distribution)
-    if architecture.own is not None:
+    if architecture.custom_model is not None:
         # Imported for a user's module only: workers otherwise need no torch.
         from trainables.policies.own.module import OwnActor
 

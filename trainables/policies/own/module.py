@@ -258,9 +258,9 @@ def check_learning_rows(architecture: Architecture, module: nn.Module, key: str,
 
 def _require_own_module(architecture: Architecture) -> OwnModule:
     """Return the user's module of an architecture; raises ValueError if it has none."""
-    if architecture.own is None:
+    if architecture.custom_model is None:
         raise ValueError("an architecture without custom_model")
-    return architecture.own
+    return architecture.custom_model
 
 
 def _try_module(

@@ -158,7 +158,7 @@ class QPolicy(TorchPolicy):
         model = self.model
 
         def values_of(observations: Tensor, noise: Noise) -> Tensor:
-            own = [model] if model.architecture.trunk.own else []
+            own = [model] if model.architecture.trunk.custom_model else []
             with self.lowered(), in_acting_mode(*own):
                 return model.values(model.outputs(observations, noise))
 

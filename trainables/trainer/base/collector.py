@@ -147,7 +147,7 @@ class Collector(Algorithm):
             logger.warning(note)
         shape, masks = row_shape(self.spaces.filtered), self.spaces.masks
         self.architecture = self.networks(settings, self.spaces)
-        if (own := self.architecture.own) is not None:
+        if (own := self.architecture.custom_model) is not None:
             in_torch = "%s acts and learns in torch; built-in networks act in numpy, faster"
             logger.info(in_torch, own.path)
         self.policy = self.make_policy(config_checks.learning_device(settings.resources))
