@@ -42,6 +42,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         parser.addini("timeout", "of pytest-timeout, which is not installed: no test is cut off")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect once what later costs less: files of compiled modules, and objects that stay.
+
+    Where PYTHONDONTWRITEBYTECODE is set, each process that a test starts would compile our modules
+    anew, and each worker the tests. What is there after the collection stays until the end, so
+    Python's collector of garbage need not look at it again and again.
+    """
+    keeps_none, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        sys.dont_write_bytecode = keeps_none
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     marked = [item for item in items if item.get_closest_marker(GPU)]
     why = _without_gpu() if marked else ""
