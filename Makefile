@@ -4,16 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: run test test-rest test-gpu check chaos bench learn kernels mlflow-releases dist setup clean
+.PHONY: run test test-rest proofs test-gpu check chaos bench learn kernels mlflow-releases dist setup clean
 
 run: setup ## the main job: search, train, checkpoint, compare
 	$(BIN)/sweep run search_spaces/quickstart.yaml --trials 8 --name quickstart-$$(date +%Y%m%d-%H%M%S)
 
 test: setup ## the tests to run while you work: all but the slow ones
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 30 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 30 -m "not slow and not proof"
 
-test-rest: setup ## every other test: kills, real servers, many processes
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 30 -m slow
+test-rest: setup ## the slow tests: kills, real servers, many processes
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 30 -m "slow and not proof"
+
+proofs: setup ## claims of tests again, at a larger scale, with more kills; before a release
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 30 -m proof
 
 # Of a machine with a GPU its own Python is named, into which nothing is installed.
 GPU_PYTHON = $(if $(filter file,$(origin PYTHON)),$(or $(wildcard $(BIN)/python),$(PYTHON)),$(PYTHON))

@@ -49,7 +49,7 @@ def test_what_a_trial_or_an_event_costs_is_measured_without_what_is_simulated(
     assert gc.get_threshold() == before
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_every_line_of_the_table_has_a_number(tmp_path: Path) -> None:
     lines = dict(engine.measure(tmp_path, trials=3, lengths=[5], rounds=1, shown=3))
     assert len(lines) == 12
@@ -57,7 +57,7 @@ def test_every_line_of_the_table_has_a_number(tmp_path: Path) -> None:
     assert all(any(sign.isdigit() for sign in text) for text in lines.values())
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.skipif(browser.path() is None, reason="there is no Chromium on this machine")
 def test_pages_are_measured_until_their_pictures_are_there(tmp_path: Path) -> None:
     program = browser.path()

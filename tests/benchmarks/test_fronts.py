@@ -35,7 +35,7 @@ def test_the_newest_results_are_those_of_the_first_steps_alone() -> None:
     assert fronts.newest(course.records, 99) == [(0.0, 4.0), (1.0, 4.0), (2.0, 4.0)]
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_at_equal_steps_fronts_find_more_than_a_sum_and_than_random_search_without_pruning() -> (
     None
 ):

@@ -13,7 +13,7 @@ from benchmarks.speed.measures.networks import Pictures
 from tests.support.stand_in import as_accelerator
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_it_measures_lanes_and_a_whole_sweep_in_lanes(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     out = tmp_path / "gpu.json"

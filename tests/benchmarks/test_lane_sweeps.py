@@ -16,7 +16,7 @@ def test_a_shipped_space_needs_few_programs(space: str, programs: int) -> None:
     assert lane_sweeps.count_programs(space, 128) == programs
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_sweeps_are_measured_in_lanes_and_in_processes(capsys: pytest.CaptureFixture[str]) -> None:
     lane_sweeps.main(["--trials", "2", "--steps", "4096", "--drawn", "2"])
     said = capsys.readouterr().out

@@ -27,7 +27,7 @@ def test_every_file_that_is_tested_is_there() -> None:
     assert all((REPOSITORY / one).is_file() for one in mlflow_releases.TESTS)
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_release_that_fails_is_named_and_ends_with_code_1(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,7 +38,7 @@ def test_a_population_is_compared_with_sweeps_of_the_same_number() -> None:
     assert worse.endswith("none.")
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_each_sweep_gives_a_model_and_a_recipe_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

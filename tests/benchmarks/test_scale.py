@@ -59,7 +59,7 @@ def test_a_simulation_may_begin_with_trials_that_are_written_at_once(tmp_path: P
     assert [line["trials"] // 10 for line in lines] == [5, 6]
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.usefixtures("passfile")
 @pytest.mark.skipif(postgres.binaries() is None, reason="no PostgreSQL server is installed")
 def test_drivers_on_one_server_are_watched_stopped_and_verified(

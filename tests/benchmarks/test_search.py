@@ -415,7 +415,7 @@ def test_a_table_of_our_own_trainers_is_trained_and_can_be_played(tmp_path: Path
         assert file["ppo-cartpole/evals"].shape == (2, 2, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_trainings_of_a_table_can_be_lanes_of_one_program(tmp_path: Path) -> None:
     words = ["ppo-cartpole", "--settings", "1", "--seeds", "4", "--points", "2", "--episodes", "1"]
     words += ["--steps", "1024", "--lanes", "3", "--out", str(tmp_path)]

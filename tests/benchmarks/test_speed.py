@@ -208,7 +208,7 @@ def test_the_time_of_a_part_is_without_the_parts_inside_it(monkeypatch: pytest.M
     assert parts.seconds == {slice_profile.WHOLE: 5.0, "inner": 2.0}
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_every_part_of_a_slice_takes_time() -> None:
     parts = runner.run_side(replace(report.PROFILE, arguments=("2048",)))["parts"]
     assert set(parts) == set(slice_profile.PARTS.values())

@@ -66,6 +66,13 @@ def test_processes_that_outlive_a_command_count_with_it() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["result", "saved", "ppo"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "result",
+        pytest.param("saved", marks=pytest.mark.proof),
+        pytest.param("ppo", marks=pytest.mark.proof),
+    ],
+)
 def test_a_result_costs_something(kind: str) -> None:
     assert 1.0 < runner.measure(Side("sweep", "result_cost", (kind,))) < 1e6

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import optuna
@@ -69,6 +70,16 @@ def draw_kills() -> list[tuple[str, int]]:
 
 
 KILLS = draw_kills()
+#: Places at which this driver is killed in the slow tests; other tests here kill it at the others.
+FIRST = {"decided", "stepping", "checkpoint half written", "recorded"}
+
+
+def kills(places: set[str]) -> list[Any]:
+    """Return the cases of all places, of which those that are not in `places` are proofs."""
+    return [
+        pytest.param(place, count, marks=[] if place in places else [pytest.mark.proof])
+        for place, count in KILLS
+    ]
 
 
 class Runner:
@@ -135,7 +146,7 @@ def processes_of(root: Path) -> list[psutil.Process]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("place", "count"), KILLS)
+@pytest.mark.parametrize(("place", "count"), kills(FIRST))
 def test_a_killed_driver_is_resumed_as_if_nothing_had_happened(
     runner: Runner, straight: Folder, place: str, count: int
 ) -> None:
@@ -154,7 +165,7 @@ def test_a_killed_driver_is_resumed_as_if_nothing_had_happened(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["submitted", "recorded"])
+@pytest.mark.parametrize("place", ["submitted", pytest.param("recorded", marks=pytest.mark.proof)])
 def test_a_killed_driver_goes_on_as_well_where_its_ledger_is_in_postgresql(
     runner: Runner,
     straight: Folder,
@@ -170,7 +181,7 @@ def test_a_killed_driver_goes_on_as_well_where_its_ledger_is_in_postgresql(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("place", "count"), KILLS)
+@pytest.mark.parametrize(("place", "count"), kills(IN_WORKER - {"checkpoint whole"}))
 def test_a_killed_worker_costs_only_its_own_trial_one_slice(
     runner: Runner, straight: Folder, place: str, count: int
 ) -> None:
@@ -188,7 +199,7 @@ def test_a_killed_worker_costs_only_its_own_trial_one_slice(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["submitted", "stepping", "recorded"])
+@pytest.mark.parametrize("place", ["stepping", pytest.param("recorded", marks=pytest.mark.proof)])
 def test_without_batches_every_curve_is_still_the_uninterrupted_one(
     runner: Runner, place: str
 ) -> None:
@@ -249,7 +260,10 @@ def seed_by_seed(folder: Folder) -> list[tuple[int, int, Status, object, object]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("search", "final_evaluation"),
-    [("decided:3:self", "submitted:3:self"), ("stepping:15:parent", "checkpoint whole:9:parent")],
+    [
+        pytest.param("decided:3:self", "submitted:3:self", marks=pytest.mark.proof),
+        ("stepping:15:parent", "checkpoint whole:9:parent"),
+    ],
 )
 def test_trials_of_several_seeds_and_their_exam_are_killed_and_resumed_to_the_bit(
     runner: Runner, several: Folder, search: str, final_evaluation: str
@@ -274,17 +288,16 @@ def test_seeds_that_join_on_the_rungs_are_killed_and_resumed_to_the_bit(tmp_path
     assert straight.run(CLIMBING) == 0
     whole = seed_by_seed(straight.folder)
     assert {index for _, index, *_ in whole} == {0, 1, 2}
-    for number, place in enumerate(["decided:4:self", "checkpoint whole:10:parent"]):
-        killed = Runner(tmp_path / str(number))
-        assert killed.run(CLIMBING, place) == -signal.SIGKILL
-        wait_until(lambda root=killed.root: not processes_of(root))  # type: ignore[misc]
-        assert killed.resume() == 0
-        assert seed_by_seed(killed.folder) == whole
-        assert_left_clean(killed.folder)
+    killed = Runner(tmp_path / "killed")
+    assert killed.run(CLIMBING, "checkpoint whole:10:parent") == -signal.SIGKILL
+    wait_until(lambda: not processes_of(killed.root))
+    assert killed.resume() == 0
+    assert seed_by_seed(killed.folder) == whole
+    assert_left_clean(killed.folder)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.proof), 3])
 def test_mlflow_misses_nothing_and_has_nothing_twice(runner: Runner, count: int) -> None:
     spec = SPEC.format(trackers="mlflow, optuna", more="")
     assert runner.run(spec, f"published:{count}:self") == -signal.SIGKILL
@@ -295,7 +308,9 @@ def test_mlflow_misses_nothing_and_has_nothing_twice(runner: Runner, count: int)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["published:1:self", "published:4:self", "recorded:9:self"])
+@pytest.mark.parametrize(
+    "place", ["published:4:self", pytest.param("recorded:9:self", marks=pytest.mark.proof)]
+)
 def test_files_of_results_have_each_row_once_after_a_kill(runner: Runner, place: str) -> None:
     names = ("csv", "json", "tensorboard")
     spec = SPEC.format(trackers=", ".join(names), more="")
@@ -312,8 +327,7 @@ def test_files_of_results_have_each_row_once_after_a_kill(runner: Runner, place:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pool", ["loky", "inline"])
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(("pool", "times"), [("loky", 2), ("inline", 1)])
 def test_ctrl_c_once_or_twice_leaves_a_sweep_that_goes_on_as_if_nothing_had_happened(
     runner: Runner, pool: str, times: int
 ) -> None:

@@ -17,8 +17,6 @@ CAUSES = {
     "NaN seen": ("worker 0, environment 0: observation [nan nan nan nan] is not finite",),
     "inf": ("worker 0, environment 0: reward inf is not finite",),
     "shape": ("worker 0, environment 0: step() returned", "shape (3,)", "expected shape (4,)"),
-    "text": ("worker 0, environment 0: step() returned", "dtype <U14", "expected shape (4,)"),
-    "no reward": ("worker 0, environment 0: step() returned the reward None", "one real number"),
     "reward of two": ("step() returned the reward [1.0, 2.0], a list", "one real number"),
 }
 FINE = ("well", "slow")

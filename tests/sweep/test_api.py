@@ -511,8 +511,9 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("again", ["shell", "script"])
-@pytest.mark.parametrize("point", ["submitted:1:self", "recorded:5:self", "stepping:9:parent"])
+@pytest.mark.parametrize(
+    ("point", "again"), [("recorded:5:self", "script"), ("stepping:9:parent", "shell")]
+)
 def test_a_killed_script_goes_on_to_the_same_results(
     point: str, again: str, tmp_path: Path, straight: Folder
 ) -> None:

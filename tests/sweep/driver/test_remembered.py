@@ -155,21 +155,20 @@ def test_what_a_ledger_cannot_hold_costs_the_trial_that_remembers_it(tmp_path: P
     ("env", "how", "call"),
     [
         ("Perilous", {"how": "hangs"}, "step"),
-        ("Resetless", {"how": "hangs"}, "reset"),
         ("HangsWhenMade", {}, "__init__"),
     ],
 )
 def test_validate_and_check_env_do_not_wait_for_an_environment_that_hangs(
     env: str, how: dict[str, str], call: str, tmp_path: Path
 ) -> None:
-    config = {**SMALL, "env": f"{HERE}:{env}", "env_config": how, "env_measure_timeout_s": 10.0}
+    config = {**SMALL, "env": f"{HERE}:{env}", "env_config": how, "env_measure_timeout_s": 5.0}
     space = {"lr": {"uniform": [0.001, 0.01]}}
     scheduler = {"scheduler": "fifo", "deterministic": None, "mode": "max"}
     metric = {"metric": "episode_reward_mean", "stop": {"training_iteration": 1}}
     spec = write_spec(tmp_path, trainable="ppo", config=config, space=space, **scheduler, **metric)
-    check = ("check-env", config["env"], "--env-config", json.dumps(how), "--timeout", 10)
+    check = ("check-env", config["env"], "--env-config", json.dumps(how), "--timeout", 5)
     started = [start(*words, cwd=tmp_path) for words in (("validate", spec), check)]
     for process in started:
         _, told = process.communicate()
         assert process.returncode == 2, told
-        assert f"its {call}() has not within 10 s" in told
+        assert f"its {call}() has not within 5 s" in told

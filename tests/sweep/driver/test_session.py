@@ -77,9 +77,14 @@ def wait_for_line(process: "subprocess.Popen[str]", words: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whole_group", [False, True])
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+    ("number", "code", "whole_group"),
+    [
+        (signal.SIGINT, 130, True),
+        (signal.SIGTERM, 143, False),
+        (signal.SIGTERM, 143, True),
+        (signal.SIGHUP, 129, False),
+    ],
 )
 def test_a_signal_saves_and_the_sweep_goes_on_exactly(
     running: "subprocess.Popen[str]",

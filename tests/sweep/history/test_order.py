@@ -142,6 +142,8 @@ COSTS: dict[str, dict[str, Any]] = {
     "disk": {"scheduler": "fifo", "checkpoint": {"max_disk": "1MB"}},
     "qmc": {"scheduler": "fifo", "searcher": "qmc"},
 }
+#: Those of which each change is tried at once: of each family of schedulers one.
+QUICK = {"asha", "pbt", "budget"}
 #: Trials of a short sweep, enough for some to get further seeds at the top.
 SHORT = 200
 #: New trials with which every order is begun once, from all trials that there are.
@@ -184,21 +186,23 @@ def _flat(at: CurvePoint) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "trials"),
+    "name",
     # Sweeps with further seeds take long to create.
-    [(name, 800) for name in COSTS if name != "seeds"]
-    + [
-        # A trial with further seeds counts several times.
-        pytest.param(name, 2_000 if "seeds" in sweep else 5_000, marks=pytest.mark.slow)
-        for name, sweep in COSTS.items()
-    ],
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in COSTS],
 )
-def test_a_slice_costs_as_much_in_a_long_sweep_as_in_a_short_one(
-    name: str, trials: int, tmp_path: Path
-) -> None:
+def test_a_slice_costs_as_much_in_a_long_sweep_as_in_a_short_one(name: str, tmp_path: Path) -> None:
     short = cost_per_slice(tmp_path, SHORT, **COSTS[name])
-    long = cost_per_slice(tmp_path, trials, **COSTS[name])
+    long = cost_per_slice(tmp_path, 800, **COSTS[name])
     assert 0 < long <= 1.3 * short
+
+
+@pytest.mark.proof
+def test_a_slice_costs_as_much_in_a_sweep_of_thousands_of_trials(tmp_path: Path) -> None:
+    for name, sweep in COSTS.items():
+        trials = 2_000 if "seeds" in sweep else 5_000  # with further seeds it counts several times
+        short = cost_per_slice(tmp_path / name, SHORT, **sweep)
+        long = cost_per_slice(tmp_path / name, trials, **sweep)
+        assert 0 < long <= 1.3 * short, name
 
 
 #: The default: tpe with a prior and random proposals, beside rungs and further seeds.
@@ -209,7 +213,7 @@ DEFAULT: dict[str, Any] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_slice_of_the_default_costs_as_much_in_a_long_sweep_as_in_a_short_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,7 +126,11 @@ def stopped(pid: int) -> Iterator[None]:
     ("limits", "why"),
     [
         ({"no_answer_s": 15.0}, "its worker has made no progress for 15 s"),
-        ({"no_progress_s": 20.0, "no_answer_s": 600.0}, "no progress for 20 s"),
+        pytest.param(
+            {"no_progress_s": 20.0, "no_answer_s": 600.0},
+            "no progress for 20 s",
+            marks=pytest.mark.proof,
+        ),
     ],
 )
 def test_a_worker_that_is_stopped_is_given_up_its_trial_goes_on_and_it_is_used_again(
@@ -205,7 +209,7 @@ def test_a_scheduler_that_is_stopped_ends_the_driver_with_code_4_at_no_trials_ch
     assert [trial.replicas[0].lost for trial in sweeps.history(folder).trials] == [0]
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_scheduler_that_is_stopped_before_it_has_a_worker_ends_the_driver_with_code_4(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,10 +23,12 @@ KINDS = ["loader_fork", "loader_spawn", "loader_persistent", "torch_spawn", "env
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ways", [QUICK, LONG], ids=["quick", "long"])
+@pytest.mark.parametrize(
+    "ways", [QUICK, pytest.param(LONG, marks=pytest.mark.proof)], ids=["quick", "long"]
+)
 def test_each_way_to_start_processes_works_and_survives_a_kill(ways: list[str]) -> None:
-    figures = programs.campaign(ways, 2, rng.generator(0, "test"))
-    assert (figures["trials"], figures["kills"]) == (2 * len(ways), 1)
+    figures = programs.campaign(ways, 1, rng.generator(0, "test"))
+    assert (figures["trials"], figures["kills"]) == (len(ways), 1)
 
 
 @pytest.mark.slow

@@ -258,7 +258,7 @@ def test_a_head_that_dies_ends_the_driver_with_code_4_and_the_sweep_goes_on_to_t
     assert sweeps.decisions(folder) == sweeps.decisions(here)
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_head_that_is_stopped_while_a_slice_waits_for_a_worker_ends_the_driver_with_code_4(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

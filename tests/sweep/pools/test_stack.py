@@ -163,7 +163,14 @@ def test_a_sweep_of_lanes_has_the_trials_curves_and_checkpoints_of_any_other(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("failpoint", ["submitted:2:self", "stepping:11:parent", "recorded:2:self"])
+@pytest.mark.parametrize(
+    "failpoint",
+    [
+        pytest.param("submitted:2:self", marks=pytest.mark.proof),
+        "stepping:11:parent",
+        pytest.param("recorded:2:self", marks=pytest.mark.proof),
+    ],
+)
 def test_a_killed_driver_is_resumed_to_the_bit(
     runner: Runner, straight: Folder, failpoint: str
 ) -> None:
@@ -174,7 +181,7 @@ def test_a_killed_driver_is_resumed_to_the_bit(
     assert everything(runner.folder) == everything(straight)
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_lanes_of_other_noise_are_in_one_program_and_are_resumed_to_the_bit(
     runner: Runner, tmp_path: Path, cache: Path
 ) -> None:

@@ -226,7 +226,9 @@ def test_the_exported_policy_acts_as_the_trained_one(
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("kind", "score"), [("sac", -400), ("td3", -400), ("sac of choices", 80)], ids=str
+    ("kind", "score"),
+    [("sac", -400), ("td3", -400), pytest.param("sac of choices", 80, marks=pytest.mark.proof)],
+    ids=str,
 )
 def test_it_learns_within_some_thousand_steps(kind: str, score: float) -> None:
     """An untrained policy has -1200 on Pendulum and 22 on CartPole."""

@@ -251,7 +251,10 @@ def test_a_restored_trial_reads_on_exactly_where_it_was(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("cls", "reached", "seeds"), [(DQN, 120, (1, 2, 3)), (SAC, -700, (1,))])
+@pytest.mark.parametrize(
+    ("cls", "reached", "seeds"),
+    [(DQN, 120, (1, 2, 3)), pytest.param(SAC, -700, (1,), marks=pytest.mark.proof)],
+)
 def test_half_of_what_is_learnt_from_is_read(
     cls: Any, reached: float, seeds: tuple[int, ...], tmp_path: Path
 ) -> None:

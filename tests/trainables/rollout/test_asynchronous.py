@@ -176,7 +176,7 @@ def test_a_batch_is_of_whichever_samples_come_first(tmp_path: Path) -> None:
             "garbage",
             {},
             "returned garbage instead of a sample: a str",
-            marks=pytest.mark.slow,
+            marks=pytest.mark.proof,
             id="garbage",
         ),
     ],

@@ -170,6 +170,7 @@ def test_B9_a_restored_run_and_one_whose_rank_died_are_equal_to_the_bit(
     assert disturbed[1][0][-1]["num_healthy_workers"] == 2
 
 
+@pytest.mark.slow
 def test_B9_the_trainer_acts_with_what_the_ranks_learnt(resumed: Runs) -> None:
     trainer = resumed[0]
     rows = np.linspace(-1, 1, 20, dtype=np.float32).reshape(5, 4)
@@ -178,6 +179,7 @@ def test_B9_the_trainer_acts_with_what_the_ranks_learnt(resumed: Runs) -> None:
     np.testing.assert_allclose(trainer.inference.actor.values(rows), values, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_B9_ranks_whose_weights_differ_end_the_trial_s_slice(disturbed: Runs) -> None:
     trainer = disturbed[0]
     states = [trainer.policy.get_state() for _ in range(2)]

@@ -92,7 +92,7 @@ def test_rows_of_several_agents_go_on_from_what_was_saved(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(60))
+@pytest.mark.parametrize("number", range(25))
 def test_rows_of_several_agents_are_those_of_their_script_whatever_the_rules(
     number: int, folders: Iterator[Path]
 ) -> None:

@@ -100,7 +100,7 @@ def test_rows_of_several_agents_that_call_are_those_of_their_script(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(60))
+@pytest.mark.parametrize("number", range(25))
 def test_rows_of_agents_that_call_are_those_of_their_script_whatever_the_rules(
     number: int,
 ) -> None:

@@ -95,7 +95,13 @@ def saved(trainer: PPO, folder: Path) -> tuple[Path, dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ELSEWHERE)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(name, marks=[pytest.mark.proof] * (name == "workers that learn"))
+        for name in ELSEWHERE
+    ],
+)
 def test_what_was_learnt_comes_back_and_new_episodes_begin(
     case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -101,8 +101,7 @@ def test_several_sweeps_are_drawn_on_one_page_and_printed(
     assert (tab.trouble, tab.requests) == ([], [])
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
 def test_every_picture_is_drawn_without_an_error_and_without_a_network(
     tab: Browser, pages: list[Path], width: int, dark: bool
 ) -> None:

@@ -236,7 +236,7 @@ def test_the_page_is_small_and_soon_there_for_500_trials(tmp_path: Path) -> None
     _measured(large.make(tmp_path, trials=500, iterations=100), megabytes=6, loops=8)
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_the_page_is_small_and_soon_there_for_5000_trials(tmp_path: Path) -> None:
     text = _measured(large.make(tmp_path, trials=5000, iterations=100), megabytes=15, loops=40)
     found = Page(text).text

@@ -25,7 +25,7 @@ def test_a_step_is_gymnasiums_up_to_rounding(name: str) -> None:
     step, observe = jax.jit(ours.step), jax.jit(ours.observe)
     theirs.action_space.seed(0)
     steps, ends = 0, 0
-    for episode in range(20):
+    for episode in range(6):
         theirs.reset(seed=episode)
         for _ in range(limit):
             state = np.array(theirs.state, dtype=np.float32)
@@ -40,8 +40,8 @@ def test_a_step_is_gymnasiums_up_to_rounding(name: str) -> None:
                 ends += 1
                 break
     assert limit == spec.max_episode_steps
-    assert steps > 200
-    assert ends == 20 or name != "CartPole-v1"
+    assert steps > 60
+    assert ends == 6 or name != "CartPole-v1"
     assert ours.features == theirs.observation_space.shape[0]
     assert ours.choices == getattr(theirs.action_space, "n", 0)
 
