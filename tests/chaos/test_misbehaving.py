@@ -42,7 +42,8 @@ def make(root: Path, name: str, whats: tuple[str, ...], key: str, **changes: Any
 def test_R15_what_an_environment_does_costs_its_own_trial_alone_and_is_named(
     tmp_path: Path,
 ) -> None:
-    ppo = {"trainable": "ppo", "metric": "training_iteration", "config": SETTINGS}
+    ppo: dict[str, Any] = {"trainable": "ppo", "metric": "training_iteration"}
+    ppo["config"] = {**SETTINGS, "env_level": "C"}  # nothing is measured, and nothing is resumed
     whats = ("well", *CAUSES, "slow")
     folder = make(tmp_path, "all", whats, "env_config.what", **ppo)
     assert sweeps.run(folder) == "finished"

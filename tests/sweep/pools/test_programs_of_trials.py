@@ -24,7 +24,9 @@ KINDS = ["loader_fork", "loader_spawn", "loader_persistent", "torch_spawn", "env
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "ways", [QUICK, pytest.param(LONG, marks=pytest.mark.proof)], ids=["quick", "long"]
+    "ways",
+    [[*QUICK, *KINDS], pytest.param(LONG, marks=pytest.mark.proof)],
+    ids=["each kind", "long"],
 )
 def test_each_way_to_start_processes_works_and_survives_a_kill(ways: list[str]) -> None:
     figures = programs.campaign(ways, 1, rng.generator(0, "test"))
@@ -36,7 +38,9 @@ def test_each_way_to_start_processes_works_and_survives_a_kill(ways: list[str]) 
     importlib.util.find_spec("ray") is None,
     reason="Ray is not installed; pip install 'sweep-rl[ray]'",
 )
-@pytest.mark.parametrize("ways", [QUICK, KINDS], ids=["quick", "long"])
+@pytest.mark.parametrize(
+    "ways", [QUICK, pytest.param(KINDS, marks=pytest.mark.proof)], ids=["quick", "long"]
+)
 def test_each_way_works_in_slots_of_ray_too(
     ways: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
