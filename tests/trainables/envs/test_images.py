@@ -49,6 +49,7 @@ def make(env: str, of: type[Trainer] = PPO, given: Any = None, **config: Any) ->
     """Return a small trainer in an environment of `tests.support.pictures` with these arguments."""
     usual = PLAIN if of is PPO else QUICK_DQN
     base = {**usual, "env": f"{HERE}:{env}", "env_config": given or {}, "model": SMALL}
+    base["env_level"] = "C"  # not measured, which would take longer than the test
     return of({**base, **config}, TrialContext(seed=3))
 
 
@@ -450,6 +451,7 @@ def test_a_restored_trial_of_other_layouts_equals_the_uninterrupted_one(workers:
         "evaluation_interval": 1,
         "evaluation_num_episodes": 2,
         "num_workers": workers,
+        "env_level": "auto",
     }
 
     def trainer() -> Any:

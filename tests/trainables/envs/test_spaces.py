@@ -34,6 +34,7 @@ ANY: dict[str, Any] = {
     "evaluation_interval": 2,
     "evaluation_num_episodes": 2,
     "model": {"hidden": [16]},
+    "env_level": "C",  # not measured, which would take longer than the test
 }
 IMAGES = {"image", "large image"}
 
@@ -326,11 +327,11 @@ def test_a_filter_normalises_what_the_preprocessor_gives(observation: str, tmp_p
 def test_a_restored_trial_of_such_spaces_equals_the_uninterrupted_one(
     observation: str, action: str
 ) -> None:
-    straight = trainer_of(observation, action)
+    straight = trainer_of(observation, action, env_level="auto")
     run(straight, 1)
     saved = straight.get_state()
     expected = run(straight, 2)
-    other = trainer_of(observation, action)
+    other = trainer_of(observation, action, env_level="auto")
     other.set_state(saved)
     assert differences(expected, run(other, 2)) == []
     assert differences(final_state(straight), final_state(other)) == []

@@ -30,11 +30,13 @@ from trainables.trainer.trainer import Trainer
 
 VAULT = "tests.support.masked:Vault"
 BOARD = "tests.support.masked:Board"
-IN_INFO: dict[str, Any] = {"env": VAULT, "action_mask": "info"}
+#: With environments that are not measured, which would take longer than a test.
+IN_INFO: dict[str, Any] = {"env": VAULT, "action_mask": "info", "env_level": "C"}
 OBSERVED: dict[str, Any] = {
     "env": VAULT,
     "env_config": {"source": "observation"},
     "action_mask": "observation",
+    "env_level": "C",
 }
 TWO: dict[str, Any] = {**IN_INFO, "env_config": {"columns": 2}}
 RAINBOW = {"dueling": True, "noisy": True, "num_atoms": 5, "v_min": 0.0, "v_max": 8.0}
@@ -366,7 +368,7 @@ def test_a_mask_that_cannot_be_is_refused(
 @pytest.mark.parametrize("case", ["ppo with a memory", "dqn", "ppo, filtered"])
 def test_a_restored_trial_equals_the_uninterrupted_one(case: str) -> None:
     kind, config = CASES[case]
-    config = {**config, "rollout_fragment_length": 6}
+    config = {**config, "rollout_fragment_length": 6, "env_level": "auto"}
     straight = make(kind, config)
     run(straight, 2)
     saved = copy.deepcopy(straight.get_state())

@@ -15,7 +15,7 @@ HERE = "tests.support.environments"
 
 
 def fragment_of(config: dict[str, Any]) -> tuple[Fragment, Any]:
-    trainer = make({**PLAIN, **config})
+    trainer = make({**PLAIN, "env_level": "C", **config})  # nothing is measured
     sample = trainer.workers.sample()[0]
     return sample.fragments[0], trainer
 
