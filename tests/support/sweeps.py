@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from sweep import schedulers, trackers
 from sweep import spec as specs
@@ -169,6 +168,8 @@ def final_state(folder: Folder, replica: Replica) -> tuple[int, Any]:
     state = {key: loaded.state[key] for key in ("trainable", "streams")}
     # A process that has torch says where its stream stands, another one where it would begin.
     if "seed" in (torch_stream := state["streams"]["torch"]):
+        import torch  # takes seconds: a process that imports a test's function needs none of it
+
         stream = torch.Generator().manual_seed(torch_stream["seed"]).get_state().numpy()
         state["streams"] = {**state["streams"], "torch": {"state": stream}}
     return (newest.iteration, plain(state))
