@@ -80,7 +80,11 @@ def _completed(number: int, point: Settings, space: Space, objective: Objective)
         if isinstance(point.searched[name], int | float) and hasattr(domain, "quantile")
     )
     score = -sum((place - 0.3) ** 2 for place in places)
-    trial.proposed_after, trial.k, trial.replicas[0].status = number, number + 1, Status.COMPLETED
+    trial.proposed_after, trial.newest_event, trial.replicas[0].status = (
+        number,
+        number + 1,
+        Status.COMPLETED,
+    )
     trial.replicas[0].curve = [Point(1, 1.0, score)]
     trial.milestones.append(Milestone(number + 1, Status.COMPLETED, score))
     return trial

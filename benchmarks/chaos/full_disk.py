@@ -109,7 +109,7 @@ def _judge(folder: Folder) -> dict[str, int]:
         raise Failed(f"trials ended {[trial.status for trial in trials]}")
     for trial in trials:
         replica = trial.replicas[0]
-        if replica.crashes or replica.lost:
+        if replica.crashes or replica.lost_slices:
             raise Failed(f"a failure of trial {trial.number} was counted")
         seed = rng.integer(_SEED, "trial", trial.number, 0)
         losses = [row.metrics["loss"] for row in sweeps.curve(folder, trial.number)]

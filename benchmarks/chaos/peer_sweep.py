@@ -95,7 +95,7 @@ def _trial(folder: Folder, ledger: Ledger, trial: Trial) -> dict[str, Any]:
         "index": trial.config["index"],
         "done": trial.status is Status.COMPLETED,
         "ended": trial.status in ENDED,
-        "charged": bool(replica.crashes) or replica.lost > 0,
+        "charged": bool(replica.crashes) or replica.lost_slices > 0,
         "curve": [[row.iteration, row.metrics["loss"]] for row in ledger.results(trial.number, 0)],
         "final": final,
     }

@@ -121,8 +121,10 @@ class Oracle:
         """Check new events of the ledger, and the files that it names."""
         found = self.reader.read(self.mirror.k)
         for record in found:
-            require(record.k == self.mirror.k + 1, f"event {record.k} follows {self.mirror.k}")
-            require(record.term >= self.mirror.term, f"event {record.k} is from an older term")
+            require(
+                record.number == self.mirror.k + 1, f"event {record.number} follows {self.mirror.k}"
+            )
+            require(record.term >= self.mirror.term, f"event {record.number} is from an older term")
             self._check_event(record)
             self.mirror.extend([record])
             self.records.append(record)
@@ -143,8 +145,8 @@ class Oracle:
         require(history.changed == self.mirror.changed, "the driver has another budget")
         require(len(history.trials) == len(self.mirror.trials), "the driver has other trials")
         for own, other in zip(self.mirror.trials, history.trials, strict=True):
-            if whole or own.k > self._compared.get(own.number, 0):
-                self._compared[own.number] = own.k
+            if whole or own.newest_event > self._compared.get(own.number, 0):
+                self._compared[own.number] = own.newest_event
                 require(repr(own) == repr(other), f"the driver has\n{other}\nthe ledger\n{own}")
 
     # ---- events ---------------------------------------------------------------------------------
@@ -182,7 +184,7 @@ class Oracle:
 
     def _open(self, record: Recorded, event: Opened) -> None:
         own = self.places.setdefault((event.trial, event.replica), ReplicaRecord())
-        name = f"event {record.k}: trial {event.trial}, replica {event.replica}"
+        name = f"event {record.number}: trial {event.trial}, replica {event.replica}"
         require(event.slice == own.slice + 1, f"{name}: slice {event.slice} after {own.slice}")
         goal = event.goal.at
         if not own.bred:
@@ -205,7 +207,7 @@ class Oracle:
     def _report(self, record: Recorded, event: Reported) -> None:
         """Require that results of a running slice are consecutive."""
         own = self.places[event.trial, event.replica]
-        name = f"event {record.k}: trial {event.trial}, replica {event.replica}"
+        name = f"event {record.number}: trial {event.trial}, replica {event.replica}"
         require(own.status is Status.RUNNING, f"{name} reports although it is {own.status}")
         require(event.slice == own.slice, f"{name}: slice {event.slice}, not {own.slice}")
         upto = own.reported[-1].iteration if own.reported else event.source
@@ -216,7 +218,7 @@ class Oracle:
 
     def _close(self, record: Recorded, event: Closed) -> None:
         own = self.places[event.trial, event.replica]
-        name = f"event {record.k}: trial {event.trial}, replica {event.replica}"
+        name = f"event {record.number}: trial {event.trial}, replica {event.replica}"
         require(own.status is Status.RUNNING, f"{name} ends a slice although it is {own.status}")
         require(event.slice == own.slice, f"{name}: slice {event.slice}, not {own.slice}")
         answer = None

@@ -111,9 +111,12 @@ def _with_seeds(trial: Trial, seeds: int | None) -> Trial | None:
 
 def _is_compared(trial: Trial, level: float) -> bool:
     """Return whether a trial is compared at a rung, by loops over its curves."""
-    known = [any(is_number(value) for _, value in _points(replica)) for replica in trial.counted]
+    known = [
+        any(is_number(value) for _, value in _points(replica))
+        for replica in trial.compared_replicas
+    ]
     # A seed that ended without a number waits for nothing; its trial has no score and is the last.
-    over = [replica.status in FINISHED for replica in trial.counted]
+    over = [replica.status in FINISHED for replica in trial.compared_replicas]
     is_known = any(known) and all(map(operator.or_, known, over))
     is_done = trial.status is Status.COMPLETED  # a trial that met a criterion counts at every level
     return is_known and (trial.reached(level) or is_done)

@@ -256,7 +256,7 @@ def check(records: Sequence[Recorded], sweep_seed: int) -> Line:
         none.
     """
     closed = _events(records, Closed)
-    wrong = [f"event {r.k} is number {k}" for k, r in enumerate(records, 1) if r.k != k]
+    wrong = [f"event {r.number} is number {k}" for k, r in enumerate(records, 1) if r.number != k]
     wrong += _wrong_slices(records)
     wrong += _wrong_curves(records, sweep_seed)
     return {
@@ -308,9 +308,9 @@ def _next(records: Sequence[Recorded]) -> list[float]:
     waits, before = [], None
     for record in records:
         if isinstance(record.event, Opened) and before is not None:
-            waits.append(1e3 * (record.at - before))
+            waits.append(1e3 * (record.time - before))
         if isinstance(record.event, Closed):
-            before = record.at
+            before = record.time
         elif isinstance(record.event, Opened | TermBegan):
             before = None
     return spread(waits)

@@ -180,7 +180,7 @@ def verify(name: str, repair: bool, **given: Any) -> int:
                 for damage in report.damages
             ],
             "notes": list(report.notes),
-            "repaired": [] if mended is None else list(mended.done),
+            "repaired": [] if mended is None else list(mended.repairs),
         }
         answer(data, check_tables.damage_report)
         return EXIT_DAMAGED if report.damages else 0

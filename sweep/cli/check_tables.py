@@ -110,7 +110,7 @@ def _cut_short(stop: Data | None) -> list[RenderableType]:
         return []
     after = f"{stop['after_s']:g}"
     lines = [
-        f"ended after {after} s, {stop['doing_s']:.0f} s into: {stop['doing']}",
+        f"ended after {after} s, {stop['step_s']:.0f} s into: {stop['step']}",
         f"not tried: {'; '.join(stop['untried'])}",
         f"`--for SECONDS` allows it longer than {after} s",
     ]

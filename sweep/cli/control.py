@@ -114,7 +114,10 @@ def suggest(name: str, settings: tuple[str, ...], reason: str, **given: Any) -> 
             raise click.UsageError(f"{override.path} is given twice; give each setting once")
         suggested[override.path] = override.value
     _request(
-        name, "suggest", {"settings": suggested, "why": reason, "by": control_client.user()}, given
+        name,
+        "suggest",
+        {"settings": suggested, "reason": reason, "author": control_client.user()},
+        given,
     )
 
 

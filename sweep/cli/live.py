@@ -132,15 +132,15 @@ class Narrator:
         if is_test(event.replica):
             return
         if event.slice == 0 and self._replica(event).joined_at is not None:
-            why = printable(event.why)
+            why = printable(event.reason)
             yield Line(Kind.PROMOTED, event.trial, f"gets seed {event.replica} {why}")
         before = self._goals.get(event.trial)
         self._goals[event.trial] = event.goal
         if before is None:
             searched = self._history.trials[event.trial].searched
             yield Line(Kind.STARTED, event.trial, f"starts: {formatting.settings(searched)}")
-        elif before != event.goal and (self._waits or not event.why.startswith("continues")):
-            yield Line(Kind.PROMOTED, event.trial, printable(event.why))
+        elif before != event.goal and (self._waits or not event.reason.startswith("continues")):
+            yield Line(Kind.PROMOTED, event.trial, printable(event.reason))
 
     def _closed_lines(self, event: Closed) -> Iterable[Line]:
         """Yield lines for a slice that ended."""
@@ -325,7 +325,7 @@ class LiveView:
         """Log the records, and draw a picture if the last one is old enough."""
         for record in records:
             if isinstance(record.event, Opened | Reported):
-                self._trained_to[record.event.trial, record.event.replica] = record.at
+                self._trained_to[record.event.trial, record.event.replica] = record.time
         quiet = (Kind.STARTED, Kind.WAITS)
         self._log.extend(line for line in self._narrator.lines(records) if line.kind not in quiet)
         if time.monotonic() >= self._next_at:

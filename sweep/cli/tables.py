@@ -198,7 +198,7 @@ def status(data: Data) -> RenderableType:
     if data["pool_remark"]:
         shown.append(Text(printable(data["pool_remark"])))
     for one in data["suggested"]:
-        said = f"{one['by']}: {one['why']}" if one["why"] else one["by"]
+        said = f"{one['author']}: {one['reason']}" if one["reason"] else one["author"]
         waits = f"suggested, and not begun yet: {formatting.settings(one['settings'])}"
         shown.append(Text(f"{waits} (by {printable(said)})"))
     if data["why"]:
@@ -373,7 +373,7 @@ def summary(data: Data, python: bool = False) -> RenderableType:
     shown += exhausted_line(data)
     if data["why"]:
         shown.append(Text(printable(data["why"])))
-    if data["how"] == "finished" and not (data["trained"] or data["why"]):
+    if data["outcome"] == "finished" and not (data["trained"] or data["why"]):
         shown.append(unwrapped(_nothing_trained(data, python)))
     if first := data["first_error"]:
         failed = f"trial {first['trial']} failed: {printable(first['reason'])}"
@@ -388,7 +388,7 @@ def summary(data: Data, python: bool = False) -> RenderableType:
 
 def has_no_score(data: Data) -> bool:
     """Return true if a sweep finished without a score."""
-    return bool(data["how"] == "finished" and data["counts"] and not data["top"])
+    return bool(data["outcome"] == "finished" and data["counts"] and not data["top"])
 
 
 def _not_shown(data: Data) -> list[Text]:
@@ -450,7 +450,7 @@ def _continue_lines(data: Data, python: bool) -> list[str]:
         lines.append(f"{behind} still misses some results; `sweep resume {name}{where}` sends them")
     if data["why"].startswith("budget."):
         lines.append(f"continue    sweep resume {name}{where} --budget KEY=NUMBER")
-    if data["how"] != "finished":
+    if data["outcome"] != "finished":
         lines.append(f"continue    sweep resume {name}{where}")
     if has_no_score(data):
         lines.append(f"look into   sweep show {name} 0{where}")

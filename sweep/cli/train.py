@@ -326,7 +326,7 @@ def summary(result: "RunResult", folder: "Folder") -> dict[str, Any]:
     return {
         **overview.summary(result.history, folder.name),
         "root": str(folder.root),
-        "how": result.outcome,
+        "outcome": result.outcome,
         "seconds": result.seconds,
         "trained": result.trained,
         "unsent": list(result.unsent),

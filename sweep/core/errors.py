@@ -422,18 +422,18 @@ class Source:
     """File name as the user wrote it; empty if not read from a file."""
     marks: Mapping[KeyPath, Place] = field(default_factory=dict, compare=False, repr=False)
     """Path → place of its key or list item."""
-    above: KeyPath = field(default=(), compare=False)
+    prefix: KeyPath = field(default=(), compare=False)
     """Path in the spec to which all other paths are relative."""
     remarks: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """Remarks for the user about the reading, in sentences."""
 
     def sub_source(self, *parts: str | int) -> "Source":
         """Return this source with paths relative to one part of it."""
-        return Source(self.file, self.marks, (*self.above, *parts))
+        return Source(self.file, self.marks, (*self.prefix, *parts))
 
     def locate(self, path: KeyPath) -> Place:
         """Return the place of `path`, or of the innermost setting around it that was written."""
-        full = (*self.above, *path)
+        full = (*self.prefix, *path)
         for end in range(len(full), -1, -1):
             if full[:end] in self.marks:
                 return self.marks[full[:end]]
@@ -442,7 +442,7 @@ class Source:
     def key(self, path: KeyPath) -> str:
         """Return `path` as a text, for example ``space.lr.loguniform[0]``."""
         text = ""
-        for part in (*self.above, *path):
+        for part in (*self.prefix, *path):
             if isinstance(part, str) and len(part) > LONGEST_PART:
                 part = f"{part[: LONGEST_PART - 1]}…"  # noqa: PLW2901 the same part, shorter
             text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -456,5 +456,5 @@ class Source:
         `allowed` describes accepted values, `problem` the mistake if it is another. `hint` gives
         advice.
         """
-        kind = BadSpace if (*self.above, *path)[:1] in _OF_THE_SPACE else BadConfig
+        kind = BadSpace if (*self.prefix, *path)[:1] in _OF_THE_SPACE else BadConfig
         return kind(self.key(path), value, allowed, hint, place=self.locate(path), problem=problem)

@@ -116,7 +116,7 @@ def stop_change(history: History, spec: SweepSpec, resolved: Resolved) -> StopCh
             f"--stop: trials end at scheduler.max_t, {top:g}, and not at stop.{time_attr}; start "
             f"another sweep without max_t"
         )
-    if any(trial.tests for trial in history.trials):
+    if any(trial.test_replicas for trial in history.trials):
         raise UsageError(
             "--stop: the sweep has tests under new seeds, which ended at the present end and could "
             "not be compared with longer ones; start another sweep"
@@ -138,7 +138,7 @@ def continuing_moves(
         if not ended or _end(replica, after, change.top) or not replica.checkpoints:
             continue
         trial = history.trials[replica.trial]
-        if replica.last.get("done") is True or trial.hold:
+        if replica.last_metrics.get("done") is True or trial.hold:
             continue
         if any(seed.ended_early for seed in trial.replicas):
             continue
@@ -148,7 +148,7 @@ def continuing_moves(
 
 def _end(replica: Replica, criteria: Criteria, top: float | None) -> str:
     """Return the criterion that its newest result meets, as a text; empty if none."""
-    met = met_criterion(replica.last, criteria)
+    met = met_criterion(replica.last_metrics, criteria)
     if not met and top is not None and replica.time >= top:
         return f"{replica.objective.time_attr} is {replica.time:g}, at least {top:g}"
     return met

@@ -46,7 +46,7 @@ class DriverContext:
     """Searcher of the sweep."""
     pool: Pool
     """Pool that runs the slices."""
-    complete: Callable[[Mapping[str, Any]], dict[str, Any]]
+    complete_settings: Callable[[Mapping[str, Any]], dict[str, Any]]
     """Function that adds settings derived from the stopping criteria, and the values of ``auto``.
     """
     paths: tuple[str, ...]

@@ -50,7 +50,7 @@ class Response:
     """Trials whose slices have to save and end."""
     released: tuple[int, ...] = ()
     """Trials that may continue: their stop files are removed."""
-    leave: bool = False
+    ends_driver: bool = False
     """True if the driver has to end as after Ctrl-C."""
     jobs: int | None = None
     """New number of slots of the pool, or None."""
@@ -92,7 +92,7 @@ class RequestHandler:
             self._check_term(request)
             again = "resume" if self.history.final_evaluation is None else "best --test-seeds"
             text = f"slices save and end; continue with `sweep {again}`"
-            return Response(Answer(True, text), leave=True)
+            return Response(Answer(True, text), ends_driver=True)
         trials = [self._open_trial(number) for number in numbers]
         return self._hold(trials, UserHold.STOP, "stopped", _stop_moves(trials))
 
@@ -167,7 +167,7 @@ class RequestHandler:
                 f"`sweep set NAME --trials {more}` makes room for one more"
             )
         turn = self._turn(before)
-        event = Suggested(settings, request.body.get("by", ""), request.body.get("why", ""))
+        event = Suggested(settings, request.body.get("author", ""), request.body.get("reason", ""))
         after = f", after {formatting.plural(before, 'other suggestion')}" if before else ""
         text = f"{formatting.settings(settings)} is tried by {turn}{after}"
         return Response(Answer(True, text), (event,))

@@ -278,7 +278,7 @@ def _is_busy(history: History) -> bool:
 
 def topped_up_moves(history: History) -> list[Moved]:
     """Return the moves that resume replicas which were pruned only because the sweep had ended."""
-    waited = (replica for replica in history.replicas(Status.PRUNED) if replica.waited)
+    waited = (replica for replica in history.replicas(Status.PRUNED) if replica.was_waiting)
     return [Moved(r.trial, Status.PAUSED, "the sweep has more to do", r.index) for r in waited]
 
 
@@ -308,7 +308,7 @@ def _reason(replica: Replica, outcome: SliceOutcome) -> str:
 
 def _judge_lost(replica: Replica, loss: str, max_failures: int) -> tuple[Status, str]:
     """Return status and reason after a lost process; a trial may lose `max_failures` in a row."""
-    times = replica.lost + 1
+    times = replica.lost_slices + 1
     if times > max_failures:
         return Status.FAILED, f"{loss}; no retries are left"
     return Status.PAUSED, f"{loss}; retry {times} of {max_failures}"
@@ -415,12 +415,12 @@ def _is_due(trial: Trial, replica: Replica) -> bool:
     and then may omit the key: then the metric is due only if its name seems to be misspelt.
     """
     metric = replica.objective.metric
-    if replica.instead == NOTHING:
+    if replica.value_found == NOTHING:
         return False
     if not metric.startswith("evaluation/"):
-        if "episodes_total" in replica.last:
-            return replica.last["episodes_total"] != 0
-        wrong = replica.instead or _is_misspelt(metric, replica.names)
+        if "episodes_total" in replica.last_metrics:
+            return replica.last_metrics["episodes_total"] != 0
+        wrong = replica.value_found or _is_misspelt(metric, replica.names)
         return bool(wrong) or _is_over(trial, replica)
     interval = trial.config.get("evaluation_interval")
     if isinstance(interval, int) and interval >= 1:
@@ -436,7 +436,9 @@ def _unknown_metric(name: str, replica: Replica, place: str) -> UnknownMetric:
     metric = replica.objective.metric
     close = _similar_names(metric, replica.names)
     other = shlex.quote(close[0]) if close else "NAME"
-    instead = replica.instead or ("a text" if isinstance(replica.last.get(metric), str) else "")
+    instead = replica.value_found or (
+        "a text" if isinstance(replica.last_metrics.get(metric), str) else ""
+    )
     found = _describe_missing(metric, replica.names, instead)
     then = " T" if found.endswith("?") else "; t"
     return UnknownMetric(

@@ -60,7 +60,7 @@ class Driver:
             context.spec,
             context.searcher,
             context.scheduler.levels,
-            context.complete,
+            context.complete_settings,
             context.fixed,
         )
         self._running: dict[Future[SliceOutcome], Opened] = {}
@@ -276,7 +276,7 @@ class Driver:
             folder.stop_file(term, number).unlink(missing_ok=True)
         if decision.jobs is not None:
             self.context.pool.resize(decision.jobs)
-        if decision.leave:
+        if decision.ends_driver:
             self.ask_to_stop()
         self._update_stop_file()
 
@@ -450,4 +450,4 @@ def _prune_waiting(replica: Replica, spent: str) -> Moved:
     """
     where = "" if replica.goal.at is None else f" at rung {replica.goal.at:g}"
     why = spent or f"the sweep ended while it waited{where}"
-    return Moved(replica.trial, Status.PRUNED, why, replica.index, waited=True)
+    return Moved(replica.trial, Status.PRUNED, why, replica.index, was_waiting=True)

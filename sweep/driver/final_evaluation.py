@@ -77,7 +77,7 @@ def missing_tests(history: History, stop: Stop) -> Iterator[Opened]:
     for index in range(final_evaluation.seeds):
         for number in final_evaluation.trials:
             trial = history.trials[number]
-            if index >= len(trial.tests):
+            if index >= len(trial.test_replicas):
                 why = f"one of {final_evaluation.seeds} tests under seeds that no decision has seen"
                 yield Opened(number, FIRST_TEST + index, 0, _goal(trial, stop), why)
 
@@ -88,8 +88,8 @@ def _goal(trial: Trial, stop: Stop) -> Goal:
     If only a budget ends trials, tests go as far as their trial. All tests of a trial have the same
     goal, even if the trial is trained further after the first.
     """
-    if trial.tests:
-        return trial.tests[0].goal
+    if trial.test_replicas:
+        return trial.test_replicas[0].goal
     top = trial.goal.top
     if top is None and not stop.ends_every_trial:
         top = trial.time

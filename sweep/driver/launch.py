@@ -362,7 +362,7 @@ def _take_over(
     Raises UsageError for options that do not fit the sweep. `jobs` is the number of trials at once.
     """
     events = history.with_sums(unfinished)
-    unrecorded_s = history.unrecorded_s(ledger.drove_at)
+    unrecorded_s = history.unrecorded_s(ledger.driven_at)
     if launch.final_evaluation is not None:
         begun = launch.final_evaluation.begin(history, jobs, launch.pool, unrecorded_s)
         history.extend(ledger.append(hold.term, [begun, *events]))

@@ -217,7 +217,7 @@ def _with_spare_logs(history: History) -> Iterator[Replica]:
     ended = FINISHED - {Status.FAILED}
     for replica in (*history.replicas(*ended), *history.tests(*ended)):
         failed = history.trials[replica.trial].status is Status.FAILED
-        if replica.log and not (replica.waited or failed):
+        if replica.log and not (replica.was_waiting or failed):
             yield replica
 
 
@@ -245,7 +245,7 @@ def _spare(trial: Trial) -> Entry | None:
 
     None for others.
     """
-    replicas = (*trial.replicas, *trial.tests)
+    replicas = (*trial.replicas, *trial.test_replicas)
     spare = [_Spare(replica, _needed_to_continue(trial, replica)) for replica in replicas]
     least = min((one.cost_key for one in spare if one.left), default=None)
     return None if least is None else (*least, trial.number)
@@ -253,7 +253,7 @@ def _spare(trial: Trial) -> Entry | None:
 
 def _sizes(trial: Trial) -> tuple[int, ...]:
     """Return the sizes of a trial's checkpoints and logs in bytes."""
-    replicas = (*trial.replicas, *trial.tests)
+    replicas = (*trial.replicas, *trial.test_replicas)
     sizes = [saved.size for replica in replicas for saved in replica.checkpoints.values()]
     return (*sizes, *(replica.log for replica in replicas))
 

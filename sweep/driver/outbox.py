@@ -163,7 +163,7 @@ class _Sender(threading.Thread):
                 if self._term is not None:
                     ledger.check(self._term)
                 self._tracker.publish(records)
-                published = records[-1].k
+                published = records[-1].number
                 ledger.set_published(self.tracker_name, published, self._term)
                 failpoints.reach("published")
 

@@ -66,7 +66,7 @@ class Proposer:
     """Searcher that proposes settings."""
     levels: tuple[float, ...]
     """Rungs of the scheduler."""
-    complete: Callable[[Mapping[str, Any]], dict[str, Any]]
+    complete_settings: Callable[[Mapping[str, Any]], dict[str, Any]]
     """Function that adds settings derived from the stopping criteria, and the values of ``auto``.
     """
     fixed: Collection[str] = ()
@@ -102,7 +102,7 @@ class Proposer:
                     history.k,
                     self.spec.first_seeds,
                     origin=proposed.origin,
-                    why=proposed.why,
+                    reason=proposed.why,
                     suggestion=asked,
                 )
             )
@@ -191,7 +191,7 @@ class Proposer:
 
     def _config(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return the trainable's complete settings for a point."""
-        return self.complete(self.spec.space.nest(settings, self.spec.config))
+        return self.complete_settings(self.spec.space.nest(settings, self.spec.config))
 
     # ---- a valid point that is not a duplicate -----------------------------------------------
     #

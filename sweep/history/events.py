@@ -113,9 +113,9 @@ class Suggested:
     kind: ClassVar[str] = "suggest"
     settings: Mapping[str, Any]
     """Searched parameter → value; the searcher proposes the others."""
-    by: str
+    author: str
     """The author."""
-    why: str = ""
+    reason: str = ""
     """The author's reason."""
 
 
@@ -332,7 +332,7 @@ class TermEnded:
     """The driver ended: ``finished``, ``stopped`` by a user, or ``failed`` by an outside error."""
 
     kind: ClassVar[str] = "end"
-    how: str
+    outcome: str
     """``finished``, ``stopped`` or ``failed``."""
     reason: str = ""
     """Reason for finishing before all trials did."""
@@ -359,7 +359,7 @@ class Created:
     """Trial that a user cloned, or None; clones do not count as searched."""
     origin: str = ""
     """Part of the searcher that made the proposal, such as `prior`; empty for its own model."""
-    why: str = ""
+    reason: str = ""
     """Reason for the proposal, as a text."""
     suggestion: int | None = None
     """Number of the event `Suggested` with its settings, or None if nobody suggested them."""
@@ -378,7 +378,7 @@ class Opened:
     """Number of the slice among the replica's slices, from 0."""
     goal: Goal
     """Point up to which the slice trains."""
-    why: str
+    reason: str
     """Reason for the decision, as a text."""
     evidence: Evidence = field(default_factory=dict)
     """Values that the decision was based on."""
@@ -476,7 +476,7 @@ class Closed:
     """Digests of older checkpoints that are not needed from now on."""
     remembered: Mapping[str, Any] = field(default_factory=dict)
     """Findings of the trainable for all trials (`Trainable.remembers`): name → data."""
-    instead: str = ""
+    value_found: str = ""
     """Description of the value found in place of the metric, if that was not a number."""
     rows: tuple[Row, ...] = ()
     """Results of the slice, stored in a table of their own."""
@@ -514,7 +514,7 @@ class Moved:
     """Reason for the new status, as a text."""
     replica: int = 0
     """Index of the seed in the trial."""
-    waited: bool = False
+    was_waiting: bool = False
     """True if the replica is pruned only because the sweep ended while it waited."""
     evidence: Evidence = field(default_factory=dict)
     """Values that the decision was based on."""
@@ -590,11 +590,11 @@ Event = (
 class Recorded:
     """An event with its number, its term and the time at which it was written."""
 
-    k: int
+    number: int
     """Number of the event, from 1."""
     term: int
     """Term of the driver that wrote the event."""
-    at: float
+    time: float
     """Time in seconds since 1970, on the clock of `ledger.now`."""
     event: Event
     """The event itself."""

@@ -126,7 +126,7 @@ class _TrialScores(NamedTuple):
 
     path: tuple[_LevelScores, ...]
     """The scores at the trial's levels, ascending."""
-    rests: bool
+    has_reached_goal: bool
     """True if the trial ever reached a goal or its end; otherwise `path` has only its present
     level."""
     evaluations: float
@@ -153,7 +153,7 @@ def _extract_scores(trial: Trial) -> _TrialScores | None:
         return None
     sign = trial.objective.sign
     scored = [rest for rest in trial.milestones if rest.score is not None] or [
-        trial.milestone(trial.k)
+        trial.milestone(trial.newest_event)
     ]
     path = {rest.level: _level_scores(rest, sign) for rest in scored}
     points = tuple(path[level] for level in sorted(path))
@@ -161,7 +161,7 @@ def _extract_scores(trial: Trial) -> _TrialScores | None:
         return None
     if not all(math.isfinite(number) for there in points for number in there.numbers):
         return None
-    noises = [replica.noise for replica in trial.counted]
+    noises = [replica.noise for replica in trial.compared_replicas]
     known = [noise for noise in noises if noise is not None and math.isfinite(noise)]
     noise = math.fsum(known) / len(known) if known else 0.0
     return _TrialScores(points, bool(trial.milestones), noise, trial.steps, trial.goal.top)
@@ -207,7 +207,7 @@ class Expectations(Summary):
             if old == new:
                 continue
             for seen, sign in ((old, -1), (new, 1)):
-                for there in seen.path if seen and seen.rests else ():
+                for there in seen.path if seen and seen.has_reached_goal else ():
                     self._crowds[there.level] += sign
                 if seen:
                     self._tops[seen.top] += sign

@@ -48,7 +48,7 @@ def _failed_at(trial: Trial) -> int:
 def _has_raised(trial: Trial) -> bool:
     """Return whether a trial failed by exceptions or lost processes, not by divergence."""
     failed = [replica for replica in trial.replicas if replica.status is Status.FAILED]
-    return any(replica.crashes or replica.lost for replica in failed)
+    return any(replica.crashes or replica.lost_slices for replica in failed)
 
 
 def _has_further_trial(history: History, failed: list[Trial]) -> bool:

@@ -199,7 +199,7 @@ class History:
     def tests(self, *statuses: Status) -> list[Replica]:
         """Return the tests with one of these statuses, by trial and index."""
         trials = self.ordered(order.tested)
-        return [test for trial in trials for test in trial.tests if test.status in statuses]
+        return [test for trial in trials for test in trial.test_replicas if test.status in statuses]
 
     @property
     def all_replicas(self) -> list[Replica]:
@@ -217,7 +217,7 @@ class History:
     def replica(self, trial: int, index: int) -> Replica:
         """Return an existing replica or test."""
         its = self.trials[trial]
-        return its.tests[index - FIRST_TEST] if is_test(index) else its.replicas[index]
+        return its.test_replicas[index - FIRST_TEST] if is_test(index) else its.replicas[index]
 
     def with_sums(self, events: Iterable[Event]) -> list[Event]:
         """Return events that are about to be recorded, adding sums to those with results."""
@@ -297,15 +297,15 @@ class History:
         """Trials that users cloned and that have not started, by number, without held ones."""
         return [trial for trial in self.of(Status.WAITING) if not trial.hold]
 
-    def unrecorded_s(self, drove_at: float) -> float:
+    def unrecorded_s(self, driven_at: float) -> float:
         """Return for how many seconds the newest driver ran after its last event.
 
-        Its lease was last renewed at `drove_at`, on the clock of events. It is 0 if no term runs,
+        Its lease was last renewed at `driven_at`, on the clock of events. It is 0 if no term runs,
         or if the driver ended properly.
         """
         if self._span is None or self.ended:
             return 0.0
-        return max(0.0, drove_at - self._span[1])
+        return max(0.0, driven_at - self._span[1])
 
     @property
     def driven_s(self) -> float:
@@ -351,7 +351,7 @@ class History:
             try:
                 self._apply_record(record)
             except (LookupError, TypeError, ValueError, ArithmeticError) as error:
-                found = f"event {record.k} does not follow from those before it"
+                found = f"event {record.number} does not follow from those before it"
                 raise DamagedLedger("the ledger", f"{found} ({error!r})") from error
 
     def _apply_record(self, record: Recorded) -> None:
@@ -361,7 +361,7 @@ class History:
             case TermBegan() | FinalEvaluationBegan() | TermEnded():
                 self._apply_term(event, record)
             case Learnt() | SpaceChanged() | SpaceExhausted() | Suggested():
-                self._apply_supply(event, record.k)
+                self._apply_supply(event, record.number)
             case HoldChanged() | Suspended() | Changed() | Dropped():
                 self._apply_command(event)
             case Measured() | StopChanged():
@@ -373,18 +373,18 @@ class History:
                 self._report(event)
             case _:
                 self._apply(event, record)
-        self.k = record.k
+        self.k = record.number
         if self._span and record.term == self.term:  # between terms, other commands write events
-            self._span = (self._span[0], record.at)
+            self._span = (self._span[0], record.time)
 
     def _apply_term(
         self, event: TermBegan | FinalEvaluationBegan | TermEnded, record: Recorded
     ) -> None:
         """Apply the beginning or end of a term; ValueError if it does not fit the history."""
         if isinstance(event, TermEnded):
-            self.ended, self.why = event.how, event.reason
+            self.ended, self.why = event.outcome, event.reason
             if event.reason.startswith(FAIL_FAST):
-                self.failing_until = record.k
+                self.failing_until = record.number
             return
         self.term, self.final_evaluation = record.term, None
         first, last = self._span or (0.0, 0.0)
@@ -399,9 +399,9 @@ class History:
             return
         self.wanted, self.ended = event.trials, ""
         self.jobs, self.jobs_given, self.pool = event.jobs, event.jobs_given, event.pool
-        self.began_at = self.began_at or record.at
+        self.began_at = self.began_at or record.time
         self.why = ""
-        self._span = (record.at, record.at)
+        self._span = (record.time, record.time)
 
     def _apply_command(self, event: HoldChanged | Suspended | Changed | Dropped) -> None:
         """Apply a user's command."""
@@ -431,7 +431,7 @@ class History:
             self._move_top(event)
             return
         for trial in self.trials:
-            for replica in (*trial.replicas, *trial.tests):
+            for replica in (*trial.replicas, *trial.test_replicas):
                 replica.reset_values()
 
     def _move_top(self, event: StopChanged) -> None:
@@ -475,15 +475,15 @@ class History:
                 self._close(self.replica(event.trial, event.replica), event, record)
             case Moved():
                 replica = self.replica(event.trial, event.replica)
-                replica.waited = event.waited
-                self._move(replica, event.status, event.reason, record.at)
+                replica.was_waiting = event.was_waiting
+                self._move(replica, event.status, event.reason, record.time)
         self.touch(event.trial)
         if isinstance(event, Created) or not is_test(event.replica):
-            self._record_change(self.trials[event.trial], record.k)
+            self._record_change(self.trials[event.trial], record.number)
 
     def _record_change(self, trial: Trial, k: int) -> None:
         """Record that a trial changed at event `k`, and a milestone if it pauses or ends now."""
-        trial.k = k
+        trial.newest_event = k
         status = trial.status
         if status not in (Status.WAITING, Status.RUNNING) and not trial.unfinished:
             trial.milestones.append(trial.milestone(k))
@@ -510,7 +510,7 @@ class History:
         trial = self.trials[event.trial]
         siblings, index = trial.replicas, event.replica
         if is_test(index):
-            siblings, index = trial.tests, index - FIRST_TEST
+            siblings, index = trial.test_replicas, index - FIRST_TEST
         if index == len(siblings):
             new = Replica(trial.number, event.replica, self.objective, joined_at=event.goal)
             new.hold = UserHold.NONE if is_test(event.replica) else trial.hold
@@ -521,10 +521,10 @@ class History:
         """Mark a replica as running a slice."""
         replica.goal = event.goal
         replica.slices = event.slice + 1
-        replica.queued_at = record.k
-        replica.started_at = replica.started_at or record.at
+        replica.queued_at = record.number
+        replica.started_at = replica.started_at or record.time
         replica.reported_to = None
-        self._move(replica, Status.RUNNING, event.why, record.at)
+        self._move(replica, Status.RUNNING, event.reason, record.time)
 
     def _report(self, event: Reported) -> None:
         """Apply results of a running slice, which no decision uses before the slice ends."""
@@ -538,7 +538,7 @@ class History:
         points = replica.take(event.source, event.rows)
         _add_names(replica, event.rows)
         replica.reported_to = event.rows[-1].iteration
-        replica.last = event.rows[-1].metrics
+        replica.last_metrics = event.rows[-1].metrics
         if self.shows_unsaved:
             replica.reported = replica.reported or _has_metric(points)
             replica.count()
@@ -551,7 +551,7 @@ class History:
             self._take_sums(replica, event)
         else:
             self._take_results(replica, event)
-        replica.instead = event.instead or replica.instead
+        replica.value_found = event.value_found or replica.value_found
         replica.log, replica.log_deleted = event.log, replica.log_deleted and not event.log
         for saved in event.saved:
             replica.checkpoints[saved.digest] = saved
@@ -563,8 +563,8 @@ class History:
             self.remembered = {**event.remembered, **self.remembered}
         self._count_failures(replica, event)
         if event.end is not End.INTERRUPTED:
-            replica.queued_at = record.k
-        self._move(replica, event.status, event.reason, record.at)
+            replica.queued_at = record.number
+        self._move(replica, event.status, event.reason, record.time)
 
     def _take_results(self, replica: Replica, event: Closed) -> None:
         """Apply the results of a slice that ended to the replica's curve."""
@@ -576,22 +576,22 @@ class History:
         replica.count(None if counts else event.saved_to)
         _sum_up(replica)
         if event.rows:
-            replica.last = event.rows[-1].metrics
+            replica.last_metrics = event.rows[-1].metrics
 
     def _take_sums(self, replica: Replica, event: Reported | Closed) -> None:
         """Apply the event's sums in a history without curves; ValueError if it has none."""
         if event.sums is None:
             raise ValueError("a slice without sums")
-        replica.sums, replica.last = event.sums, event.sums.counters
+        replica.sums, replica.last_metrics = event.sums, event.sums.counters
         replica.seconds, replica.steps = event.sums.seconds, event.sums.steps
         replica.reported = replica.reported or event.sums.value is not None
 
     def _count_failures(self, replica: Replica, event: Closed) -> None:
         """Update the replica's failure counts; a slice that ended well resets the lost workers."""
         if event.end is End.LOST:
-            replica.lost += 1
+            replica.lost_slices += 1
         elif event.end is not End.INTERRUPTED:
-            replica.lost = 0
+            replica.lost_slices = 0
         replica.crashes = [at for at in replica.crashes if at > replica.iteration]
         if event.end is End.CRASHED:
             replica.crashes.append(event.error_at)
@@ -603,7 +603,7 @@ class History:
         status no longer counts its unsaved results, unless the history shows these.
         """
         if replica.status is Status.FAILED:
-            replica.lost, replica.crashes = 0, []
+            replica.lost_slices, replica.crashes = 0, []
         if replica.status in FINISHED and replica.lost_results and not self.shows_unsaved:
             replica.count(replica.saved_to)
             _sum_up(replica)

@@ -90,7 +90,7 @@ unfinished = _by_number(lambda trial: trial.unfinished)
 """Key of trials with a replica that was interrupted before its goal."""
 reported = _by_number(lambda trial: any(replica.reported for replica in trial.replicas))
 """Key of trials of which a result ever had the metric."""
-tested = _by_number(lambda trial: bool(trial.tests))
+tested = _by_number(lambda trial: bool(trial.test_replicas))
 """Key of trials that were trained under test seeds."""
 
 
@@ -98,7 +98,7 @@ tested = _by_number(lambda trial: bool(trial.tests))
 class Summary:
     """A summary of all trials, updated as they change."""
 
-    _known: int = field(default=0, init=False)
+    _seen_trials: int = field(default=0, init=False)
     """Number of trials at the last update."""
     _read: int = field(default=0, init=False)
     """Number of entries in the list of touched trials that were processed."""
@@ -109,10 +109,10 @@ class Summary:
 
     def changed(self, trials: Sequence[Trial], touched: Sequence[int]) -> Collection[int]:
         """Return the numbers of trials that are new or changed since the last call."""
-        if self._read == len(touched) and self._known == len(trials):
+        if self._read == len(touched) and self._seen_trials == len(trials):
             return ()
-        changed = dict.fromkeys([*touched[self._read :], *range(self._known, len(trials))])
-        self._read, self._known = len(touched), len(trials)
+        changed = dict.fromkeys([*touched[self._read :], *range(self._seen_trials, len(trials))])
+        self._read, self._seen_trials = len(touched), len(trials)
         return changed
 
 

@@ -44,7 +44,7 @@ class Replica:
     """Present status of the replica."""
     reason: str = ""
     """Reason for the status, as a text."""
-    waited: bool = False
+    was_waiting: bool = False
     """True if it was pruned only because the sweep ended while it waited."""
     hold: UserHold = UserHold.NONE
     """User's hold on the replica, which does not run while there is one."""
@@ -63,7 +63,7 @@ class Replica:
     """Last iteration reported by the running slice; None if it has reported nothing."""
     sums: Sums | None = None
     """Sums over the results in a history without curves; None if `curve` is filled."""
-    last: Metrics = field(default_factory=dict)
+    last_metrics: Metrics = field(default_factory=dict)
     """Newest result with all its keys, or the counters in `sums`; for display, and to find by which
     criterion the replica has ended."""
     checkpoints: dict[str, Saved] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Replica:
     queued_at: int = 0
     """Number of the event since which it waits for a slot or has one; interruptions do not count.
     """
-    lost: int = 0
+    lost_slices: int = 0
     """Number of slices lost to dead workers since the last slice that ended well."""
     crashes: list[int] = field(default_factory=list)
     """Iterations after the present one at which the trainable raised, in order."""
@@ -89,7 +89,7 @@ class Replica:
     """True if a result ever had the metric, even if that result was lost."""
     names: tuple[str, ...] = ()
     """Names under which results had numbers before one had the metric, sorted."""
-    instead: str = ""
+    value_found: str = ""
     """Description of the value found in place of the metric, if that was not a number."""
     started_at: float | None = None
     """Time at which the first slice was opened, in seconds since 1970; None before."""
@@ -105,12 +105,12 @@ class Replica:
     @property
     def ended_early(self) -> bool:
         """True if this replica failed or was pruned, which ends its whole trial."""
-        return self.status in (Status.FAILED, Status.PRUNED) and not self.waited
+        return self.status in (Status.FAILED, Status.PRUNED) and not self.was_waiting
 
     @property
     def is_catching_up(self) -> bool:
         """True if the replica was added later and has not reached its trial's goal of that time."""
-        if self.joined_at is None or (self.status in FINISHED and not self.waited):
+        if self.joined_at is None or (self.status in FINISHED and not self.was_waiting):
             return False
         return self.joined_at.at is None or not self.reached(self.joined_at.at)
 
@@ -279,7 +279,7 @@ class Replica:
         after = replace(self)
         after.take(source, rows)
         after.count()
-        last = rows[-1].metrics if rows else self.last
+        last = rows[-1].metrics if rows else self.last_metrics
         return Sums(
             after.iteration,
             after.time,
@@ -301,7 +301,7 @@ class Replica:
             value = values.get(saved.iteration)
             finite = value if value is not None and math.isfinite(value) else None
             self.checkpoints[digest] = replace(saved, value=finite)
-        self.instead = ""
+        self.value_found = ""
 
     def reached(self, level: float) -> bool:
         """Return whether the replica can be compared at `level`.

@@ -30,7 +30,7 @@ from sweep.spec.objective import Mode
 class Milestone:
     """A pause of a trial at a rung, or its end, with its score at that time."""
 
-    k: int
+    event: int
     """Number of the event."""
     status: Status
     """Status of the trial from then on."""
@@ -66,7 +66,7 @@ class Trial:
     """Replicas by index; never empty."""
     proposed_after: int = 0
     """Number of the last event before its proposal."""
-    k: int = 0
+    newest_event: int = 0
     """Number of the newest event about the trial; 0 if it is in no ledger yet."""
     milestones: list[Milestone] = field(default_factory=list)
     """Pauses and the end so far, so that past proposals can be reproduced from the scores known
@@ -77,7 +77,7 @@ class Trial:
     """Part of the searcher that made the proposal, such as `prior`; empty for its own model."""
     suggestion: Suggested | None = None
     """Suggestion with its settings, or None if nobody suggested them."""
-    tests: list[Replica] = field(default_factory=list)
+    test_replicas: list[Replica] = field(default_factory=list)
     """Replicas under test seeds, which no decision of the search uses."""
 
     @classmethod
@@ -100,7 +100,7 @@ class Trial:
         return None if birth is None else birth.trial
 
     @property
-    def counted(self) -> list[Replica]:
+    def compared_replicas(self) -> list[Replica]:
         """Replicas that are compared: all but those that are catching up."""
         if len(self.replicas) == 1:
             return self.replicas  # a first replica never catches up
@@ -119,7 +119,7 @@ class Trial:
         """
         failed = any(one.status is Status.FAILED for one in self.replicas)
         again = failed and replica.status is not Status.COMPLETED
-        return replica.status not in FINISHED or replica.waited or again
+        return replica.status not in FINISHED or replica.was_waiting or again
 
     @property
     def has_searched_settings(self) -> bool:
@@ -154,13 +154,13 @@ class Trial:
     @property
     def goal(self) -> Goal:
         """The furthest goal of its replicas."""
-        goals = [replica.goal for replica in self.counted]
+        goals = [replica.goal for replica in self.compared_replicas]
         return max(goals, key=lambda goal: math.inf if goal.at is None else goal.at)
 
     @property
     def iteration(self) -> int:
         """Number of iterations that every replica has finished."""
-        return min(replica.iteration for replica in self.counted)
+        return min(replica.iteration for replica in self.compared_replicas)
 
     @property
     def time(self) -> float:
@@ -168,7 +168,7 @@ class Trial:
 
         If all replicas have finished, it is the value that all have reached.
         """
-        counted = self.counted
+        counted = self.compared_replicas
         go_on = [replica for replica in counted if replica.status not in FINISHED]
         return min(replica.time for replica in go_on or counted)
 
@@ -185,11 +185,11 @@ class Trial:
 
     def milestone(self, k: int) -> Milestone:
         """Return a milestone with the present status, level and scores, as of event `k`."""
-        scores = tuple(replica.score_at() for replica in self.counted)
+        scores = tuple(replica.score_at() for replica in self.compared_replicas)
         score = self._aggregate(scores)
         others, violations = self.other_scores, self.violations
-        means = tuple(replica.curve_mean for replica in self.counted)
-        length = min(replica.time for replica in self.counted)
+        means = tuple(replica.curve_mean for replica in self.compared_replicas)
+        length = min(replica.time for replica in self.compared_replicas)
         return Milestone(
             k, self.status, score, others, violations, self.level, scores, means, length
         )
@@ -197,14 +197,14 @@ class Trial:
     @property
     def known_until(self) -> float:
         """Value of `time_attr` up to which every unfinished replica can be compared."""
-        counted = self.counted
+        counted = self.compared_replicas
         go_on = [replica for replica in counted if replica.status not in FINISHED]
         return min(replica.known_until for replica in go_on or counted)
 
     @property
     def known_from(self) -> float:
         """Value of `time_attr` from which every replica has the metric; infinite if one has not."""
-        return max(replica.known_from for replica in self.counted)
+        return max(replica.known_from for replica in self.compared_replicas)
 
     @property
     def is_known(self) -> bool:
@@ -213,7 +213,7 @@ class Trial:
         Each of its replicas has had the metric, or ended without it while another had it; such a
         trial has no score and ranks last.
         """
-        counted = self.counted
+        counted = self.compared_replicas
         return any(replica.is_known for replica in counted) and all(
             replica.is_known or replica.status in FINISHED for replica in counted
         )
@@ -227,7 +227,7 @@ class Trial:
         over = {Status.COMPLETED}
         if not self.hold and not any(replica.ended_early for replica in self.replicas):
             over.add(Status.STOPPED)
-        counted = self.counted
+        counted = self.compared_replicas
         there = [replica.reached(level) for replica in counted]
         return any(there) and all(
             its or replica.status in over for its, replica in zip(there, counted, strict=True)
@@ -235,11 +235,11 @@ class Trial:
 
     def score_at(self, level: float = math.inf) -> float | None:
         """Return the aggregate of the replicas' scores at `level`; None if one has no score yet."""
-        return self._aggregate([replica.score_at(level) for replica in self.counted])
+        return self._aggregate([replica.score_at(level) for replica in self.compared_replicas])
 
     def scores_at(self, levels: Sequence[float]) -> list[float | None]:
         """Return `score_at` for each of some ascending levels, reading each curve once."""
-        columns = [replica.scores_at(levels) for replica in self.counted]
+        columns = [replica.scores_at(levels) for replica in self.compared_replicas]
         return [self._aggregate(scores) for scores in zip(*columns, strict=True)]
 
     def steps_at(self, level: float) -> list[float]:
@@ -248,7 +248,7 @@ class Trial:
 
     def readings_at(self, level: float) -> list[Reading]:
         """Return the newest value in `score_at` of each replica that has one."""
-        found = (replica.reading_at(level) for replica in self.counted)
+        found = (replica.reading_at(level) for replica in self.compared_replicas)
         return [reading for reading in found if reading is not None]
 
     def _aggregate(self, scores: Sequence[float | None], mode: Mode | None = None) -> float | None:
@@ -281,7 +281,7 @@ class Trial:
     def _other_scores_at(self, level: float) -> tuple[float | None, ...]:
         """Return the scores in the further objectives at `level`."""
         return tuple(
-            self._aggregate([r.other_score(index, level) for r in self.counted], mode)
+            self._aggregate([r.other_score(index, level) for r in self.compared_replicas], mode)
             for index, (_, mode) in enumerate(self.objective.objectives)
         )
 
@@ -294,7 +294,10 @@ class Trial:
         """Return the worst violation of each constraint over the replicas at `level`."""
         first, constraints = len(self.objective.objectives), self.objective.constraints
         return tuple(
-            max(constraint.violation(r.other_score(first + index, level)) for r in self.counted)
+            max(
+                constraint.violation(r.other_score(first + index, level))
+                for r in self.compared_replicas
+            )
             for index, constraint in enumerate(constraints)
         )
 
@@ -317,7 +320,7 @@ class Trial:
     def leader(self) -> Replica:
         """The replica with the best score; the first of equals."""
         return min(
-            self.counted,
+            self.compared_replicas,
             key=lambda r: rank(self.objective, r.score_at(), r.index),
         )
 
@@ -350,7 +353,7 @@ class Trial:
 
     def total(self, key: str) -> float | None:
         """Return the sum of the newest values of `key` over the replicas; None if none has it."""
-        values = (number(replica.last.get(key)) for replica in self.replicas)
+        values = (number(replica.last_metrics.get(key)) for replica in self.replicas)
         found = [value for value in values if value is not None]
         return sum(found) if found else None
 

@@ -16,9 +16,9 @@ class Change:
 
     event: int
     """Number of its event."""
-    at: float
+    time: float
     """Time in seconds since 1970."""
-    what: Literal["space", "stop"]
+    key: Literal["space", "stop"]
     """Changed key of the spec."""
     trials: int
     """Number of trials that existed; also the number of the first later trial."""
@@ -35,7 +35,7 @@ class Change:
             f"{name} is {_text(new)}, instead of {_text(self.before[name])}"
             for name, new in self.after.items()
         ]
-        which = "the space changed" if self.what == "space" else "the end moved"
+        which = "the space changed" if self.key == "space" else "the end moved"
         return f"{which} {place}: {'; '.join(changed) or 'only its notation'}"
 
 
@@ -90,9 +90,9 @@ class Changes:
         names = [name for name, value in new.items() if old.get(name) != value]
         self.all.append(
             Change(
-                event=record.k,
-                at=record.at,
-                what=what,
+                event=record.number,
+                time=record.time,
+                key=what,
                 trials=self._trials,
                 before={name: old.get(name) for name in names},
                 after={name: new[name] for name in names},

@@ -59,13 +59,13 @@ class Lease:
     """Boot ID of the holder's kernel, as in `Host`."""
     pid: int = 0
     """Process id of the holder, in its pid namespace."""
-    since: float = 0.0
+    taken_at: float = 0.0
     """Time at which the lease was taken, in seconds since 1970; only for messages."""
-    renewed: int = 0
+    renewals: int = 0
     """Counter that the holder increments while it lives."""
-    drove_at: float = 0.0
+    driven_at: float = 0.0
     """Time of the last renewal by a driver of the search, on the clock of events (`ledger.now`)."""
-    last: int = 0
+    last_event: int = 0
     """Number of the last event; 0 if the ledger has none."""
     namespace: str = ""
     """Pid namespace in which `pid` counts; empty if unknown."""
@@ -99,7 +99,7 @@ class Lease:
         if self.host is None:
             return "another process"
         try:
-            since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
+            since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.taken_at))
         # not a valid date: the ledger may come from anywhere
         except (OverflowError, ValueError, OSError):
             since = "no date"
@@ -110,7 +110,7 @@ class Lease:
 
 
 _COLUMNS = "epoch, host, kernel, pid, since, renewed, drove_at"
-_FIELDS = ("term", "host", "kernel", "pid", "since", "renewed", "drove_at")
+_FIELDS = ("term", "host", "kernel", "pid", "taken_at", "renewals", "driven_at")
 #: Separator between kernel and namespace in the column `kernel`.
 _SEPARATOR = "|"
 #: Largest term: databases cannot store a larger number.
@@ -120,7 +120,7 @@ _LAST_TERM = 2**63 - 1
 def read(connection: Connection) -> Lease:
     """Return the lease with the last event's number; raises DecodeError if its row is not valid."""
     (last,) = connection.execute("SELECT coalesce(max(k), 0) FROM events").fetchone()
-    return replace(read_row(connection), last=codec.read(int, last))
+    return replace(read_row(connection), last_event=codec.read(int, last))
 
 
 def read_row(connection: Connection) -> Lease:
@@ -168,15 +168,15 @@ def check(connection: Connection, term: int) -> None:
         raise SweepLocked(_sweep_name(connection), read(connection).describe(), _LEFT)
 
 
-def renew(connection: Connection, term: int, drove_at: float | None = None) -> None:
+def renew(connection: Connection, term: int, driven_at: float | None = None) -> None:
     """Renew the lease of a term in a transaction with the write lock: increment its counter.
 
-    `drove_at` is the current time if this process drives the search; None keeps the stored time.
+    `driven_at` is the current time if this process drives the search; None keeps the stored time.
     Raises SweepLocked if another process has taken the sweep.
     """
     check(connection, term)
     connection.execute(
-        "UPDATE lease SET renewed = renewed + 1, drove_at = coalesce(?, drove_at)", (drove_at,)
+        "UPDATE lease SET renewed = renewed + 1, drove_at = coalesce(?, drove_at)", (driven_at,)
     )
 
 
@@ -201,9 +201,9 @@ def clear_holder(connection: Connection) -> None:
 def put(connection: Connection, term: int) -> None:
     """Replace the lease's row by one that makes this process the holder in `term`."""
     host, *where = this_host()
-    (drove_at,) = connection.execute("SELECT max(drove_at) FROM lease").fetchone()
+    (driven_at,) = connection.execute("SELECT max(drove_at) FROM lease").fetchone()
     connection.execute("DELETE FROM lease")
-    driven = drove_at if isinstance(drove_at, float) else 0.0
+    driven = driven_at if isinstance(driven_at, float) else 0.0
     row = (term, host, _SEPARATOR.join(where), os.getpid(), time.time(), 0, driven)
     connection.execute(
         f"INSERT INTO lease ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 ours

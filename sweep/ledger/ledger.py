@@ -226,10 +226,10 @@ class Ledger:
 
     @property
     @tables.retried
-    def drove_at(self) -> float:
+    def driven_at(self) -> float:
         """Time of the last renewal by a driver of the search, on the clock of events."""
         with self._database.reading() as connection:
-            return lease.read_row(connection).drove_at
+            return lease.read_row(connection).driven_at
 
     @tables.retried
     def set_published(self, tracker: str, k: int, term: int | None = None) -> None:
@@ -294,7 +294,7 @@ class Ledger:
         with self._database.reading() as connection:
             row = connection.execute(newest, [kind.kind for kind in kinds]).fetchone()
             event = None if row is None else _decode_event(row, ()).event
-            if not isinstance(event, TermEnded) or event.how != "finished":
+            if not isinstance(event, TermEnded) or event.outcome != "finished":
                 return 0
             return int(connection.execute(last, (Dropped.kind,)).fetchone()[0])
 
@@ -367,8 +367,8 @@ def _insert(connection: Connection, term: int, events: Iterable[Event]) -> list[
 def _is_committed(connection: Connection, wrote: Sequence[Recorded]) -> bool:
     """Return whether the events `wrote` are stored: the reply to their transaction was lost."""
     query = "SELECT k, epoch, at FROM events WHERE k BETWEEN ? AND ? ORDER BY k"
-    found = connection.execute(query, (wrote[0].k, wrote[-1].k)).fetchall()
-    return found == [(record.k, record.term, record.at) for record in wrote]
+    found = connection.execute(query, (wrote[0].number, wrote[-1].number)).fetchall()
+    return found == [(record.number, record.term, record.time) for record in wrote]
 
 
 def _set_status(connection: Connection, event: Event) -> None:
@@ -424,4 +424,4 @@ def iterate(
     """Yield batches of `batch` events with numbers above `after`, as `Ledger.read`."""
     while records := ledger.read(after, batch, results):
         yield records
-        after = records[-1].k
+        after = records[-1].number

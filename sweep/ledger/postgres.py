@@ -127,7 +127,7 @@ class Server(NamedTuple):
     """Version of PostgreSQL."""
     ahead_s: float
     """Seconds by which the server's clock is ahead of this machine's."""
-    careless: tuple[str, ...]
+    unsafe_settings: tuple[str, ...]
     """Names of settings that risk the whole database when the server's machine crashes."""
 
 

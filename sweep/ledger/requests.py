@@ -73,9 +73,9 @@ class _Body:
     """Key of the spec's budget → new value, for `set`; None removes the limit."""
     max_disk: int | None = None
     """New limit of the checkpoints' size in bytes, for `set`."""
-    by: str = ""
+    author: str = ""
     """Author of the request."""
-    why: str = ""
+    reason: str = ""
     """Reason that the author gave."""
 
 

@@ -60,8 +60,10 @@ def suggest(
 
     `patience_s` is the longest time to wait, in seconds. `reason` is a text for people.
     """
-    by = user() if author is None else author
-    return ask(folder, Verb.SUGGEST, {"settings": settings, "by": by, "why": reason}, patience_s)
+    author = user() if author is None else author
+    return ask(
+        folder, Verb.SUGGEST, {"settings": settings, "author": author, "reason": reason}, patience_s
+    )
 
 
 def user() -> str:

@@ -91,7 +91,7 @@ def _gather(mistakes: Sequence[Mistake], source: Source, gathering: Gathering) -
     for mistake in mistakes:
         if mistake.kind == "missing key" and mistake.path in meant:
             continue  # it is there under another name
-        key = str((*source.above, *mistake.path, "")[0])
+        key = str((*source.prefix, *mistake.path, "")[0])
         gathering.add(_refusal(mistake, source), key)
 
 

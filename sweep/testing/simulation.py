@@ -124,7 +124,7 @@ class _Driver(Driver):
         """Report the last event; raise _Killed at a kill, or SweepError after too many events."""
         if not records:
             return
-        last = records[-1].k
+        last = records[-1].number
         self._seen(last)
         if last > MOST_EVENTS:
             raise SweepError(f"the simulated sweep has not ended after {last} events")

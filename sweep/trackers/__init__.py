@@ -62,8 +62,8 @@ class TrackerContext:
         """Yield the events 1 to `k` (infinite for all) from the ledger, in order, in batches."""
         with closing(Ledger(self.folder.ledger)) as ledger:
             for records in iterate(ledger):
-                yield [record for record in records if record.k <= k]
-                if records[-1].k >= k:
+                yield [record for record in records if record.number <= k]
+                if records[-1].number >= k:
                     return
 
     def history(self, k: float, shows_unsaved: bool = False) -> History:

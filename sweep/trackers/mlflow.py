@@ -61,7 +61,7 @@ class Tracker(trackers.Tracker):
     def publish(self, records: Sequence[Recorded]) -> None:
         """Copy events; after a failure the state of the store is read again."""
         copy, self._copy = self._copy, None
-        first = records[0].k
+        first = records[0].number
         if copy is not None and copy.k != first - 1:
             copy.close()
             copy = None

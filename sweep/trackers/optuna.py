@@ -35,10 +35,10 @@ class Tracker(trackers.Tracker):
         with large_import():
             from sweep.trackers._shared.optuna_copy import Copy
 
-        if self._copy is not None and self._copy.history.k != records[0].k - 1:
+        if self._copy is not None and self._copy.history.k != records[0].number - 1:
             self.close()
         if self._copy is None:
-            self._copy = Copy(self._context, records[0].k - 1)
+            self._copy = Copy(self._context, records[0].number - 1)
         try:
             self._copy.publish(records)
         except BaseException:

@@ -76,7 +76,7 @@ def _row(sweep: Sweep, names: Sequence[str]) -> Data:
         "name": sweep.folder.name,
         "state": sweep.state.value,
         **{key: found.get(key) for key in _OF_BEST},
-        "seeds": len(best.counted) if best else 0,
+        "seeds": len(best.compared_replicas) if best else 0,
         "trials": len(history.trials),
         "steps": overview.steps(history),
         "seconds": sum(replica.seconds for t in history.trials for replica in t.replicas),

@@ -69,7 +69,13 @@ def steps(sweep: Sweep, trial: Trial) -> Iterator[Data]:
     for record in sweep.records:
         event = record.event
         if isinstance(event, SpaceChanged) and trial.number < event.trial:
-            step = {"event": record.k, "at": record.at, "what": "space", "facts": {}, "tables": []}
+            step = {
+                "event": record.number,
+                "at": record.time,
+                "what": "space",
+                "facts": {},
+                "tables": [],
+            }
             yield {**step, "why": _space_change(event, sweep, trial)}
         if not isinstance(event, Created | Opened | Closed | Moved) or event.trial != trial.number:
             continue
@@ -84,7 +90,7 @@ def steps(sweep: Sweep, trial: Trial) -> Iterator[Data]:
         if decided is not None and decided != before:
             what, why = before = decided
             facts, tables = _numbers(getattr(event, "evidence", {}))
-            step = {"event": record.k, "at": record.at, "what": what, "why": why}
+            step = {"event": record.number, "at": record.time, "what": what, "why": why}
             yield {**step, "facts": facts, "tables": tables}
 
 
@@ -106,10 +112,10 @@ def _decision(event: Event, sweep: Sweep) -> tuple[str, str] | None:
         case Opened(slice=0) if (
             sweep.history.replica(event.trial, event.replica).joined_at is not None
         ):
-            return f"got seed {event.replica}", event.why
+            return f"got seed {event.replica}", event.reason
         case Opened():
             goal = "the end" if event.goal.at is None else formatting.number(event.goal.at)
-            return f"{'started' if event.slice == 0 else 'continued'}, up to {goal}", event.why
+            return f"{'started' if event.slice == 0 else 'continued'}, up to {goal}", event.reason
         case Closed() if event.end not in _PASSING or event.status is Status.FAILED:
             return _WORDS[event.status], event.reason
         case Moved():

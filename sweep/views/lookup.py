@@ -90,7 +90,7 @@ class Sweep:
     @property
     def first_of_space(self) -> int:
         """Number of the first trial of the present space, which may not exist yet."""
-        return max((one.trials for one in self.changes if one.what == "space"), default=0)
+        return max((one.trials for one in self.changes if one.key == "space"), default=0)
 
     @property
     def term_began(self) -> Recorded | None:
@@ -106,14 +106,14 @@ class Sweep:
         for record in reversed(self.records):
             event = record.event
             if isinstance(event, Opened | Reported) and (event.trial, event.replica) == its:
-                return record.at
+                return record.time
         return None
 
     def fraction_at_term(self) -> float:
         """Return the progress, 0 to 1, at the start of the newest driver."""
         history, began = self.history, self.term_began
         past = History(history.objective, history.summed, history.shows_unsaved)
-        past.extend([record for record in self.records if began and record.k <= began.k])
+        past.extend([record for record in self.records if began and record.number <= began.number])
         return newest_fraction(past, self.aim)
 
 
@@ -188,7 +188,7 @@ def read_log(folder: Folder, trial: Trial) -> str:
             folder.trial(replica.trial, replica.index)
         )
         or (LOG_DELETED if replica.log_deleted else "")
-        for replica in [*trial.replicas, *trial.tests]
+        for replica in [*trial.replicas, *trial.test_replicas]
     }
     if len(logs) == 1:
         return next(iter(logs.values()))

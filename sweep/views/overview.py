@@ -66,8 +66,8 @@ def origin(event: Created, sweep: Sweep) -> tuple[str, str]:
     spec, searcher = sweep.spec, f"by the searcher {sweep.spec.searcher.name}"
     if event.origin:
         searcher += f" from its {event.origin}"
-    if event.why:
-        searcher += f": {event.why}"
+    if event.reason:
+        searcher += f": {event.reason}"
     if event.suggestion is not None:
         return "suggested", _suggested(event, sweep, searcher)
     before = sweep.history.trials[: event.trial]
@@ -104,13 +104,19 @@ def decision(record: Recorded, sweep: Sweep, number: int) -> Data | None:
                 why += f", from the history up to event {event.seen}"
         case Opened():
             goal = "the end" if event.goal.at is None else formatting.number(event.goal.at)
-            action, why = f"{seed}slice {event.slice} to {goal}", event.why
+            action, why = f"{seed}slice {event.slice} to {goal}", event.reason
         case Closed():
             skipped = "".join(f"; skipped {one}" for one in event.skipped)
             action, why = f"{seed}slice {event.slice} ended: {event.status}", event.reason + skipped
         case Moved():
             action, why = f"{seed}{event.status}", event.reason
-    return {"event": record.k, "term": record.term, "at": record.at, "what": action, "why": why}
+    return {
+        "event": record.number,
+        "term": record.term,
+        "at": record.time,
+        "what": action,
+        "why": why,
+    }
 
 
 def _seed_prefix(replica: int) -> str:
@@ -133,7 +139,7 @@ def final_evaluation_report(sweep: Sweep) -> Data | None:
     The comparison is between the first two that have two scores each.
     """
     history = sweep.history
-    tested = [trial for trial in history.ranked() if trial.tests]
+    tested = [trial for trial in history.ranked() if trial.test_replicas]
     if not tested:
         return None
     events = (record.event for record in reversed(sweep.records))
@@ -152,7 +158,7 @@ def final_evaluation_report(sweep: Sweep) -> Data | None:
 
 def scores(trial: Trial) -> list[float]:
     """Return the scores of a trial's tests that ended without failing."""
-    ended = (test for test in trial.tests if test.status in FINISHED - {Status.FAILED})
+    ended = (test for test in trial.test_replicas if test.status in FINISHED - {Status.FAILED})
     found = (test.score_at() for test in ended)
     return [score for score in found if score is not None and math.isfinite(score)]
 
@@ -174,7 +180,7 @@ def progress_of_tests(history: History, final_evaluation: FinalEvaluationBegan) 
 def _tested(trial: Trial, seed: int) -> Data:
     """Return the data of a trial that was trained under test seeds; `seed` is the sweep's seed."""
     scored, aggregate = scores(trial), trial.objective.aggregate
-    ended = sum(test.status in FINISHED for test in trial.tests)
+    ended = sum(test.status in FINISHED for test in trial.test_replicas)
     interval = None
     if len(scored) > 1:
         interval = (
@@ -250,7 +256,7 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
     running = sweep.state in (State.RUNNING, State.TESTING)
     elapsed = left = None
     if running and (began := sweep.term_began) is not None:
-        elapsed = max(0.0, now - began.at)
+        elapsed = max(0.0, now - began.time)
         left = progress.time_left(elapsed, share, sweep.fraction_at_term())
     run = (testing and sweep.history.final_evaluation) or sweep.history
     return {
@@ -259,7 +265,7 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
         "exhausted": sweep.history.exhausted,
         "changes": changes(sweep),
         "suggested": [
-            {"settings": dict(one.settings), "by": one.by, "why": one.why}
+            {"settings": dict(one.settings), "author": one.author, "reason": one.reason}
             for one in sweep.history.suggested.values()
         ],
         "searcher": sweep.spec.searcher.name,
@@ -297,7 +303,7 @@ def running_replica(
     """
     note = notes.get((replica.trial, replica.index))
     value = replica.value
-    before = number(replica.last.get("time_total_s")) or 0.0
+    before = number(replica.last_metrics.get("time_total_s")) or 0.0
     if note is not None and note.value is not None:
         value = note.value
     return {
@@ -358,7 +364,7 @@ def row(trial: Trial, history: History) -> Data:
         "score": finite(trial.score),
         "expected": None if expected is None else finite(expected.value),
         "expected_error": None if expected is None else finite(expected.error),
-        "scores": [finite(replica.score_at()) for replica in trial.counted],
+        "scores": [finite(replica.score_at()) for replica in trial.compared_replicas],
         "iterations": trial.iteration,
         "unsaved": trial.lost_results,
         "steps": finite(trial.total(STEPS)),
@@ -372,7 +378,7 @@ def row(trial: Trial, history: History) -> Data:
 
 def author(suggestion: Suggested) -> str:
     """Return the author of a suggestion, with the reason if there is one: ``ada: as in 2024``."""
-    return f"{suggestion.by}: {suggestion.why}" if suggestion.why else suggestion.by
+    return f"{suggestion.author}: {suggestion.reason}" if suggestion.reason else suggestion.author
 
 
 def other_results(trial: Trial) -> Data:
@@ -538,7 +544,8 @@ def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
         "exactness": trial.leader.exactness,
         "slices": trial.slices,
         "seeds": [
-            replica_row(replica, sweep.spec.seed) for replica in [*trial.replicas, *trial.tests]
+            replica_row(replica, sweep.spec.seed)
+            for replica in [*trial.replicas, *trial.test_replicas]
         ],
         **trial_record(trial),
         "curve": [
@@ -556,7 +563,7 @@ def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
         "decisions": [d for record in sweep.records if (d := decision(record, sweep, number))],
         "checkpoints": [
             checkpoint(r, saved)
-            for r in [*trial.replicas, *trial.tests]
+            for r in [*trial.replicas, *trial.test_replicas]
             for saved in r.checkpoints.values()
         ],
         "error": trial.deciding_replica.error,
@@ -568,7 +575,7 @@ def _band(trial: Trial) -> list[Data]:
 
     Seeds that are catching up are left out; the result is empty with one seed.
     """
-    if len(trial.counted) < 2:
+    if len(trial.compared_replicas) < 2:
         return []
     return [
         {
@@ -577,7 +584,7 @@ def _band(trial: Trial) -> list[Data]:
             "least": min(row.values),
             "greatest": max(row.values),
         }
-        for row in joint_curve(trial.counted)
+        for row in joint_curve(trial.compared_replicas)
     ]
 
 

@@ -243,7 +243,7 @@ class _Work:
         history, spares = self._history, self._aim.spares
         ended = [trial for trial in self._trials if trial.status in FINISHED]
         completed = sorted(
-            t.milestones[-1].k for t in ended if t.status is Status.COMPLETED and t.milestones
+            t.milestones[-1].event for t in ended if t.status is Status.COMPLETED and t.milestones
         )
         needed = spares or 0
         since = completed[needed - 1] if 0 < needed <= len(completed) else 0
@@ -343,7 +343,7 @@ def asked_tests(history: History, final_evaluation: FinalEvaluationBegan) -> lis
     return [
         test
         for number in final_evaluation.trials
-        for test in history.trials[number].tests[: final_evaluation.seeds]
+        for test in history.trials[number].test_replicas[: final_evaluation.seeds]
     ]
 
 
@@ -365,7 +365,7 @@ def _time(replica: Replica, notes: Notes) -> float:
 def _share(replica: Replica, aim: Aim, notes: Notes) -> float:
     """Return how far a replica is on its way to the nearest stopping criterion, 0 to 1."""
     begun = {replica.objective.time_attr: replica.time, "training_iteration": replica.iteration}
-    reached = {**begun, **replica.last}
+    reached = {**begun, **replica.last_metrics}
     note = notes.get((replica.trial, replica.index))
     if note is not None:
         reached["training_iteration"] = note.iteration

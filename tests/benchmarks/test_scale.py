@@ -37,7 +37,7 @@ def test_a_ledger_is_compared_with_what_its_trials_must_have_reported(
     }.get(damage, [row])
     records[number] = replace(last, event=replace(last.event, rows=(*others, *rows)))
     if damage == "slice":
-        records.append(replace(records[number], k=len(records) + 1))
+        records.append(replace(records[number], number=len(records) + 1))
     found = drivers.check(records, 7)
     assert bool(found["wrong"]) is bool(damage)
     assert found["failed_slices"] == 0

@@ -125,7 +125,7 @@ def test_with_several_objectives_a_sweep_ends_and_says_fronts_only_where_it_rank
     assert result.state == "finished"
     assert result.history.searched_count == trials(name)
     assert result.history.front()
-    whys = [str(d.fields.get("why") or d.fields.get("reason")) for d in result.decisions]
+    whys = [str(d.fields.get("reason")) for d in result.decisions]
     assert any("front" in why for why in whys) == build(name).ranks_by_fronts
 
 
@@ -157,7 +157,7 @@ def test_a_new_scheduler_on_the_history_read_again_decides_the_same_after_each_e
 
 def test_every_decision_about_a_trial_that_ran_says_why(name: str) -> None:
     decided = (d for d in course(name, 3).decisions if d.kind != "trial")  # that is a proposal
-    assert all(decision.fields.get("why", "x") for decision in decided)
+    assert all(decision.fields.get("reason", "x") for decision in decided)
 
 
 def _lengths(found: SimulationResult) -> list[int]:
@@ -215,7 +215,7 @@ def test_with_several_seeds_it_ends_the_same_however_its_driver_is_killed(name: 
     few, several = min(3, trials(name)), {"training_iteration": 4}
     given = spec(name, trials=few, stop=several, seeds=3)
     course = simulate(given, noisy, slots=2)
-    kills = range(4, course.records[-1].k, 5)
+    kills = range(4, course.records[-1].number, 5)
     killed = simulate(given, noisy, slots=2, kills=kills)
     assert killed.kills
     assert killed.decisions == course.decisions

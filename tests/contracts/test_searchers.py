@@ -100,7 +100,7 @@ def test_each_proposal_can_be_made_again_from_the_history_before_it(name: str) -
     made = search(name, slots=3).run(MANY.get(name, 20))
     for at, record in enumerate(made.records):
         if isinstance(record.event, Created):
-            past = [r for r in made.records[:at] if r.k <= record.event.seen]
+            past = [r for r in made.records[:at] if r.number <= record.event.seen]
             count = record.event.trial - sum(isinstance(r.event, Created) for r in past) + 1
             known = Search(**{**made.recipe, "records": past})
             assert known.propose(count)[-1] == record.event.searched

@@ -164,7 +164,7 @@ class Search:
     def to_json(self) -> dict[str, Any]:
         """Enough for another process to go on."""
         told = [
-            [r.k, r.event.kind, to_body(r.event), [[w.iteration, w.metrics] for w in rows(r)]]
+            [r.number, r.event.kind, to_body(r.event), [[w.iteration, w.metrics] for w in rows(r)]]
             for r in self.records
         ]
         return {**self.recipe, "told": told}

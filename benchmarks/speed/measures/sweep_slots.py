@@ -26,7 +26,7 @@ SLOTS = 2
 
 def busy(records: Sequence[Recorded], slots: int) -> float:
     """Return the share of the slots' time in which a slice runs, from 0 to 1."""
-    times = [one.at for one in records if isinstance(one.event, Opened | Closed)]
+    times = [one.time for one in records if isinstance(one.event, Opened | Closed)]
     return sum(_lengths(records).values()) / (slots * (max(times) - min(times)))
 
 
@@ -52,10 +52,10 @@ def _lengths(records: Sequence[Recorded]) -> dict[tuple[int, int], float]:
     for record in records:
         event = record.event
         if isinstance(event, Opened):
-            opened[event.trial, event.slice] = record.at
+            opened[event.trial, event.slice] = record.time
         elif isinstance(event, Closed):
             key = event.trial, event.slice
-            lengths[key] = record.at - opened[key]
+            lengths[key] = record.time - opened[key]
     return lengths
 
 

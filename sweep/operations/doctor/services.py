@@ -33,8 +33,8 @@ def database(url: str) -> Check:
             Finding("database", "ok", seen),
             clock("database", "its server", server.ahead_s),
         ]
-        if server.careless:
-            off = ", ".join(f"{name} = off" for name in server.careless)
+        if server.unsafe_settings:
+            off = ", ".join(f"{name} = off" for name in server.unsafe_settings)
             risk = f"its server runs with {off}: a crash of its machine may damage all databases"
             todo = "turn it on in postgresql.conf and reload the server"
             findings.append(Finding("database", "warning", risk, todo))

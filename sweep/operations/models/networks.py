@@ -102,7 +102,7 @@ def candidates(trial: Trial) -> list[Network]:
     Seeds that are catching up are left out, since they are at another point of their training.
     """
     leader, networks = trial.leader, {}
-    others = [one for one in (*trial.counted, *trial.tests) if one is not leader]
+    others = [one for one in (*trial.compared_replicas, *trial.test_replicas) if one is not leader]
     for replica in (leader, *others):
         for saved in (replica.best_checkpoint, replica.newest):
             if saved is not None:

@@ -62,9 +62,9 @@ class CutShort:
 
     after_s: float
     """The time limit, in seconds."""
-    doing: str
+    step: str
     """The step that was running, such as ``iteration 2``."""
-    doing_s: float
+    step_s: float
     """Seconds since the step began."""
     untried: tuple[str, ...]
     """The steps of `STEPS` or `WITHOUT_SAVING` that were not finished."""
@@ -156,7 +156,7 @@ def smoke_test(
 class _Message:
     """A message of the child process at the beginning of a step and at the end."""
 
-    doing: str = ""
+    step: str = ""
     """The step that begins; empty at the end of the test."""
     untried: tuple[str, ...] = ()
     """The steps that are not finished yet."""
@@ -189,13 +189,11 @@ class _Supervisor:
         """Return the results at the end or the time limit; UsageError if the trainable raised."""
         said_at = self.began
         try:
-            while self.message.doing:
+            while self.message.step:
                 now = self.clock()
                 if now - self.began >= self.longest_s:
                     since = now - self.since
-                    ended = CutShort(
-                        self.longest_s, self.message.doing, since, self.message.untried
-                    )
+                    ended = CutShort(self.longest_s, self.message.step, since, self.message.untried)
                     return replace(self.message.findings, cut_short=ended)
                 if now - said_at >= every_s:
                     said_at = now
@@ -221,13 +219,13 @@ class _Supervisor:
         if ended:
             raise UsageError(
                 f"validate: the process of {self.name} died with exit code "
-                f"{self.process.exitcode} during: {self.message.doing}"
+                f"{self.process.exitcode} during: {self.message.step}"
             )
 
     def _progress_text(self, now: float) -> str:
         """Return the current step and the elapsed time as one line."""
         return (
-            f"trying {self.name} out: {self.message.doing} for {now - self.since:.0f} s; "
+            f"trying {self.name} out: {self.message.step} for {now - self.since:.0f} s; "
             f"{now - self.began:.0f} of at most {self.longest_s:g} s"
         )
 
@@ -280,7 +278,7 @@ class _Tryout:
     """The other trainables that train together with the tested one."""
     step: int = _TO_A_CHECKPOINT
     """Index of the current step in `STEPS`."""
-    last: Mapping[str, Any] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
+    last_result: Mapping[str, Any] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
     """The newest result of the original trainable."""
 
     def run(self, say: Callable[[_Message], None]) -> None:
@@ -339,17 +337,17 @@ class _Tryout:
         while self.neighbours:
             self.neighbours.pop().stop()
 
-    def message(self, doing: str) -> _Message:
-        """Return the message for the beginning of step `doing`."""
+    def message(self, name: str) -> _Message:
+        """Return the message for the beginning of the step `name`."""
         alone = WITHOUT_SAVING[1:] if self.step == _LATER else WITHOUT_SAVING
         return _Message(
-            doing=doing, untried=STEPS[self.step :] if self.saves else alone, findings=self.findings
+            step=name, untried=STEPS[self.step :] if self.saves else alone, findings=self.findings
         )
 
-    def _announce(self, doing: str, step: int | None = None) -> None:
-        """Send the message for the beginning of step `doing`."""
+    def _announce(self, name: str, step: int | None = None) -> None:
+        """Send the message for the beginning of the step `name`."""
         self.step = self.step if step is None else step
-        self.say(self.message(doing))
+        self.say(self.message(name))
 
     def _train_alone(self, trainable: Trainable) -> None:
         """Train two iterations, or one if the first is the last."""
@@ -387,9 +385,9 @@ class _Tryout:
     def _measure(self, result: dict[str, Any], seconds: float) -> None:
         """Record the duration of an iteration and the increase of the counters."""
         if self.step <= _ONE_MORE:
-            advance = _advance(self.last, result, self.counters)
+            advance = _advance(self.last_result, result, self.counters)
             self.findings = replace(self.findings, advance=advance, seconds=seconds)
-            self.last = result
+            self.last_result = result
         elif self.step == _COMPARING:  # keep the slower of two equal iterations
             slower = max(seconds, self.findings.seconds or 0.0)
             self.findings = replace(self.findings, seconds=slower)

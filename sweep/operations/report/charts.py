@@ -71,7 +71,7 @@ def _curve(curve: Curve) -> Data:
 def search(sweep: Sweep, clock: timeline.Clock) -> Data | None:
     """Return the data of the picture of scores over time, with the best feasible score so far."""
     reported = {
-        record.event.trial: record.at
+        record.event.trial: record.time
         for record in sweep.records
         if isinstance(record.event, Reported | Closed) and record.event.rows
         if not is_test(record.event.replica)
@@ -103,7 +103,7 @@ def search(sweep: Sweep, clock: timeline.Clock) -> Data | None:
             "trials": [trial.number for _, trial in steps],
         },
         "end": short(clock.total),
-        "changes": [[short(clock.seconds_until(one.at)), one.what] for one in sweep.changes],
+        "changes": [[short(clock.seconds_until(one.time)), one.key] for one in sweep.changes],
     }
 
 
@@ -249,10 +249,12 @@ def timing(sweep: Sweep, clock: timeline.Clock) -> Data | None:
         return None
     shown = timeline.joined(bars)
     levels = [formatting.count(level) for level in sweep.aim.levels]
-    terms = [record.at for record in sweep.records if isinstance(record.event, TermBegan)]
+    terms = [record.time for record in sweep.records if isinstance(record.event, TermBegan)]
     return {
         "lanes": timeline.lanes(bars),
-        "bars": [[short(b.start), short(b.end), b.lane, b.rung, b.who, b.why] for b in shown],
+        "bars": [
+            [short(b.start), short(b.end), b.lane, b.rung, b.replica, b.reason] for b in shown
+        ],
         "slices": len(bars),
         "levels": levels,
         "terms": [short(clock.seconds_until(began)) for began in terms[1:]],

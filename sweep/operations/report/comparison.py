@@ -99,7 +99,7 @@ def _axis(sweeps: Sequence[Sweep]) -> tuple[str, Times]:
 def _steps(replica: Replica) -> Sequence[float]:
     """Return the environment steps at each point of a curve, with those of its ancestors."""
     own = list(accumulate(point.steps for point in replica.curve))
-    total = number(replica.last.get(STEPS))
+    total = number(replica.last_metrics.get(STEPS))
     before = 0.0 if total is None or not own else max(0.0, total - own[-1])
     return [before + steps for steps in own]
 

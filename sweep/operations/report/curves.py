@@ -87,7 +87,7 @@ def curve_of(
 ) -> Curve:
     """Return the curve of a trial with about `count` points; `place` is its rank among the best."""
     early = trial.status in (FINISHED | {Status.PAUSED}) - {Status.COMPLETED}
-    seeds = [_timed(replica, times) for replica in trial.counted if _values(replica)]
+    seeds = [_timed(replica, times) for replica in trial.compared_replicas if _values(replica)]
     if len(seeds) < 2:
         points = thinned(_values(seeds[0]) if seeds else [], count)
         return Curve(trial.number, points, place=place, ended_early=early)

@@ -107,10 +107,10 @@ class Causes:
         scored = history.ranked()
         if spreads is None or importance.gained or not scored:
             return cls(None, None, left)
-        measured = any(one.noise is not None for trial in scored for one in trial.counted)
-        several = any(len(trial.counted) > 1 for trial in scored)
+        measured = any(one.noise is not None for trial in scored for one in trial.compared_replicas)
+        several = any(len(trial.compared_replicas) > 1 for trial in scored)
         # The variance of scores is `whole`; the mean of n seeds has an n-th of one seed's variance.
-        part = math.fsum(1 / len(trial.counted) for trial in scored) / len(scored)
+        part = math.fsum(1 / len(trial.compared_replicas) for trial in scored) / len(scored)
         noise, luck = spreads.seeds**2 * part, spreads.evaluations**2 * part
         whole = (spreads.settings**2 + noise) or 1.0
         evaluations = min(left, luck / whole) if measured else None

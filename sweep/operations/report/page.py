@@ -136,7 +136,7 @@ def _learning(data: Data, sweep: Sweep) -> Section | None:
         )
     if any("low" in curve for curve in learning["curves"]):
         sentences.append("Of several seeds it is the mean, of the best two with its 95% interval.")
-    sentences += [sections.sentence(one.text) for one in sweep.changes if one.what == "stop"]
+    sentences += [sections.sentence(one.text) for one in sweep.changes if one.key == "stop"]
     note = " ".join(["The best trials in colour, those that were stopped early faded.", *sentences])
     return Section("learning", "Learning curves", note, [chart("learning")], "Curves")
 

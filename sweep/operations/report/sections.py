@@ -120,7 +120,7 @@ def best(sweep: Sweep) -> Section | None:
         return None
     names = list(sweep.spec.space.searched)
     columns = names if len(names) <= _COLUMNS else []
-    several = any(len(trial.counted) > 1 for trial in ranked)
+    several = any(len(trial.compared_replicas) > 1 for trial in ranked)
     others = [path for path, _ in sweep.history.objective.objectives]
     titles = ["trial", "status", "score", "on a new seed"]
     titles += [f"{LEVEL:.0%} interval", "seeds"] if several else []
@@ -185,7 +185,7 @@ def _best_row(
     if several:
         found = interval(trial, sweep.spec.seed)
         ends = formatting.ABSENT if found is None else f"[{found.low:.4g}, {found.high:.4g}]"
-        row += [tag("span", ends, class_="interval"), str(len(trial.counted))]
+        row += [tag("span", ends, class_="interval"), str(len(trial.compared_replicas))]
     row += [formatting.number(value) for value in data.get("objectives", {}).values()]
     if columns:
         row += [
@@ -212,7 +212,9 @@ def _status(status: Status) -> Markup:
 
 def interval(trial: Trial, seed: int) -> Interval | None:
     """Return the confidence interval of a trial's score over seeds, or None with one seed."""
-    scores = [score for replica in trial.counted if (score := replica.score_at()) is not None]
+    scores = [
+        score for replica in trial.compared_replicas if (score := replica.score_at()) is not None
+    ]
     aggregate = trial.objective.aggregate
     if len(scores) < 2:
         return None
@@ -257,7 +259,7 @@ def searched(sweep: Sweep, provenance: Mapping[str, Any]) -> Section:
     width = {name: parameter.describe() for name, parameter in space.parameters.items()}
     rows = [[name, text] for name, text in width.items()]
     body = [
-        tag("p", f"{_date(one.at)}: {sentence(one.text)}", class_="note") for one in sweep.changes
+        tag("p", f"{_date(one.time)}: {sentence(one.text)}", class_="note") for one in sweep.changes
     ]
     body.append(table(["setting", "what it may be"], rows, "wt"))
     if sweep.spec.config:

@@ -51,8 +51,8 @@ class Clock:
         """Return the clock of a sweep with these events; it stands still while no driver runs."""
         spans: dict[int, tuple[float, float]] = {}
         for record in records:
-            first, _ = spans.get(record.term, (record.at, record.at))
-            spans[record.term] = (first, record.at)
+            first, _ = spans.get(record.term, (record.time, record.time))
+            spans[record.term] = (first, record.time)
         return cls([(term, *span) for term, span in sorted(spans.items()) if term])
 
     @property
@@ -75,11 +75,11 @@ class Bar:
     """Start in seconds on the clock of the picture."""
     end: float
     """End in seconds on the clock of the picture."""
-    who: str
+    replica: str
     """Name of the replica, such as ``12.1``."""
     rung: int
     """Index of the level that the slice was to reach; -1 without one, -2 for a test."""
-    why: str
+    reason: str
     """Reason for the slice, as a text."""
     lane: int = 0
     """Index of the slot, which is the bar's line in the picture."""
@@ -97,15 +97,15 @@ def bars(sweep: Sweep, clock: Clock) -> list[Bar]:
             case Changed() if event.jobs is not None:
                 slots.count = event.jobs
             case Opened():
-                slots.open(event, record.at)
+                slots.open(event, record.time)
             case Closed():
-                slots.close((event.trial, event.replica), record.at)
-        before = record.at
+                slots.close((event.trial, event.replica), record.time)
+        before = record.time
     slots.clear(before)
     seconds = clock.seconds_until
     return [
-        Bar(seconds(start), seconds(end), *_named(event, sweep), event.why, lane)
-        for event, start, end, lane in slots.done
+        Bar(seconds(start), seconds(end), *_named(event, sweep), event.reason, lane)
+        for event, start, end, lane in slots.slices
     ]
 
 
@@ -132,7 +132,7 @@ class _Slots:
 
     count: int | None = None
     """Number of slots; None if not recorded, which means no limit."""
-    done: list[tuple[Opened, float, float, int]] = field(default_factory=list)
+    slices: list[tuple[Opened, float, float, int]] = field(default_factory=list)
     """Tuples of slice, start, end and slot."""
     _running: dict[_Key, tuple[Opened, float, int]] = field(default_factory=dict)
     """Replica → its slice, start and slot."""
@@ -159,7 +159,7 @@ class _Slots:
             self._queue = {other: event, **self._queue}
         if key in self._running:
             event, start, lane = self._running.pop(key)
-            self.done.append((event, start, time, lane))
+            self.slices.append((event, start, time, lane))
         self._fill(time)
 
     def clear(self, time: float) -> None:
@@ -210,8 +210,12 @@ def _merge(bars: Sequence[Bar], grain: float) -> list[Bar]:
         row = lanes[bar.lane]
         last = row[-1] if row else None
         if last is not None and _is_mergeable(last, bar, grain):
-            who = last.who if last.who == bar.who else f"{last.who.removesuffix(' …')} …"
-            row[-1] = Bar(last.start, bar.end, who, last.rung, last.why, bar.lane)
+            who = (
+                last.replica
+                if last.replica == bar.replica
+                else f"{last.replica.removesuffix(' …')} …"
+            )
+            row[-1] = Bar(last.start, bar.end, who, last.rung, last.reason, bar.lane)
         else:
             row.append(bar)
     return [bar for row in lanes.values() for bar in row]
@@ -224,7 +228,7 @@ def _is_mergeable(previous: Bar, bar: Bar, grain: float) -> bool:
     """
     if bar.end - previous.start < grain:
         return True
-    same = previous.who == bar.who and previous.rung == bar.rung
+    same = previous.replica == bar.replica and previous.rung == bar.rung
     return same and bar.start - previous.end < max(0.5, grain)
 
 
@@ -257,7 +261,7 @@ def spent(sweep: Sweep, bars: Sequence[Bar], clock: Clock) -> Data:
     fates: dict[str, float] = defaultdict(float)
     for trial in sweep.history.trials:
         fates[trial.status.value] += trial.seconds
-        tests = sum(test.seconds for test in trial.tests)
+        tests = sum(test.seconds for test in trial.test_replicas)
         if tests:
             fates["TESTS"] += tests
     ordered = {status.value: fates[status.value] for status in Status} | {"TESTS": fates["TESTS"]}
@@ -276,7 +280,7 @@ def _offered(sweep: Sweep, clock: Clock, used: int) -> float:
     for record in sweep.records:
         jobs = getattr(record.event, "jobs", None)
         if jobs is not None:
-            at = clock.seconds_until(record.at)
+            at = clock.seconds_until(record.time)
             total, count, since = total + count * (at - since), jobs, at
     return total + count * (clock.total - since)
 

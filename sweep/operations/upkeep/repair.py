@@ -32,7 +32,7 @@ PATIENCE_S = 600.0
 class Mended:
     """The repairs that were made, in words, and the damages that remain."""
 
-    done: tuple[str, ...]
+    repairs: tuple[str, ...]
     """Repairs that were made, one sentence each."""
     verification: Verification
     """Result of the verification after the repairs."""

@@ -84,7 +84,7 @@ def _check_sums(folder: Folder) -> tuple[History, list[Damage]]:
                 due = replica.sums_after(replica.iteration, ())
                 if repr(event.sums) != repr(due):  # NaN equals nothing
                     where = name_of((event.trial, event.replica))
-                    said = f"event {record.k} has the sums {event.sums}"
+                    said = f"event {record.number} has the sums {event.sums}"
                     wrong.append(Damage("results", where, f"{said}; its results have {due}"))
     return history, wrong
 

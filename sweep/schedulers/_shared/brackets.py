@@ -189,7 +189,7 @@ class Brackets(schedulers.Scheduler):
         if self.levels:
             return self._assignment
         ended = [
-            (rest.k, trial.replicas[0].time)
+            (rest.event, trial.replicas[0].time)
             for trial in history.trials
             for rest in trial.milestones
             if rest.status is Status.COMPLETED

@@ -152,7 +152,9 @@ class _StudyTrials(Summary):
         Before its first result there is nothing to interpolate, so the first look is at that
         result.
         """
-        return {look for replica in trial.counted for look in self._looks_of(replica.curve)}
+        return {
+            look for replica in trial.compared_replicas for look in self._looks_of(replica.curve)
+        }
 
     def _looks_of(self, curve: Sequence[Point]) -> Iterator[int]:
         """Yield the levels at which a trial with this curve is judged."""

@@ -118,7 +118,7 @@ def sides_text(trial: Trial, level: float) -> str:
     found = [reading.sides for reading in trial.readings_at(level) if reading.sides is not None]
     if not found:
         return ""
-    if len(trial.counted) > 1 or trial.objective.score.kind != "last":
+    if len(trial.compared_replicas) > 1 or trial.objective.score.kind != "last":
         return " (interpolated)"
     before, after = (f"{point.value or 0.0:.6g} at {point.time:.6g}" for point in found[0])
     return f" (interpolated between {before} and {after})"

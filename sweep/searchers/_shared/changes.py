@@ -41,6 +41,6 @@ class Changes:
 def _recorded_count(trials: Sequence[Trial]) -> int:
     """Return the number of trials before those that are in no ledger yet."""
     count = len(trials)
-    while count and trials[count - 1].k == 0:
+    while count and trials[count - 1].newest_event == 0:
         count -= 1
     return count

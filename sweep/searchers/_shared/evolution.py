@@ -46,7 +46,7 @@ def milestone_at(trial: Trial, k: float) -> Milestone | None:
 
     None without a score there, or if it failed.
     """
-    last = next((rest for rest in reversed(trial.milestones) if rest.k <= k), None)
+    last = next((rest for rest in reversed(trial.milestones) if rest.event <= k), None)
     if last is None or last.status is Status.FAILED or not _is_scored(last):
         return None
     return last
@@ -54,7 +54,7 @@ def milestone_at(trial: Trial, k: float) -> Milestone | None:
 
 def first_score(trial: Trial) -> float:
     """Return the number of the event from which the trial has a score; infinite without one."""
-    return next((rest.k for rest in trial.milestones if _is_scored(rest)), math.inf)
+    return next((rest.event for rest in trial.milestones if _is_scored(rest)), math.inf)
 
 
 @dataclass
@@ -116,7 +116,7 @@ def is_member(space: Space, trial: Trial) -> bool:
 
 def is_recorded(request: Request, number: int) -> bool:
     """Return whether trial `number` is in the ledger, rather than about to be proposed."""
-    return number < request.number and request.trials[number].k > 0
+    return number < request.number and request.trials[number].newest_event > 0
 
 
 def _is_scored(milestone: Milestone) -> bool:

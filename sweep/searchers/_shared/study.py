@@ -81,7 +81,7 @@ class AsComplete:
     """Number of the event up to which the history is used."""
 
     def __call__(self, trial: Trial) -> SamplerView:
-        rest = next((rest for rest in reversed(trial.milestones) if rest.k <= self.k), None)
+        rest = next((rest for rest in reversed(trial.milestones) if rest.event <= self.k), None)
         if rest is not None:
             failed = rest.status is Status.FAILED
             values = (None,) if failed else (rest.score, *rest.other_scores)

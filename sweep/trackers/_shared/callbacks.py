@@ -98,8 +98,8 @@ class Caller(trackers.Tracker):
 
     def publish(self, records: Sequence[Recorded]) -> None:
         """Call the methods for these events; failures are reported and not repeated."""
-        if self._history is None or self._history.k != records[0].k - 1:
-            self._history = self._context.history(records[0].k - 1, shows_unsaved=True)
+        if self._history is None or self._history.k != records[0].number - 1:
+            self._history = self._context.history(records[0].number - 1, shows_unsaved=True)
         for record in records:
             self._history.extend([record])
             for method, arguments in calls(self._context, self._history, record):
@@ -190,11 +190,11 @@ def calls(context: TrackerContext, history: History, record: Recorded) -> Iterat
     event = record.event
     match event:
         case Opened() if event.slice == 0:
-            yield "on_trial_start", (_trial(context, history, event, record.k),)
+            yield "on_trial_start", (_trial(context, history, event, record.number),)
         case Reported():
-            yield from _results(_trial(context, history, event, record.k), event)
+            yield from _results(_trial(context, history, event, record.number), event)
         case Closed():
-            trial = _trial(context, history, event, record.k)
+            trial = _trial(context, history, event, record.number)
             yield from _results(trial, event)
             for saved in event.saved:
                 its = context.folder.trial(event.trial, event.replica)
@@ -208,11 +208,11 @@ def calls(context: TrackerContext, history: History, record: Recorded) -> Iterat
                 yield "on_checkpoint", (trial, checkpoint)
             yield from _ended(trial, event.status, event.error)
         case Moved():
-            trial = _trial(context, history, event, record.k)
+            trial = _trial(context, history, event, record.number)
             error = history.replica(event.trial, event.replica).error
             yield from _ended(trial, event.status, error)
         case TermEnded():
-            yield "on_sweep_end", (_sweep(context, history, event, record.k),)
+            yield "on_sweep_end", (_sweep(context, history, event, record.number),)
 
 
 def _results(trial: Mapping[str, Any], event: Reported | Closed) -> Iterator[Call]:
@@ -261,7 +261,7 @@ def _sweep(context: TrackerContext, history: History, event: TermEnded, k: int) 
         "event": k,
         "name": context.name,
         "folder": str(context.folder.path),
-        "how": event.how,
+        "outcome": event.outcome,
         "reason": event.reason,
         "final_evaluation": history.final_evaluation is not None,
         "trials": len(history.trials),

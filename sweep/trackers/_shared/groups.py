@@ -30,7 +30,7 @@ class Curve:
         for row in event.rows:
             if row.iteration > self._upto:
                 self._waiting.setdefault(row.iteration, {})[event.replica] = row
-        counted = [replica.index for replica in trial.counted]
+        counted = [replica.index for replica in trial.compared_replicas]
         for iteration in sorted(self._waiting):
             its = self._waiting[iteration]
             if any(index not in its for index in counted):

@@ -210,9 +210,9 @@ class Content:
             for run in self._about(event):
                 changes.runs.setdefault(run, [])
             if isinstance(event, Created):
-                self.created_at[event.trial] = record.at
+                self.created_at[event.trial] = record.time
             elif isinstance(event, Opened):
-                self._began[event.trial, event.replica] = record.at
+                self._began[event.trial, event.replica] = record.time
             elif isinstance(event, Reported | Closed):
                 self._add(changes, event, record)
             if isinstance(event, Closed | Moved) and not is_test(event.replica):
@@ -223,7 +223,7 @@ class Content:
 
     def _end(self, changes: Changes, record: Recorded) -> None:
         """Add the rows at a driver's end, including expected scores, which all trials influence."""
-        self.ended_at = record.at
+        self.ended_at = record.time
         changes.sweep += self._counts(record)
         for trial in self.history.ranked()[:SAID_AT_THE_END]:
             rows = changes.runs.setdefault((trial.number, WHOLE), [])
@@ -232,7 +232,7 @@ class Content:
     def _add(self, changes: Changes, event: Reported | Closed, record: Recorded) -> None:
         """Add the rows of a slice, and their effects on its trial and the sweep."""
         run = self._about(event)[-1]
-        changes.runs[run] += self._rows(run, event, record.at)
+        changes.runs[run] += self._rows(run, event, record.time)
         if event.rows and not is_test(event.replica):
             self._steps = int(self.history.total(_steps_of))
             self._iterations = int(self.history.total(_iterations_of))
@@ -259,9 +259,9 @@ class Content:
         self, name: str, value: float, record: Recorded, run: RunKey | None = None, step: int = 0
     ) -> Value:
         """Return a row about an event; `run` is its run, None for the sweep's own run."""
-        time = self._events[run].add(record.k, milliseconds(record.at))
+        time = self._events[run].add(record.number, milliseconds(record.time))
         step = step if run else self._steps or self._iterations
-        return Value(name, record.k, finite(value), step, time)
+        return Value(name, record.number, finite(value), step, time)
 
     def _about(self, event: Event) -> list[RunKey]:
         """Return the runs that an event changes; the run that gets its results is the last."""
@@ -311,7 +311,12 @@ class Content:
         """
         trial, step = self.history.trials[number], self._standing.get(number)
         milestone = trial.milestones[-1] if trial.milestones else None
-        if milestone is None or milestone.k != record.k or milestone.score is None or step is None:
+        if (
+            milestone is None
+            or milestone.event != record.number
+            or milestone.score is None
+            or step is None
+        ):
             return
         if self._scored.get(number) != (step, milestone.score):
             self._scored[number] = (step, milestone.score)

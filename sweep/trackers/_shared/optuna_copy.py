@@ -192,7 +192,9 @@ def _violations(trial: Trial) -> dict[str, float]:
 
 def _curve(trial: Trial) -> dict[int, float]:
     """Return ``time_attr`` → metric, aggregated over seeds; of two at one time the later result."""
-    first, *others = ({p.iteration: p for p in replica.curve} for replica in trial.counted)
+    first, *others = (
+        {p.iteration: p for p in replica.curve} for replica in trial.compared_replicas
+    )
     curve = {}
     for iteration, point in first.items():
         points = [point, *(other[iteration] for other in others if iteration in other)]

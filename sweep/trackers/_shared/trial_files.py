@@ -140,9 +140,9 @@ class FileTracker(trackers.Tracker):
         for record in records:
             match record.event:
                 case Created() as event:
-                    self._created[event.trial] = event, record.at
+                    self._created[event.trial] = event, record.time
                 case Opened() as event if event.slice == 0:
-                    self._write_parameters(event, record.k)
+                    self._write_parameters(event, record.number)
                 case Reported() | Closed() as event:
                     self._take(event, record)
 
@@ -163,11 +163,11 @@ class FileTracker(trackers.Tracker):
             standing = self._with_columns(parent, standing, event.rows)
             written, end = [], standing.end
             if not end:
-                its = self._of(event.trial, record.k)
+                its = self._of(event.trial, record.number)
                 written.append(self.head(standing.columns, *its, event.replica))
                 standing.start = len(written[0])
             for row in event.rows:
-                written.append(self.encode(row, standing.columns, record.at, standing.end))
+                written.append(self.encode(row, standing.columns, record.time, standing.end))
                 standing.add(row.iteration, len(written[-1]))
             written.append(self.tail(event, standing.end))
             with _file(parent, self.file) as file, os.fdopen(file, "wb", closefd=False) as stream:
@@ -225,7 +225,7 @@ class FileTracker(trackers.Tracker):
                 record for records in self._context.earlier_events(k) for record in records
             ):
                 if isinstance(record.event, Created):
-                    self._created[record.event.trial] = record.event, record.at
+                    self._created[record.event.trial] = record.event, record.time
         return self._created[trial]
 
     def _folder(self, seed: Seed) -> Path:
@@ -246,13 +246,13 @@ class FileTracker(trackers.Tracker):
             for record in records:
                 match record.event:
                     case Created() as event:
-                        self._created[event.trial] = event, record.at
+                        self._created[event.trial] = event, record.time
                     case Opened() as event:
                         expected.setdefault((event.trial, event.replica), {})
                     case Reported() | Closed() as event:
                         seed = (event.trial, event.replica)
                         kept = {i: row for i, row in expected[seed].items() if i <= event.source}
-                        new = {row.iteration: (row, record.at) for row in event.rows}
+                        new = {row.iteration: (row, record.time) for row in event.rows}
                         expected[seed], last[seed] = {**kept, **new}, event
         known = {self._folder(seed): seed for seed in expected}
         problems = [

@@ -158,7 +158,7 @@ def test_every_table_is_one_json_document_with_json(here: Here, spec: Path) -> N
     ended = json.loads(out)
     assert code == 0
     assert "trial 0 starts" in err
-    assert (ended["how"], ended["trials"]) == ("finished", 9)
+    assert (ended["outcome"], ended["trials"]) == ("finished", 9)
 
     (row,) = here.json("ls")
     assert (row["name"], row["state"], row["done"], row["wanted"]) == ("demo", "finished", 9, 9)
@@ -382,7 +382,7 @@ def test_ctrl_c_while_the_last_results_are_sent_changes_no_exit_code(
     here: Here, spec: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupted = sweeps.interrupt_sending(monkeypatch)
-    assert here.json("run", spec, "--pool", "inline")["how"] == "finished"
+    assert here.json("run", spec, "--pool", "inline")["outcome"] == "finished"
     assert interrupted
 
 

@@ -189,7 +189,7 @@ def test_a_trial_is_as_far_as_its_seeds_are_on_average() -> None:
     trial.replicas.append(Replica(0, 1, trial.objective, status=Status.RUNNING))
     past = trials.history([trial], 1)
     aim = Aim((), {"training_iteration": 8})
-    trial.replicas[0].last = {"training_iteration": 4}
+    trial.replicas[0].last_metrics = {"training_iteration": 4}
     assert progress.fraction(past, aim) == pytest.approx(0.25)
     assert progress.fraction(past, aim, {(0, 1): Note(8, 8.0, None)}) == pytest.approx(0.75)
 

@@ -228,11 +228,11 @@ def test_what_a_killed_driver_ran_since_its_last_event_counts(tmp_path: Path) ->
 @pytest.mark.slow
 def test_who_mends_or_sends_after_a_kill_keeps_what_the_driver_ran(tmp_path: Path) -> None:
     folder = driver_of_one_slice(tmp_path, lives_s=1.0)
-    lived = drove_at(folder)
+    lived = driven_at(folder)
     for _ in range(2):
         with hold.hold(folder, print):
             pass
-    assert drove_at(folder) == lived
+    assert driven_at(folder) == lived
     began = sweeps.history(folder).began_at
     assert sweeps.run(folder, budget={"time_s": 1.0}) == "finished"
     assert sweeps.history(folder).spent_s >= lived - began
@@ -258,7 +258,7 @@ def driver_of_one_slice(root: Path, lives_s: float) -> Folder:
         if not folder.ledger.exists():
             return False
         past = sweeps.history(folder)
-        return bool(past.of(Status.RUNNING)) and drove_at(folder) - past.began_at >= lives_s
+        return bool(past.of(Status.RUNNING)) and driven_at(folder) - past.began_at >= lives_s
 
     try:
         wait_until(has_lived)
@@ -268,9 +268,9 @@ def driver_of_one_slice(root: Path, lives_s: float) -> Folder:
     return folder
 
 
-def drove_at(folder: Folder) -> float:
+def driven_at(folder: Folder) -> float:
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
-        return ledger.drove_at
+        return ledger.driven_at
 
 
 def test_a_sweep_that_ends_before_its_first_trial_says_so_without_empty_counts(

@@ -68,7 +68,7 @@ def test_a_clone_is_trained_however_far_ahead_it_begins(
     ends = [e.end for e in events if isinstance(e, Closed) and e.trial == clone.number]
     assert ends[:dies] == [End.LOST] * dies
     assert clone.iteration > 9
-    assert [e.why for e in events if isinstance(e, Opened) and e.trial == clone.number]
+    assert [e.reason for e in events if isinstance(e, Opened) and e.trial == clone.number]
 
 
 def test_a_clone_ahead_of_its_population_waits_for_it_and_goes_on(

@@ -56,7 +56,7 @@ def test_a_full_disk_is_charged_to_nobody_and_the_sweep_goes_on_when_there_is_ro
     (trial,) = sweeps.history(folder).trials
     replica = trial.replicas[0]
     assert (trial.status, trial.iteration) == (Status.PAUSED, 3)
-    assert (replica.crashes, replica.lost) == ([], 0)
+    assert (replica.crashes, replica.lost_slices) == ([], 0)
     (tmp_path / "full").unlink()
     assert here("resume", "demo", "--pool", "inline")[0] == 0
     for number in range(2):
@@ -208,7 +208,7 @@ def test_what_may_be_gone_on_with_stays() -> None:
         (1, Status.PRUNED, {8: 10, 9: 10}),
         (1, Status.STOPPED, {9: 10}),
     )
-    past.trials[3].replicas[0].waited = True
+    past.trials[3].replicas[0].was_waiting = True
     gone, refused = dropped(past, 1)
     assert (gone, refused) == (["0-8"], True)
 
@@ -243,7 +243,7 @@ def test_a_birth_stays_while_its_child_may_go_on(
 ) -> None:
     past = history_of((1, Status.COMPLETED, {8: 10, 9: 10}), (1, status, {}))
     child = past.trials[1].replicas[0]
-    child.waited = waited
+    child.was_waiting = waited
     child.birth = ParentCheckpoint(0, 0, 9.0, past.trials[0].replicas[0].checkpoints["0-9"])
     past.trials[1].replicas.append(replace(child, index=1, status=sibling, birth=None))
     needed = needed_by_children(past, past.trials[0].replicas[0])
@@ -270,7 +270,7 @@ def test_of_a_test_stays_what_it_may_be_gone_on_with_and_nothing_when_it_has_end
         (1, Status.COMPLETED, {9: 10, 10: 10}),
     )
     tests = [replace(past.trials.pop().replicas[0], trial=0) for _ in range(2)]
-    past.trials[0].tests = [
+    past.trials[0].test_replicas = [
         replace(test, index=FIRST_TEST + place) for place, test in enumerate(tests)
     ]
     assert dropped(past, 1) == (["1-7", "2-10", "2-9"], True)

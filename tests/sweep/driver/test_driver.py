@@ -416,8 +416,8 @@ def test_every_decision_carries_its_reason(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path)
     sweeps.run(folder)
     opened = [r.event for r in Ledger(folder.ledger).read() if isinstance(r.event, Opened)]
-    assert all(event.why for event in opened)
-    assert any("promoted to rung 3: loss" in event.why for event in opened)
+    assert all(event.reason for event in opened)
+    assert any("promoted to rung 3: loss" in event.reason for event in opened)
 
 
 @pytest.mark.parametrize(

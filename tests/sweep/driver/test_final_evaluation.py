@@ -53,11 +53,13 @@ def test_the_best_are_trained_to_the_top_under_seeds_that_no_decision_has_seen(
     assert evaluate_finally(swept) == "finished"
     past = sweeps.history(swept)
     best = past.ranked()[:2]
-    assert [trial.number for trial in past.trials if trial.tests] == sorted(t.number for t in best)
+    assert [trial.number for trial in past.trials if trial.test_replicas] == sorted(
+        t.number for t in best
+    )
     for trial in best:
         seeds = [rng.integer(7, "test", trial.number, index) for index in range(3)]
         assert overview.scores(trial) == [expected_loss(trial.config, 9, seed) for seed in seeds]
-        assert {test.status for test in trial.tests} == {Status.COMPLETED}
+        assert {test.status for test in trial.test_replicas} == {Status.COMPLETED}
         assert (swept.path / "trials" / f"{trial.number}.test2").is_dir()
 
 
@@ -166,7 +168,9 @@ def test_where_only_a_budget_ends_trials_a_test_goes_as_far_as_its_trial_came(
     assert evaluate_finally(folder, FinalEvaluation(2, 1), kill_at=100) == "finished"
     (trial,) = sweeps.history(folder).trials
     assert (trial.status, trial.iteration) == (Status.PRUNED, 6)
-    assert [(test.status, test.iteration) for test in trial.tests] == [(Status.COMPLETED, 6)] * 2
+    assert [(test.status, test.iteration) for test in trial.test_replicas] == [
+        (Status.COMPLETED, 6)
+    ] * 2
 
 
 def test_all_tests_of_a_trial_go_equally_far_though_it_went_on_between_two_exams(
@@ -179,7 +183,7 @@ def test_all_tests_of_a_trial_go_equally_far_though_it_went_on_between_two_exams
     sweeps.run(folder, budget={"timesteps": 120})
     assert evaluate_finally(folder, FinalEvaluation(2, 1)) == "finished"
     (trial,) = sweeps.history(folder).trials
-    assert (trial.iteration, [test.iteration for test in trial.tests]) == (12, [6, 6])
+    assert (trial.iteration, [test.iteration for test in trial.test_replicas]) == (12, [6, 6])
 
 
 def test_while_it_runs_the_status_says_so(swept: Folder) -> None:
@@ -197,7 +201,7 @@ def test_a_test_that_failed_is_told_and_its_score_does_not_count(swept: Folder) 
     evaluate_finally(swept)
     sweep = lookup.read(swept)
     best = sweep.history.ranked()[0]
-    best.tests[1].status = Status.FAILED
+    best.test_replicas[1].status = Status.FAILED
     report = overview.final_evaluation_report(sweep)
     assert report is not None
     tested = report["trials"][0]
@@ -244,8 +248,8 @@ def test_a_test_that_ended_at_its_time_limit_counts_as_in_the_search(tmp_path: P
     sweeps.run(folder)
     evaluate_finally(folder, FinalEvaluation(2, 1))
     (trial,) = sweeps.history(folder).ranked()
-    assert [r.status for r in (*trial.replicas, *trial.tests)] == [Status.STOPPED] * 3
-    assert overview.scores(trial) == [test.score_at() for test in trial.tests]
+    assert [r.status for r in (*trial.replicas, *trial.test_replicas)] == [Status.STOPPED] * 3
+    assert overview.scores(trial) == [test.score_at() for test in trial.test_replicas]
 
 
 # ---- the command ----------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def searched(folder: Folder) -> list[dict[str, Any]]:
 def reasons(folder: Folder) -> list[str]:
     """Why settings that the prior proposed were proposed."""
     events = [r.event for records in iterate(Ledger(folder.ledger)) for r in records]
-    return [e.why for e in events if isinstance(e, Created) and e.origin == "prior"]
+    return [e.reason for e in events if isinstance(e, Created) and e.origin == "prior"]
 
 
 def test_how_the_settings_of_earlier_sweeps_ranked_stands_in_the_new_ledger(root: Path) -> None:

@@ -34,7 +34,7 @@ class Collector:
         if self._failures > 0:
             self._failures -= 1
             raise ConnectionError("server \x1b[31mdown\nsecond line")
-        self.batches.append([record.k for record in records])
+        self.batches.append([record.number for record in records])
 
     def close(self) -> None:
         self.closed = True
@@ -71,7 +71,7 @@ def open_box(
 
 
 def numbers(story: Story) -> list[int]:
-    return [record.k for record in story.records]
+    return [record.number for record in story.records]
 
 
 # ---- sending ------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def test_what_is_recorded_later_is_sent_after_a_notice(told: Story) -> None:
     class Last(Collector):
         def publish(self, records: Sequence[Recorded]) -> None:
             super().publish(records)
-            if told.records[-1].k in self.received:
+            if told.records[-1].number in self.received:
                 sent.set()
 
     tracker = Last()

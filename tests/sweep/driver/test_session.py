@@ -108,7 +108,7 @@ def test_a_signal_saves_and_the_sweep_goes_on_exactly(
     stopped = sweeps.history(folder)
     assert stopped.ended == "stopped"
     assert not stopped.of(Status.RUNNING)
-    assert [trial.reason for trial in stopped.trials if trial.replicas[0].lost] == []
+    assert [trial.reason for trial in stopped.trials if trial.replicas[0].lost_slices] == []
     resumed = start("resume", "demo", "--jobs", 2, cwd=tmp_path)
     resumed.communicate(timeout=240)
     assert resumed.returncode == 0
@@ -174,7 +174,9 @@ def test_an_impatient_person_ends_it_without_a_traceback(
     assert running.returncode == 130
     assert "Traceback" not in out + err
     history = sweeps.history(Folder(tmp_path / "sweeps", "demo"))
-    assert not [replica for trial in history.trials for replica in trial.replicas if replica.lost]
+    assert not [
+        replica for trial in history.trials for replica in trial.replicas if replica.lost_slices
+    ]
     resumed = start("resume", "demo", "--jobs", 2, cwd=tmp_path)
     resumed.communicate(timeout=240)
     assert resumed.returncode == 0
@@ -208,7 +210,7 @@ def test_a_job_that_is_suspended_and_goes_on_loses_nothing(
     assert (running.returncode, err) == (0, "")
     trials = sweeps.history(Folder(tmp_path / "sweeps", "demo")).trials
     assert len(trials) == 9
-    assert not [replica for trial in trials for replica in trial.replicas if replica.lost]
+    assert not [replica for trial in trials for replica in trial.replicas if replica.lost_slices]
 
 
 @pytest.mark.slow

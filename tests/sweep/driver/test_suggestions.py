@@ -100,7 +100,7 @@ def test_status_shows_the_suggestions_that_wait() -> None:
         suggest(simulation, x=0.25)
         simulation.run(on_turn=seen)
         assert overview.status(lookup.read(simulation.folder), {}, 0.0)["suggested"] == []
-    assert waiting[0] == {"settings": {"x": 0.25}, "by": "ada", "why": ""}
+    assert waiting[0] == {"settings": {"x": 0.25}, "author": "ada", "reason": ""}
 
 
 def test_initial_and_grid_lose_no_turn_to_a_suggestion() -> None:
@@ -151,7 +151,7 @@ def test_a_driver_refuses_what_another_process_wrote_without_a_check() -> None:
         Simulation(SPEC, curve) as simulation,
         closing(Requests(simulation.folder.ledger)) as requests,
     ):
-        number = requests.ask(Verb.SUGGEST, {"settings": {"x": 2.0}, "by": "eve"})
+        number = requests.ask(Verb.SUGGEST, {"settings": {"x": 2.0}, "author": "eve"})
         course = simulation.run()
         answer = requests.answer_to(number)
     assert answer is not None
@@ -248,7 +248,7 @@ def test_the_answer_says_that_a_suggestion_waits_for_its_turn() -> None:
     with Simulation(taking(0.5), curve) as simulation:
         requests = closing(Requests(simulation.folder.ledger))
         with requests as asked:
-            body = {"settings": {"x": 0.25}, "by": "ada"}
+            body = {"settings": {"x": 0.25}, "author": "ada"}
             number = asked.ask(Verb.SUGGEST, body)
             simulation.run()
             answer = asked.answer_to(number)

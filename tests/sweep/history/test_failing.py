@@ -56,7 +56,7 @@ def test_three_first_trials_with_one_error_end_the_sweep_however_often_it_is_kil
     assert counts(course) == (3, 3)
     assert course.history.why.startswith(f"{SAID}ValueError: ")
     for record in course.records[:-1]:
-        assert run_simulation(SPEC, fails, kills={record.k}).decisions == course.decisions
+        assert run_simulation(SPEC, fails, kills={record.number}).decisions == course.decisions
 
 
 def test_what_runs_beside_them_saves_and_ends() -> None:

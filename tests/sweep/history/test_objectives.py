@@ -240,7 +240,7 @@ def test_a_model_of_a_front_is_exported_by_its_trials_number(swept: Folder, tmp_
 
 def test_the_end_of_a_sweep_names_a_trial_of_the_front_to_take_away(swept: Folder) -> None:
     past = sweeps.history(swept)
-    ended = {"root": "sweeps", "how": "finished", "seconds": 1.0, "unsent": [], "trackers": []}
+    ended = {"root": "sweeps", "outcome": "finished", "seconds": 1.0, "unsent": [], "trackers": []}
     data = {**overview.summary(past, "demo"), **ended, "exports": True, "trained": True}
     first = past.front()[0].number
     shown = drawn(tables.summary(data))

@@ -112,9 +112,9 @@ def test_a_held_trial_is_shown_as_one_that_has_ended_and_the_others_as_they_are(
     past = History(course.history.objective)
     for record in course.records:
         past.extend([record])
-        if len(past.trials) > record.k % 6:
-            hold = UserHold.PAUSE if record.k % 3 else UserHold.NONE
-            past.extend([replace(record, event=HoldChanged(record.k % 6, hold))])
+        if len(past.trials) > record.number % 6:
+            hold = UserHold.PAUSE if record.number % 3 else UserHold.NONE
+            past.extend([replace(record, event=HoldChanged(record.number % 6, hold))])
         seen = past.for_scheduler()
         shown = [one.without_the_held() for one in past.trials]
         for key in KEYS:

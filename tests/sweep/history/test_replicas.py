@@ -179,7 +179,9 @@ def test_a_seed_that_is_already_there_is_not_sent_with_the_others(tmp_path: Path
         history = parts.history
         told: list[Event] = [Created(0, config, config, 0, 2), *begun, *ends]
         history.extend(parts.ledger.append(history.term, told))
-        proposer = Proposer(parts.spec, parts.searcher, parts.scheduler.levels, parts.complete)
+        proposer = Proposer(
+            parts.spec, parts.searcher, parts.scheduler.levels, parts.complete_settings
+        )
         events, _ = decisions.plan_events(Plan(resume=(Resume(0, goal, ""),)), history, proposer)
     assert [event.replica for event in events if isinstance(event, Opened)] == [0]
 

@@ -78,6 +78,6 @@ def test_while_a_machine_is_suspended_the_budget_of_time_goes_on_as_a_later_driv
 def test_the_dates_of_one_driver_follow_each_other(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, trials=3, **TOGETHER)
     sweeps.run(folder)
-    dates = [record.at for record in Ledger(folder.ledger).read()]
+    dates = [record.time for record in Ledger(folder.ledger).read()]
     assert dates == sorted(dates)
     assert dates[-1] - dates[0] < SANE_S

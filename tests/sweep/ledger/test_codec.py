@@ -32,7 +32,7 @@ EVENTS: tuple[Event, ...] = (
         2, {"lr": 1}, {"lr": 1e-3, "net": [64, 64.0]}, 7, 1, (ParentCheckpoint(0, 0, 9, SAVED),)
     ),
     Opened(1, 0, 2, Goal(9, 27.5), "leads", {"scores": [1, 2.5, math.inf], "half": "\ud800"}),
-    Moved(1, Status.PRUNED, "waited", waited=True),
+    Moved(1, Status.PRUNED, "waited", was_waiting=True),
 )
 KINDS = ["outcome", "crash", "trial", "slice", "move"]
 

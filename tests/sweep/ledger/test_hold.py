@@ -103,7 +103,7 @@ def test_a_repair_says_what_it_waits_for_and_calls_it_no_repair(
     folder: Folder, elsewhere: Lease
 ) -> None:
     said: list[str] = []
-    assert repair.repair(folder, said.append).done == ()
+    assert repair.repair(folder, said.append).repairs == ()
     assert f"on {elsewhere.host}" in said[0]
     assert said[-1] == "there was none: the sweep is taken over"
 
@@ -182,7 +182,7 @@ def test_a_holder_gives_signs_of_life_while_its_own_thread_is_busy(
 ) -> None:
     monkeypatch.setattr(hold, "RENEW_S", 0.01)
     with hold.hold(folder, print):
-        wait_until(lambda: lease.read_file(folder.ledger).renewed >= 3)
+        wait_until(lambda: lease.read_file(folder.ledger).renewals >= 3)
 
 
 def test_a_holder_learns_that_it_was_taken_for_dead(
@@ -205,7 +205,7 @@ class Deaf(Tracker):
         self.received: list[int] = []
 
     def publish(self, records: Sequence[Recorded]) -> None:
-        self.received += [record.k for record in records]
+        self.received += [record.number for record in records]
 
     def close(self) -> None:
         pass

@@ -64,7 +64,7 @@ def test_events_are_numbered_without_gaps_and_read_back_equal(ledger: Ledger) ->
     events: list[Event] = [created(), Opened(0, 0, 0, Goal(5.0, top=9.0), "why"), closed(rows)]
     written = ledger.append(term, events) + ledger.append(term, [TermEnded("finished")])
     read = ledger.read()
-    assert [record.k for record in read] == [1, 2, 3, 4, 5]
+    assert [record.number for record in read] == [1, 2, 3, 4, 5]
     assert read[1:] == written
     assert ledger.read(after=3) == written[2:]
 
@@ -73,7 +73,11 @@ def test_reading_in_batches_gives_every_event_once(ledger: Ledger) -> None:
     term = begin(ledger)
     ledger.append(term, [created(number) for number in range(7)])
     batches: list[list[Recorded]] = list(iterate(ledger, batch=3))
-    assert [[record.k for record in batch] for batch in batches] == [[1, 2, 3], [4, 5, 6], [7, 8]]
+    assert [[record.number for record in batch] for batch in batches] == [
+        [1, 2, 3],
+        [4, 5, 6],
+        [7, 8],
+    ]
 
 
 def test_a_driver_whose_epoch_is_over_can_write_nothing(ledger: Ledger) -> None:

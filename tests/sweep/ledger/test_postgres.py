@@ -461,7 +461,7 @@ def test_two_writers_follow_each_other(tmp_path: Path, storage_url: str) -> None
 
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(write, range(2))) == [None, None]
-    assert [record.k for record in ledgers[0].read()] == list(range(1, 42))
+    assert [record.number for record in ledgers[0].read()] == list(range(1, 42))
 
 
 NEXT = """

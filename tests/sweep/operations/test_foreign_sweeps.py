@@ -170,7 +170,7 @@ def test_a_lease_that_no_driver_wrote_is_a_damage_and_nothing_is_done_by_it(
         pass
     assert lookup.read(foreign).state is lookup.State.FINISHED
     before = len(Ledger(foreign.ledger).read())
-    assert repair(foreign, print).done[0] == "the unreadable lease was released"
+    assert repair(foreign, print).repairs[0] == "the unreadable lease was released"
     with hold.hold(foreign, print) as held:
         events = Ledger(foreign.ledger).read()
         assert held.term > events[-1].term
@@ -179,5 +179,5 @@ def test_a_lease_that_no_driver_wrote_is_a_damage_and_nothing_is_done_by_it(
 
 @pytest.mark.parametrize("since", [1e300, -1e300, math.inf])
 def test_a_lease_of_no_date_has_none(since: float) -> None:
-    holder = lease.Lease(term=1, host="there", pid=7, since=since)
+    holder = lease.Lease(term=1, host="there", pid=7, taken_at=since)
     assert holder.describe() == "process 7 on there, since no date,"

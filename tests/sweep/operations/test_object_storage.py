@@ -122,7 +122,7 @@ def test_a_lost_and_a_damaged_checkpoint_are_found_and_let_go(there: There, tmp_
     assert found[newest[0]] == "there is no such file"
     mended = repair(folder, lambda _said: None)
     assert mended.verification.damages == ()
-    assert sum("1 lost checkpoints were dropped" in done for done in mended.done) == 2
+    assert sum("1 lost checkpoints were dropped" in done for done in mended.repairs) == 2
 
 
 def test_what_no_row_names_is_found_counted_and_deleted(

@@ -290,7 +290,7 @@ def test_a_trainable_that_takes_too_long_is_ended_inside_its_step(
     clock = Jump(lambda text: f"iteration {stuck}" in text)
     found = smoke_test(resolved, 1000.0, clock.tell, 0.05, clock)
     assert found.cut_short is not None
-    assert found.cut_short.doing == f"iteration {stuck}"
+    assert found.cut_short.step == f"iteration {stuck}"
     assert found.cut_short.untried == tuple(untried)
     assert found.differences is None
     assert (found.seconds is not None) == (found.size is not None) == timed

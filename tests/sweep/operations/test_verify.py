@@ -131,7 +131,7 @@ def test_a_lost_checkpoint_is_named_and_a_resume_falls_back_after_its_repair(
     assert told(verify(folder)) == [("checkpoints", place, Remedy.DROP)]
     mended = repair(folder)
     assert told(mended.verification) == []
-    assert f"trial {number}: 1 lost checkpoints were dropped" in mended.done[0]
+    assert f"trial {number}: 1 lost checkpoints were dropped" in mended.repairs[0]
     assert not path.exists()
     assert newest(folder, number).exists()
     assert sweeps.run(folder, trials=6) == "finished"

@@ -96,7 +96,7 @@ def test_a_driver_that_is_killed_leaves_nothing_running_on_the_workers(tmp_path:
     assert sweeps.run(folder) == "finished"
     first, other = sweeps.history(folder).trials
     assert [row.metrics["value"] for row in sweeps.curve(folder, 0)] == [*map(float, range(1, 10))]
-    assert (first.replicas[0].lost, other.slices) == (0, 1)
+    assert (first.replicas[0].lost_slices, other.slices) == (0, 1)
 
 
 def slices_on(cluster: Cluster) -> list[psutil.Process]:
@@ -206,7 +206,7 @@ def test_a_scheduler_that_is_stopped_ends_the_driver_with_code_4_at_no_trials_ch
         with pytest.raises(StorageError, match="has stopped responding; nothing is lost") as ended:
             sweeps.run(folder, pool=f"dask@{cluster.address}", watch=watch)
         assert ended.value.exit_code == 4
-    assert [trial.replicas[0].lost for trial in sweeps.history(folder).trials] == [0]
+    assert [trial.replicas[0].lost_slices for trial in sweeps.history(folder).trials] == [0]
 
 
 @pytest.mark.proof

@@ -77,4 +77,4 @@ def test_what_is_no_exception_fails_its_trial_like_one(tmp_path: Path) -> None:
         assert trial.status is Status.FAILED
         assert name in trial.reason
         assert "in raises_no_exception" in trial.replicas[0].error
-        assert trial.replicas[0].lost == 0, "its process did not die"
+        assert trial.replicas[0].lost_slices == 0, "its process did not die"

@@ -276,7 +276,7 @@ def test_a_head_that_is_stopped_while_a_slice_waits_for_a_worker_ends_the_driver
             sweeps.run(folder, pool=f"ray@{cluster.address}", watch=watch)
     assert ended.value.exit_code == 4
     assert sweeps.run(folder, pool="inline") == "finished"
-    assert [trial.replicas[0].lost for trial in sweeps.history(folder).trials] == [0] * 9
+    assert [trial.replicas[0].lost_slices for trial in sweeps.history(folder).trials] == [0] * 9
 
 
 def listens(port: int) -> bool:

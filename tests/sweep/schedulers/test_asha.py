@@ -217,7 +217,7 @@ def rising(at: CurvePoint) -> dict[str, Any]:
 
 def finished(course: SimulationResult) -> list[int]:
     """The trials that were sent to the top at the end, in order."""
-    why = [(d.trial, d.fields["why"]) for d in course.decisions if d.kind == "slice"]
+    why = [(d.trial, d.fields["reason"]) for d in course.decisions if d.kind == "slice"]
     return list(
         dict.fromkeys(trial for trial, text in why if text.startswith("trained to the end:"))
     )

@@ -63,7 +63,7 @@ def test_nobody_ends_where_all_are_equal(slots: int) -> None:
     assert follow(course, eta=3) > 8
     assert all(trial.iteration >= 3 for trial in course.history.trials)
     equal = [r.event for r in course.records if isinstance(r.event, Opened) and r.event.slice == 1]
-    assert any("is place 4 of 4, equal to place 1 at rung 1" in event.why for event in equal)
+    assert any("is place 4 of 4, equal to place 1 at rung 1" in event.reason for event in equal)
 
 
 def test_nobody_ends_where_none_has_a_score() -> None:

@@ -93,7 +93,7 @@ def test_a_further_seed_carries_the_numbers_that_its_trial_was_promoted_by() -> 
     more = [r.event for r in course.records if isinstance(r.event, Opened) and r.event.replica]
     first = more[0]
     told: Any = first.evidence
-    assert first.why.startswith("promoted to 2 seeds: score ")
+    assert first.reason.startswith("promoted to 2 seeds: score ")
     assert (told["rung"], told["promoted"]) == (3, 1)
     assert first.trial == told["trials"][0]
 

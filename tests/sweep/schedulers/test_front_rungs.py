@@ -239,7 +239,7 @@ def test_schedulers_without_such_rungs_speak_of_no_fronts(given: dict[str, Any])
 
 
 def reasons(course: SimulationResult) -> list[str]:
-    whys = (d.fields.get("why") or d.fields.get("reason") for d in course.decisions)
+    whys = (d.fields.get("reason") for d in course.decisions)
     return [why for why in whys if why]
 
 

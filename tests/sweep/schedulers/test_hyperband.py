@@ -121,7 +121,7 @@ def test_a_killed_sweep_decides_the_same() -> None:
 def test_a_decision_carries_the_numbers_that_it_was_based_on() -> None:
     course = simulate(spec(9), curve)
     opened = [r.event for r in course.records if isinstance(r.event, Opened)]
-    told: Mapping[str, Any] = next(e.evidence for e in opened if e.why.startswith("promoted"))
+    told: Mapping[str, Any] = next(e.evidence for e in opened if e.reason.startswith("promoted"))
     assert (told["rung"], told["of"], told["promoted"], told["bracket"]) == (1, 9, 3, 2)
     assert told["scores"] == [value(n, 1) for n in told["trials"]]
     assert told["scores"] == sorted(told["scores"], reverse=True)

@@ -218,7 +218,7 @@ def test_a_child_carries_who_it_replaces_and_what_it_changed() -> None:
     assert told["child's"] == [created.searched["x"]]
     assert told["settings"] == ["x"]
     assert course.history.trials[told["replaces"]].status is Status.PRUNED
-    assert opened[0].why.startswith(f"a child of trial {told['parent']} in the place of")
+    assert opened[0].reason.startswith(f"a child of trial {told['parent']} in the place of")
 
 
 def test_a_failed_member_is_not_waited_for() -> None:
@@ -310,7 +310,7 @@ class _Killed(Exception):
 
 def kill_at(folder: Folder, k: int) -> None:
     def watch(records: Sequence[Recorded]) -> None:
-        if records and records[-1].k >= k:
+        if records and records[-1].number >= k:
             raise _Killed
 
     with (

@@ -117,7 +117,7 @@ def test_the_event_says_which_games_speak_for_the_settings() -> None:
     created = [r.event for r in found.records if isinstance(r.event, Created)]
     by_prior = [event for event in created if event.origin == ORIGIN]
     assert by_prior
-    assert all("Pendulum-v1" in event.why and "%" in event.why for event in by_prior)
+    assert all("Pendulum-v1" in event.reason and "%" in event.reason for event in by_prior)
 
 
 def test_games_that_are_named_speak_for_any_trainable_with_the_same_settings() -> None:
@@ -159,7 +159,7 @@ def test_where_other_games_say_nothing_the_searcher_proposes_alone(
 def test_a_list_of_games_is_the_prior_and_others_are_refused() -> None:
     only = {"name": "random", "prior": ["ppo/Pendulum-v1"]}
     found = simulate({**SPEC, "searcher": only}, lambda at: as_the_prior_says(at.config))
-    why = [r.event.why for r in found.records if isinstance(r.event, Created) and r.event.why]
+    why = [r.event.reason for r in found.records if isinstance(r.event, Created) and r.event.reason]
     assert why
     assert all("Pendulum-v1" in text and "Acrobot-v1" not in text for text in why)
     unknown = {"name": "random", "prior": ["ppo/Pendulum-v1", "ppo/Pong"]}

@@ -193,7 +193,7 @@ def test_a_promoted_trial_is_complete_with_its_highest_rung_while_it_goes_on() -
     assert AsComplete()(trial) == SamplerView(TrialState.COMPLETE, (10.0,))
     trial = one_trial(outcome(Status.PAUSED, 1), outcome(Status.COMPLETED, 2, 3))
     assert AsComplete()(trial) == SamplerView(TrialState.COMPLETE, (30.0,))
-    assert AsComplete(trial.milestones[0].k)(trial) == SamplerView(TrialState.COMPLETE, (10.0,))
+    assert AsComplete(trial.milestones[0].event)(trial) == SamplerView(TrialState.COMPLETE, (10.0,))
     assert AsComplete(trial.proposed_after)(trial) == SamplerView(TrialState.RUNNING)
 
 
@@ -306,9 +306,9 @@ def test_cmaes_comes_closer_with_each_generation() -> None:
 
 def test_a_trial_that_failed_after_a_rung_is_told_as_the_worst() -> None:
     failed = one_trial(outcome(Status.PAUSED, 1), outcome(Status.FAILED, 2))
-    assert evolution.first_score(failed) == failed.milestones[0].k
-    assert evolution.milestone_at(failed, failed.milestones[0].k) is not None
-    assert evolution.milestone_at(failed, failed.k) is None
+    assert evolution.first_score(failed) == failed.milestones[0].event
+    assert evolution.milestone_at(failed, failed.milestones[0].event) is not None
+    assert evolution.milestone_at(failed, failed.newest_event) is None
 
 
 def test_cmaes_models_what_has_an_order_and_is_always_there() -> None:

@@ -39,7 +39,7 @@ def run(root: Path, marked: Marked, at: list[int], **changes: Any) -> Folder:
     folder = Folder(root / "sweeps", "demo")
     trials = sweeps.history(folder).trials
     assert [trial.status for trial in trials] == [Status.COMPLETED] * TRIALS, out + err
-    assert [trial.replicas[0].lost for trial in trials] == [0] * TRIALS
+    assert [trial.replicas[0].lost_slices for trial in trials] == [0] * TRIALS
     wait_until(lambda: not marked.pids())
     return folder
 

@@ -183,7 +183,7 @@ def sent(folder: Folder) -> dict[str, int]:
         for name, tracker in sync.load_trackers(where).items():
             if records := ledger.read(ledger.published(name)):
                 tracker.publish(records)
-                ledger.set_published(name, records[-1].k)
+                ledger.set_published(name, records[-1].number)
             tracker.close()
     lines = (folder.logs / "trial-0" / "progress.csv").read_text().splitlines()
     with closing(connect(where)) as store:

@@ -71,7 +71,7 @@ def test_each_method_is_called_at_its_moment_in_a_real_sweep(
     assert told[-1][0] == "on_sweep_end"
     ended = told[-1][1]
     assert history.best is not None
-    assert (ended["how"], ended["trials"]) == ("finished", 3)
+    assert (ended["outcome"], ended["trials"]) == ("finished", 3)
     assert ended["best"]["number"] == history.best.number
     results = [
         (t["number"], r["training_iteration"])
@@ -126,7 +126,7 @@ def test_every_event_is_plain_data_for_a_method_that_takes_it(tmp_path: Path) ->
     for method, arguments in found:
         assert len(arguments) == len(METHODS[method])
         assert json.loads(json.dumps(arguments)) == list(arguments)
-        assert arguments[0]["event"] in range(1, story.records[-1].k + 1)
+        assert arguments[0]["event"] in range(1, story.records[-1].number + 1)
     assert found[6][1][1] == "raised"
     assert found[7][1][0]["status"] == "PRUNED"
 
@@ -266,7 +266,7 @@ def test_what_it_prints_is_no_answer_of_a_command(tmp_path: Path, noted: Path) -
     spec = write_spec(tmp_path, callbacks=[f"{MODULE}:Talkative"], trials=1)
     words = ("run", spec, "--pool", "inline", "--root", tmp_path / "sweeps", "--json")
     out, err = start(*words, cwd=tmp_path).communicate(timeout=240)
-    assert json.loads(out)["how"] == "finished"
+    assert json.loads(out)["outcome"] == "finished"
     assert "printed by a callback" in err
 
 

@@ -255,7 +255,11 @@ def scores(story: Story, trial: int) -> dict[tuple[str, int], float | None]:
         if its is None:
             continue
         steps = max(steps, 100 * its.iteration)
-        rested = bool(its.milestones) and its.milestones[-1].k == record.k and its.score is not None
+        rested = (
+            bool(its.milestones)
+            and its.milestones[-1].event == record.number
+            and its.score is not None
+        )
         if rested and getattr(record.event, "trial", None) == trial:
             found["score", 100 * its.iteration] = its.score
         if (rested or isinstance(record.event, TermEnded)) and (now := past.expected(its)):
@@ -302,7 +306,7 @@ def test_a_run_names_the_newest_checkpoint_that_is_left(story: Story) -> None:
         newest = story.history.trials[0].replicas[0].newest
         assert newest is not None
         (dropped,) = story.tell(Dropped(0, 0, (newest.digest,)))
-        publish(story, first=dropped.k)
+        publish(story, first=dropped.number)
         assert runs(story)["0"].tags["sweep.checkpoint"] == left
 
 
@@ -520,14 +524,14 @@ def test_the_run_of_a_sweep_that_goes_on_has_no_end_and_then_its_last_one(story:
         assert (runs(story)[""].status, runs(story)[""].end) == ("RUNNING", None)
         seen = len(story.records)
         story.end("stopped")
-        ends.append(int(story.records[-1].at * 1000))
+        ends.append(int(story.records[-1].time * 1000))
         tracker.publish(story.records[seen:])
         assert (runs(story)[""].status, runs(story)[""].end) == ("KILLED", ends[-1])
     seen = len(story.records)
     story.begin()
     story.end("stopped")
     tracker.publish(story.records[seen:])  # in one piece: its status is what it was
-    assert runs(story)[""].end == int(story.records[-1].at * 1000) > ends[0]
+    assert runs(story)[""].end == int(story.records[-1].time * 1000) > ends[0]
 
 
 def differences(story: Story) -> list[str]:
@@ -733,7 +737,7 @@ def test_a_kill_while_all_events_are_sent_again_is_made_good(
 
 def one_by_one(where: TrackerContext, k: float) -> Iterator[list[Recorded]]:
     with closing(Ledger(where.folder.ledger)) as ledger:
-        yield from ([record] for record in ledger.read() if record.k <= k)
+        yield from ([record] for record in ledger.read() if record.number <= k)
 
 
 # ---- names and values ---------------------------------------------------------------------------

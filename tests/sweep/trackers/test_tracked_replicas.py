@@ -178,8 +178,12 @@ def _rests(folder: Folder) -> Iterator[tuple[int, int, int, float]]:
         event = record.event
         if isinstance(event, Closed | Moved) and not is_test(event.replica):
             trial = past.trials[event.trial]
-            if trial.milestones and trial.milestones[-1].k == record.k and trial.score is not None:
-                yield record.k, trial.number, 10 * trial.iteration, trial.score
+            if (
+                trial.milestones
+                and trial.milestones[-1].event == record.number
+                and trial.score is not None
+            ):
+                yield record.number, trial.number, 10 * trial.iteration, trial.score
 
 
 def assert_whole(folder: Folder, found: dict[str, Run]) -> None:
@@ -187,7 +191,7 @@ def assert_whole(folder: Folder, found: dict[str, Run]) -> None:
     past = sweeps.history(folder)
     expected = {"", *(str(trial.number) for trial in past.trials)}
     for trial in past.trials:
-        for replica in [*trial.replicas, *trial.tests]:
+        for replica in [*trial.replicas, *trial.test_replicas]:
             test = is_test(replica.index)
             index = replica.index - FIRST_TEST if test else replica.index
             name = f"{trial.number}.test{index}" if test else f"{trial.number}.{index}"
@@ -290,7 +294,7 @@ def test_a_trial_of_one_seed_has_one_run_and_its_tests_are_below_it(
 ) -> None:
     found = copied(alone, tables, tmp_path, 5)
     past = sweeps.history(alone)
-    tested = [trial for trial in past.trials if trial.tests]
+    tested = [trial for trial in past.trials if trial.test_replicas]
     names = {f"{trial.number}.test{index}" for trial in tested for index in range(2)}
     assert set(found) == {"", *(str(trial.number) for trial in past.trials), *names}
     for trial in past.trials:

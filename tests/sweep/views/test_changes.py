@@ -45,7 +45,7 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 def test_each_change_has_its_place_and_both_sides(changed: Folder) -> None:
     found = sweep.load("demo", root=changed.root).changes
-    assert [(one.what, one.trials, one.text) for one in found] == [
+    assert [(one.key, one.trials, one.text) for one in found] == [
         ("space", 4, SPACE),
         ("stop", 6, END),
     ]
@@ -53,10 +53,10 @@ def test_each_change_has_its_place_and_both_sides(changed: Folder) -> None:
         {"training_iteration": 6},
         {"training_iteration": 9},
     )
-    written = {r.k: r for r in lookup.read(changed).records}
+    written = {r.number: r for r in lookup.read(changed).records}
     assert isinstance(written[found[0].event].event, SpaceChanged)
     assert isinstance(written[found[1].event].event, StopChanged)
-    assert [one.at for one in found] == [written[one.event].at for one in found]
+    assert [one.time for one in found] == [written[one.event].time for one in found]
 
 
 def test_a_second_change_begins_at_the_first(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_the_report_lists_changes_and_marks_earlier_trials_and_ends(changed: Fol
 def test_the_sweeps_run_in_mlflow_tells_of_changes(changed: Folder) -> None:
     content = Content(sync.tracker_context(changed))
     records = lookup.read(changed).records
-    first = next(r.k for r in records if isinstance(r.event, SpaceChanged))
+    first = next(r.number for r in records if isinstance(r.event, SpaceChanged))
     content.extend(records[: first - 1])
     assert "sweep.changes" not in content.sweep_tags()
     content.extend(records[first - 1 :])

@@ -54,7 +54,7 @@ def test_values_that_json_does_not_have_are_null(tmp_path: Path) -> None:
     sweeps.run(folder)
     sweep = lookup.read(folder)
     broken = trials.trial(9, Status.COMPLETED, [math.nan])
-    broken.replicas[0].last = {"timesteps_total": math.inf}
+    broken.replicas[0].last_metrics = {"timesteps_total": math.inf}
     sweep.history.trials.append(broken)
     text = json.dumps([overview.results(sweep), overview.show(sweep, 9, [])], allow_nan=False)
     assert "NaN" not in text

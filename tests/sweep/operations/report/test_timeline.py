@@ -56,7 +56,7 @@ def closed(trial: int, replica: int = 0, end: End = End.GOAL, rows: Sequence[Row
 
 def bars(sweep: Sweep) -> list[tuple[str, float, float, int]]:
     found = timeline.bars(sweep, Clock.of(sweep.records))
-    return sorted((bar.who, bar.start, bar.end, bar.lane) for bar in found)
+    return sorted((bar.replica, bar.start, bar.end, bar.lane) for bar in found)
 
 
 def test_slices_lie_in_the_first_slot_that_is_free(sweep: Sweep) -> None:
@@ -91,12 +91,15 @@ def test_time_without_a_driver_is_left_out_and_what_was_cut_off_ends_with_it(swe
 
 def test_neighbours_of_one_trial_become_one_bar_and_short_ones_if_there_are_too_many() -> None:
     same = [Bar(0.0, 1.0, "0", 1, ""), Bar(1.1, 2.0, "0", 1, ""), Bar(2.0, 3.0, "1", 1, "")]
-    assert [(b.start, b.end, b.who) for b in timeline.joined(same)] == [(0, 2, "0"), (2, 3, "1")]
+    assert [(b.start, b.end, b.replica) for b in timeline.joined(same)] == [
+        (0, 2, "0"),
+        (2, 3, "1"),
+    ]
     many = [Bar(i / 10, (i + 1) / 10, str(i), 0, "") for i in range(1000)]
     found = timeline.joined(many, limit=50)
     assert len(found) <= 50
     assert (found[0].start, found[-1].end) == (0.0, 100.0)
-    assert found[0].who == "0 …"
+    assert found[0].replica == "0 …"
 
 
 def test_the_time_of_all_slots_is_spent_on_something(sweep: Sweep) -> None:
