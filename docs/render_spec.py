@@ -115,8 +115,8 @@ def _filled(page: str, header: str, rows: list[str]) -> str:
 
 
 def _of(package: types.ModuleType, name: str) -> str:
-    told = inspect.getdoc(package.find(name)) or ""
-    opening = " ".join(told.split("\n\n")[0].split())
+    text = inspect.getdoc(package.find(name)) or ""
+    opening = " ".join(text.split("\n\n")[0].split())
     return f"| `{name}` | {opening} |"
 
 

@@ -247,7 +247,7 @@ def resume(
         stop=_mapping(stop, "stop"),
         budget=changed,
         max_disk=size.max_disk,
-        other_kernel=other_kernel,
+        allows_other_kernel=other_kernel,
     )
     return _run_driver(launch, timeout, progress)
 

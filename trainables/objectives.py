@@ -370,7 +370,7 @@ class ObjectiveRun:
     values: Mapping[str, Any]
     """Name → value, in the order of the calls."""
     is_whole: bool
-    """True if the run came to the point from which it asks for no more."""
+    """True if the run reached the line after which it requests no further value."""
     error: str = ""
     """Error that ended the run, as a text; empty for none."""
 
@@ -597,7 +597,7 @@ def _mentions(code: CodeType, parameter: str) -> _Mentions:
     source = "".join(linecache.getlines(code.co_filename))
     with contextlib.suppress(SyntaxError, ValueError):
         for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.FunctionDef | ast.Lambda) and _is_of(node, code):
+            if isinstance(node, ast.FunctionDef | ast.Lambda) and _is_definition_of(node, code):
                 body = node.body if isinstance(node.body, list) else [ast.Return(node.body)]
                 if isinstance(node, ast.Lambda):
                     ast.copy_location(body[0], node.body)
@@ -605,7 +605,7 @@ def _mentions(code: CodeType, parameter: str) -> _Mentions:
     return _Mentions()
 
 
-def _is_of(node: ast.FunctionDef | ast.Lambda, code: CodeType) -> bool:
+def _is_definition_of(node: ast.FunctionDef | ast.Lambda, code: CodeType) -> bool:
     """Return whether `code` was compiled from this definition, by line and names for a lambda."""
     names = [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
     first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])

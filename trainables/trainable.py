@@ -89,7 +89,7 @@ class TrialContext:
 
     The number that a function trainable returns is this metric.
     """
-    other_kernel: bool = False
+    allows_other_kernel: bool = False
     """True if a trial may continue without the compiled code that its checkpoint was made with."""
     number: int = 0
     """Number of the trial in its sweep; 0 outside a sweep."""
@@ -295,7 +295,7 @@ class Trainable:
         """Return the recorded ``auto`` values of a later trial, given those of the sweep's `first`.
 
         Keys that the first trial lacks are dropped, and values that depend on the machine are
-        copied from it, so that all trials of a sweep are alike.
+        copied from it, so that they are equal in all trials of a sweep.
         """
         return {key: value for key, value in values.items() if key in first}
 

@@ -211,8 +211,8 @@ def _moved_lines(moves: Sequence[Moved]) -> Iterable[Line]:
         same = list({move.trial: move for move in moves if move.status is status}.values())
         kind, word = _ENDED.get(status, (Kind.NOTICE, status.lower()))
         if len(same) > MOST_MOVES:
-            alike = len({move.reason for move in same}) == 1
-            whose = "" if alike else f", for instance trial {same[0].trial}"
+            is_same_reason = len({move.reason for move in same}) == 1
+            whose = "" if is_same_reason else f", for instance trial {same[0].trial}"
             words = "continue" if status is Status.PAUSED else word
             said = f"{len(same)} trials {words}{whose}: {printable(same[0].reason)}"
             yield Line(kind, None, said)
@@ -357,8 +357,10 @@ class LiveView:
         now = ledger.now()
         rows = []
         for replica in progress.running(context.history):
-            trained_to = self._trained_to.get((replica.trial, replica.index))
-            rows.append(overview.running_replica(context.history, replica, notes, trained_to, now))
+            last_trained_at = self._trained_to.get((replica.trial, replica.index))
+            rows.append(
+                overview.running_replica(context.history, replica, notes, last_trained_at, now)
+            )
         share = progress.newest_fraction(context.history, self._aim, notes)
         shown: list[RenderableType] = [title(context)]
         if remark := context.pool.describe_speed():
@@ -450,7 +452,7 @@ def title(context: "DriverContext") -> Text:
     return Text.assemble((printable(spec.name), "bold"), f"  {how}  ", (where, "dim"))
 
 
-def status_now(folder: Folder, notes: progress.NewestNotes | None = None) -> overview.Data:
+def current_status(folder: Folder, notes: progress.NewestNotes | None = None) -> overview.Data:
     """Return the data for `sweep status`; `notes` caches the progress files."""
     sweep = lookup.read(folder, curves=False)
     read = (notes or progress.NewestNotes()).read(folder, sweep.history)
@@ -460,7 +462,7 @@ def status_now(folder: Folder, notes: progress.NewestNotes | None = None) -> ove
 def watch(folder: Folder, console: Terminal) -> None:
     """Display the status until the sweep stops or Ctrl-C; in a pipe only once."""
     notes = progress.NewestNotes()
-    data = status_now(folder, notes)
+    data = current_status(folder, notes)
     if not console.live:
         console.show(tables.status(data))
         return
@@ -471,5 +473,5 @@ def watch(folder: Folder, console: Terminal) -> None:
         while data["state"] in lookup.DRIVEN:
             live.update(tables.status(data), refresh=True)
             time.sleep(WATCH_S)
-            data = status_now(folder, notes)
+            data = current_status(folder, notes)
     console.show(tables.status(data))  # a live picture is cut at the terminal's size

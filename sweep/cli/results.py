@@ -54,7 +54,7 @@ def status(name: str, watch: bool, root: Path, as_json: bool) -> None:
         if watch and not as_json:
             live.watch(folder, terminal())
         else:
-            answer(live.status_now(folder), tables.status)
+            answer(live.current_status(folder), tables.status)
 
 
 @click.command()

@@ -368,8 +368,8 @@ def summary(data: Data, python: bool = False) -> RenderableType:
     facts = [ended, counts_text(data["counts"]), formatting.duration(data["seconds"])]
     if data["steps"] is not None:
         facts.append(f"{formatting.count(data['steps'])} environment steps")
-    told = " · ".join(filter(None, facts))
-    shown: list[RenderableType] = [Text(), Text(f"{name} {told}", style="bold")]
+    text = " · ".join(filter(None, facts))
+    shown: list[RenderableType] = [Text(), Text(f"{name} {text}", style="bold")]
     shown += exhausted_line(data)
     if data["why"]:
         shown.append(Text(printable(data["why"])))
@@ -411,7 +411,7 @@ def _nothing_trained(data: Data, python: bool) -> str:
         advice = f"`sweep resume {where} --trials TOTAL` adds some"
     name = "name" if python else "--name"
     return (
-        f"nothing was trained, as all trials had ended before: {advice}; to begin anew, "
+        f"nothing was trained, as all trials had ended before: {advice}; to start again, "
         f"`sweep rm {where}` or give another {name}"
     )
 
@@ -441,7 +441,7 @@ def _next_steps(data: Data, python: bool) -> list[str]:
 
 
 def _continue_lines(data: Data, python: bool) -> list[str]:
-    """Return one line for each command that sends, trains or explains the rest."""
+    """Return one line for each command that sends, trains or explains what is missing."""
     name = printable(data["name"])
     where = root_option(data["root"])
     lines = []

@@ -289,7 +289,7 @@ def resume(name: str, **given: Any) -> int:
             options.say,
             retry_failed=given["retry_failed"],
             strict=given["strict"],
-            other_kernel=given["other_kernel"],
+            allows_other_kernel=given["other_kernel"],
             space=given["space"],
             metric=given["metric"],
             stop=options.read_stop(given["stop"]),

@@ -52,7 +52,7 @@ def _pick_lines(data: Data) -> Iterator[str]:
     second = pick["runner_up"]
     if second is None:
         return
-    told = {None: "20 more seeds of both would not tell them apart", 0: "they are told apart"}
+    answers = {None: "20 more seeds of both would not tell them apart", 0: "they are told apart"}
     more_seeds = second["more_seeds"]
     seeds = f"{formatting.plural(more_seeds or 0, 'more seed')} of both would tell them apart"
     estimate = formatting.give_or_take(second["expected"], second["expected_error"])
@@ -61,7 +61,7 @@ def _pick_lines(data: Data) -> Iterator[str]:
     yield (
         f"runner-up: trial {second['trial']}, {which}{estimate}; best of all with "
         f"probability {chance_text(pick['chance'])} against {chance_text(second['chance'])}; "
-        f"{told.get(more_seeds, seeds)}"
+        f"{answers.get(more_seeds, seeds)}"
     )
 
 

@@ -181,18 +181,20 @@ def load(name: str, stored: PickledTrainable | None) -> type[Trainable]:
     made, now = dict(header.get("libraries", {})), libraries()
     if changed := [key for key, version in now.items() if made.get(key) != version]:
         others = ", ".join(f"{key} {made.get(key)}, here it is {now[key]}" for key in changed)
-        raise UsageError(_only_in_script(stored, header, f"was made with {others}"))
+        raise UsageError(_script_needed_message(stored, header, f"was made with {others}"))
     import cloudpickle
 
     try:
         held = cloudpickle.loads(pickle.data)
     except Exception as error:  # modules that are gone, and whatever code of theirs raises
         problem = f"cannot be loaded ({type(error).__name__}: {error})"
-        raise UsageError(_only_in_script(stored, header, problem)) from error
+        raise UsageError(_script_needed_message(stored, header, problem)) from error
     return class_of(held, bool(header["saves"]))
 
 
-def _only_in_script(stored: PickledTrainable, header: Mapping[str, Any], problem: str) -> str:
+def _script_needed_message(
+    stored: PickledTrainable, header: Mapping[str, Any], problem: str
+) -> str:
     """Return the message that a trainable can only be resumed from the script that defines it."""
     name, script = header.get("trainable"), header.get("script")
     where = f"the script {script}" if script else "the notebook"

@@ -104,12 +104,12 @@ class DriverContext:
             store=self.checkpoints.url,
             birth_folder=_absolute(folder.trial(birth.trial, birth.replica)) if birth else "",
             stop_file=_absolute(folder.stop_file(self.history.term)),
-            not_finite_ends=limits.not_finite != "go_on",
+            ends_if_not_finite=limits.not_finite != "go_on",
             trial_s=limits.trial_s,
             log_bytes=limits.trial_log,
             spent=tuple((point.iteration, point.seconds) for point in timed),
             watched=self._plateau_values(replica),
-            asks_at=self._stop_without_metric_at(replica, opened.goal),
+            metric_deadline=self._stop_without_metric_at(replica, opened.goal),
             diverging=tuple(
                 replica.divergence_at([replica.iteration, *(saved.iteration for saved in kept)])
             ),
@@ -117,7 +117,7 @@ class DriverContext:
             shared_folder=_absolute(folder.shared),
             trust=trust,
             own_stop_file=_absolute(folder.stop_file(self.history.term, trial.number)),
-            other_kernel=self.history.other_kernel,
+            allows_other_kernel=self.history.other_kernel,
             isolate=spec.isolate,
             script_file=script and replace(script, file=_absolute(Path(script.file)), trust=trust),
         )

@@ -1,7 +1,7 @@
 """Decisions on users' requests: a function of the request and the history.
 
 A request that cannot be fulfilled completely changes nothing. Waiting trials are changed in the
-same transaction as the answer. Running trials are told by a stop file to save and end, and are
+same transaction as the answer. A stop file makes running trials save and end, and they are
 changed when they have ended.
 """
 

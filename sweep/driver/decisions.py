@@ -302,7 +302,7 @@ def _reason(replica: Replica, outcome: SliceOutcome) -> str:
         time = number(last.get(time_attr))
         if top is None or last.get("done") is True or time is None or time < top:
             return "the trainable was done"
-        return f"it came to the top, {time_attr} {top:g}"
+        return f"it reached the top, {time_attr} {top:g}"
     return f"{_WHY[outcome.end]}: {outcome.why}" if outcome.why else _WHY[outcome.end]
 
 

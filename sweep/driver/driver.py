@@ -47,7 +47,7 @@ GRACE_S = 30.0
 
 
 class Driver:
-    """Runs a sweep to its end, or until it is told to stop.
+    """Runs a sweep to its end, or until a stop is requested.
 
     `watch` is called with newly recorded events, and at every tick with an empty sequence.
     """

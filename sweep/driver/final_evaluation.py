@@ -45,7 +45,7 @@ class FinalEvaluation:
 
 
 class FinalEvaluator(Driver):
-    """Runs the final evaluation of the newest term to its end, or until it is told to stop."""
+    """Runs the final evaluation of the newest term to its end, or until a stop is requested."""
 
     def _decide(self) -> None:
         """Resume interrupted tests, then start new ones."""

@@ -158,7 +158,7 @@ class Launch:
     """True if failed trials are tried again from their newest checkpoints."""
     strict: bool = False
     """True if changed code, libraries or processor are an error; else they are only reported."""
-    other_kernel: bool = False
+    allows_other_kernel: bool = False
     """True if trials may continue with another compiled kernel than that of their checkpoints."""
     space: Path | Mapping[str, Any] | None = None
     """Space to search from now on, or a file with it; None to keep the space."""
@@ -227,7 +227,7 @@ def open_context(
         events = _spec_changes(history, before, spec, resolved, launch.say)
         if source not in (None, known["source"]):
             events.append(Recoded(source))
-        if launch.other_kernel and not history.other_kernel:
+        if launch.allows_other_kernel and not history.other_kernel:
             events.append(OtherKernel())
         with stored.background_deletion(), contextlib.closing(make_pool(launch.slots)) as pool:
             capacity.check_pool(spec, pool.blocks)

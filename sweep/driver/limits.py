@@ -241,7 +241,7 @@ def _cheapest_first(history: History) -> Iterator["_Spare"]:
 
 
 def _spare(trial: Trial) -> Entry | None:
-    """Return an entry that sorts trials with a checkpoint that they do not need, cheapest first.
+    """Return a sort key of a trial with a checkpoint that it does not need, cheapest first.
 
     None for others.
     """

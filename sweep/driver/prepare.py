@@ -126,7 +126,7 @@ def _missing_settings(
         return []
     try:
         found = trainable or plugins.find_trainable(spec.trainable, paths)
-    except UsageError:  # it is told with the spec's other mistakes
+    except UsageError:  # reported with the spec's other mistakes
         return []
     return suggested.overrides(spec, found, paths) if suggested.is_objective(found) else []
 

@@ -151,7 +151,7 @@ class History:
         """Numbers of changed trials, in the order of the changes.
 
         The list only grows, and belongs to this history: a reader that kept another list object
-        starts anew.
+        starts again from the first trial.
         """
         return self._touched
 
@@ -321,7 +321,7 @@ class History:
         shown = copy.copy(self)
         if held:
             numbers = {number for (number,) in held}
-            shown = self.with_replacements(numbers, Trial.without_the_held)
+            shown = self.with_replacements(numbers, Trial.for_scheduler)
         if waiting:
             shown.wanted, shown.exhausted = (
                 self.searched_count + self.uncreated_trials + waiting,

@@ -65,7 +65,7 @@ def order_text(trial: Trial, expected: Expected | None, is_pick: bool) -> str:
     The order is that of `ranked` as far as one trial alone determines it, with the pick first. With
     several objectives, the metric decides, then the others in turn, since fronts need all trials.
     Equal trials are ordered by number. The text has fields of fixed width with digits and lowercase
-    letters, so that every collation sorts it alike.
+    letters, so that every collation sorts it in the same order.
     """
     objective = trial.objective
     missing, cost, number = rank_key(trial, trial.score)

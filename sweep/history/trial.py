@@ -131,7 +131,7 @@ class Trial:
         """A user's hold on the trial."""
         return self.replicas[0].hold
 
-    def without_the_held(self) -> "Trial":
+    def for_scheduler(self) -> "Trial":
         """Return the trial for schedulers: while held and not running, it appears as stopped."""
         if not self.hold or self.status not in (Status.PAUSED, Status.WAITING):
             return self

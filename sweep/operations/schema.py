@@ -326,7 +326,7 @@ def _refs(part: Any) -> Iterator[str]:
 def _to_draft_7(part: Any) -> Any:
     """Return `part` in draft 7 of JSON Schema.
 
-    There, ``items`` may be a list of schemas, and other keys beside ``$ref`` are ignored.
+    There, ``items`` may be a list of schemas, and other keys next to ``$ref`` are ignored.
     """
     if isinstance(part, list):
         return [_to_draft_7(one) for one in part]

@@ -57,7 +57,7 @@ class SliceSpec:
     """Path of a file whose presence ends the slice at its next checkpoint."""
     own_stop_file: str = ""
     """Path of a file whose presence ends the slices of this trial, even if it cannot save."""
-    not_finite_ends: bool = False
+    ends_if_not_finite: bool = False
     """True if a metric that is NaN or infinite ends the trial."""
     trial_s: float | None = None
     """Seconds of training after which the trial ends; None for no limit."""
@@ -67,7 +67,7 @@ class SliceSpec:
     """Pairs of iteration and value of the plateau's metric (None if missing), oldest first."""
     diverging: tuple[tuple[int, Divergence], ...] = ()
     """Pairs of an iteration to continue from and the divergence of the metric up to there."""
-    asks_at: float | None = None
+    metric_deadline: float | None = None
     """Value of `time_attr` at which the slice ends if its trial has never reported the metric, so
     that the driver can decide about the trial; None once the trial has reported the metric."""
     birth: ParentCheckpoint | None = None
@@ -90,7 +90,7 @@ class SliceSpec:
     """Name of the cluster's worker that runs the slice; empty on the driver's machine."""
     store: str = ""
     """URL of the sweep's object storage; empty if checkpoints are only in the folder."""
-    other_kernel: bool = False
+    allows_other_kernel: bool = False
     """True if the slice may continue on a kernel other than its checkpoint's."""
     log_bytes: int | None = None
     """Maximum bytes of the trial's log before it is rotated; None for no limit."""
@@ -120,11 +120,11 @@ class SliceSpec:
             self.goal,
             self.time_attr,
             self.stop,
-            self.not_finite_ends,
+            self.ends_if_not_finite,
             left,
             flatness,
             replace(divergence),
-            self.asks_at,
+            self.metric_deadline,
         )
 
 

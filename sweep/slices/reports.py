@@ -127,10 +127,10 @@ class Reports:
         reports: list[Reported] = []
         for opened in running:
             key = (opened.trial, opened.replica, opened.slice)
-            told = self._journals[key] = known.get(key) or JournalReading(
+            reading = self._journals[key] = known.get(key) or JournalReading(
                 _journal_path(self._folder, *key)
             )
-            if key in known and (rows := told.new_results()):
+            if key in known and (rows := reading.new_results()):
                 first = rows[0].iteration - 1
                 reports.append(Reported(*key, source=first, rows=tuple(rows)))
         return reports
@@ -143,16 +143,16 @@ def lost_outcome(stored: SweepStore, ledger: Ledger, replica: Replica) -> SliceO
     under other names and made to survive a power cut.
     """
     number = replica.slices - 1
-    told = JournalReading(_journal_path(stored.folder, replica.trial, replica.index, number))
-    rows, source = told.new_results(), told.source
+    reading = JournalReading(_journal_path(stored.folder, replica.trial, replica.index, number))
+    rows, source = reading.new_results(), reading.source
     if source is None:
         source = replica.iteration if replica.tail_after is None else replica.tail_after
-    if replica.reported_to is not None and told.upto < replica.reported_to:
+    if replica.reported_to is not None and reading.upto < replica.reported_to:
         # the journal was lost, but the ledger has its results
         known = ledger.results(replica.trial, replica.index)
         rows = [row for row in known if row.iteration > source]
     its = stored.replica(replica.trial, replica.index)
-    adopted = (its.adopt(saved) for saved in told.saved if saved.iteration > source)
+    adopted = (its.adopt(saved) for saved in reading.saved if saved.iteration > source)
     saved = {one.digest: one for one in adopted if one is not None}
     return SliceOutcome(
         replica.trial,
@@ -162,8 +162,8 @@ def lost_outcome(stored: SweepStore, ledger: Ledger, replica: Replica) -> SliceO
         source,
         tuple(rows),
         tuple(sorted(saved.values(), key=lambda one: one.iteration)),
-        skipped=told.skipped,
-        exactness=told.exactness if saved else "",
+        skipped=reading.skipped,
+        exactness=reading.exactness if saved else "",
     )
 
 

@@ -254,7 +254,7 @@ class RealSlice(Stretch):
             shared=Path(spec.shared_folder) if spec.shared_folder else None,
             has_settled_config=True,
             metric=spec.metric,
-            other_kernel=spec.other_kernel,
+            allows_other_kernel=spec.allows_other_kernel,
             number=spec.trial,
             seed_index=spec.replica,
             objectives=spec.objectives,

@@ -106,7 +106,7 @@ class Bounds:
     """Name of the result in which goals are counted."""
     stop: Criteria
     """Stopping criteria of the spec."""
-    not_finite_ends: bool
+    ends_if_not_finite: bool
     """True if a metric that is NaN or infinite ends the trial."""
     seconds_left: float | None
     """Seconds of training that the trial had left when the slice started; None for no limit."""
@@ -114,7 +114,7 @@ class Bounds:
     """State of the plateau test; None if the spec has no plateau."""
     divergence: Divergence
     """Count of NaN values of the metric so far."""
-    asks_at: float | None
+    metric_deadline: float | None
     """Value of `time_attr` at which the slice ends if the metric was never reported; None if
     unlimited."""
     seconds: float = field(default=0.0, init=False)
@@ -134,7 +134,7 @@ class Bounds:
         value = number(metrics.get(self.metric))
         self.divergence.add(value)
         self.has_metric |= value is not None
-        if self.not_finite_ends and value is not None and not math.isfinite(value):
+        if self.ends_if_not_finite and value is not None and not math.isfinite(value):
             self.why = f"{self.metric} is {value} at iteration {iteration}"
             return End.DIVERGED
         self.seconds += number(metrics.get("time_this_iter_s")) or 0.0
@@ -164,7 +164,7 @@ class Bounds:
         self.can_rest |= time >= goal.at and (is_known or self.divergence.is_permanent)
         if self.can_rest:
             return End.GOAL
-        asks = self.asks_at is not None and time >= self.asks_at
+        asks = self.metric_deadline is not None and time >= self.metric_deadline
         return End.UNMEASURED if asks and not self.has_metric else None
 
     def _check_plateau(self, metrics: Metrics, iteration: int) -> End | None:

@@ -555,7 +555,7 @@ def storage_url(folder: Folder) -> str:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(
             f"{folder.checkpoints}: contains no URL of checkpoints; "
-            "`sweep resume NAME --checkpoints URL` writes it anew"
+            "`sweep resume NAME --checkpoints URL` writes it again"
         ) from error
 
 

@@ -273,10 +273,12 @@ class SweepSpec(Settings):
     def _check_settled(self) -> None:
         """Raise BadConfig for `budget.settled` if not the expected score alone decides."""
         others = {"objectives": self.objectives, "constraints": self.constraints}
-        beside = [key for key, value in others.items() if value]
-        beside += [] if self.aggregate.fair else ["aggregate"]
-        if self.budget.settled is not None and beside:
-            hint = f"remove it, because with {beside[0]} the expected score alone does not decide"
+        unsuitable = [key for key, value in others.items() if value]
+        unsuitable += [] if self.aggregate.fair else ["aggregate"]
+        if self.budget.settled is not None and unsuitable:
+            hint = (
+                f"remove it, because with {unsuitable[0]} the expected score alone does not decide"
+            )
             raise self._source.refuse(("budget", "settled"), self.budget.settled, "no value", hint)
 
     def _check_metric(self) -> None:
@@ -343,16 +345,16 @@ def find(space: str) -> Path:
         return files[space]
     path = Path(space)
     if space and _is_folder(path):
-        beside = sorted(str(other) for other in path.iterdir() if other.suffix in _SUFFIXES)
-        found = f"; in it there is {', '.join(beside[:3])}" if beside else ""
+        siblings = sorted(str(other) for other in path.iterdir() if other.suffix in _SUFFIXES)
+        found = f"; in it there is {', '.join(siblings[:3])}" if siblings else ""
         raise UsageError(f"{shorten(space)}: is a folder; name a YAML file{found}")
     if len(path.parts) < 2 and path.suffix not in _SUFFIXES:
         raise UnknownName("search space", space, list(files), "a path to a YAML file works too")
     try:
-        beside = [str(other) for other in path.parent.iterdir() if other.suffix in _SUFFIXES]
+        siblings = [str(other) for other in path.parent.iterdir() if other.suffix in _SUFFIXES]
     except (OSError, ValueError):  # the folder does not exist or its name is not valid
-        beside = []
-    raise UsageError(f"{shorten(space)}: there is no such file{nearest(space, beside)}")
+        siblings = []
+    raise UsageError(f"{shorten(space)}: there is no such file{nearest(space, siblings)}")
 
 
 def _is_folder(path: Path) -> bool:

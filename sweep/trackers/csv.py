@@ -3,7 +3,7 @@
 One row for each iteration, one column for each result, nested names joined with ``/``,
 ``training_iteration`` first. A result that first appears later gets a column at the end and the
 file is rewritten atomically; rows without a value have an empty cell. Numbers are exact; a line
-break within a text becomes a space. The settings are beside it, in ``params.json``.
+break within a text becomes a space. The settings are in ``params.json`` in the same folder.
 """
 
 import csv

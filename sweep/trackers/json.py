@@ -1,8 +1,8 @@
 """JSON: each seed's results as ``logs/trial-3/result.json``, one object a line, as in Ray Tune.
 
 Every line is a result with all its keys, nested ones joined with ``/``, ``training_iteration``
-first. NaN and infinity are written as in Python: ``NaN``, ``Infinity``. The settings are beside it,
-in ``params.json``.
+first. NaN and infinity are written as in Python: ``NaN``, ``Infinity``. The settings are in
+``params.json`` in the same folder.
 """
 
 import json

@@ -39,7 +39,7 @@ def missing(key: str, name: str, results: Collection[str], clause: str, has: str
 class FirstResult:
     """Checks the first result of a sweep.
 
-    `unsure` maps results that may not come to the key of the spec that names them.
+    `unsure` maps results that may be missing to the key of the spec that names them.
     """
 
     def __init__(self, unsure: Mapping[str, str], folder: Folder, history: History) -> None:

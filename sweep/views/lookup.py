@@ -97,7 +97,7 @@ class Sweep:
         """Event with which the newest driver began; None before the first driver."""
         return next((r for r in reversed(self.records) if isinstance(r.event, _BEGINNINGS)), None)
 
-    def trained_to(self, replica: Replica) -> float | None:
+    def last_trained_at(self, replica: Replica) -> float | None:
         """Return when the replica's newest slice was opened or last reported; None without a slice.
 
         The time is in seconds since 1970.
@@ -124,13 +124,13 @@ def read(folder: Folder, curves: bool = True) -> Sweep:
     sums or the metric was changed.
     """
     folder.require_plain()
-    with _no_collections(), contextlib.closing(Ledger(folder.ledger)) as ledger:
+    with _paused_collector(), contextlib.closing(Ledger(folder.ledger)) as ledger:
         spec = reading.spec_of(ledger)
         scheduler = reading.outline(ledger)
         summed = not curves and ledger.newest(Measured.kind) is None
         records = _records(ledger, results=not summed)
-        told = (record.event for record in records)
-        if summed and not all(e.sums for e in told if isinstance(e, Reported | Closed)):
+        events = (record.event for record in records)
+        if summed and not all(e.sums for e in events if isinstance(e, Reported | Closed)):
             summed, records = False, _records(ledger)
         objective = reading.objective_of(spec, scheduler.time_attr)
         history = History(objective, summed, shows_unsaved=True)
@@ -147,7 +147,7 @@ def _records(ledger: Ledger, results: bool = True) -> tuple[Recorded, ...]:
 
 
 @contextlib.contextmanager
-def _no_collections() -> Iterator[None]:
+def _paused_collector() -> Iterator[None]:
     """Disable garbage collection inside the block: it costs a third of reading a long sweep."""
     was_on = gc.isenabled()
     gc.disable()

@@ -282,7 +282,7 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
         "steps": steps(sweep.history),
         "outlook": outlook(sweep.history),
         "running": [
-            running_replica(sweep.history, replica, notes, sweep.trained_to(replica), now)
+            running_replica(sweep.history, replica, notes, sweep.last_trained_at(replica), now)
             for replica in progress.running(sweep.history)
             if running
         ],
@@ -295,11 +295,11 @@ def changes(sweep: Sweep) -> list[Data]:
 
 
 def running_replica(
-    history: History, replica: Replica, notes: Notes, trained_to: float | None, now: float
+    history: History, replica: Replica, notes: Notes, last_trained_at: float | None, now: float
 ) -> Data:
     """Return the data of a running replica, from the ledger and its progress note if newer.
 
-    `trained_to` is the time of its last sign of life, in seconds since 1970; None if unknown.
+    `last_trained_at` is the time of its last sign of life, in seconds since 1970; None if unknown.
     """
     note = notes.get((replica.trial, replica.index))
     value = replica.value
@@ -314,7 +314,8 @@ def running_replica(
         "time": replica.time if note is None or note.time is None else note.time,
         "goal": replica.goal.at,
         "value": finite(value),
-        "seconds": before + (max(0.0, now - trained_to) if trained_to is not None else 0.0),
+        "seconds": before
+        + (max(0.0, now - last_trained_at) if last_trained_at is not None else 0.0),
         "settings": dict(history.trials[replica.trial].searched),
         "worker": (note and note.worker) or None,
     }

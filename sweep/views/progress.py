@@ -210,7 +210,7 @@ class _Work:
         """Remaining work, at least 0, in the units of the class."""
         expected = self._aim.remaining_training(self._history)
         if expected is None:
-            return max(0.0, self._by_lengths())
+            return max(0.0, self._remaining_by_lengths())
         noted = [self._at[t.number] - self._position(t, {}) for t in self._trials]
         noted += [
             self._measured(replica, self._notes) - self._measured(replica, {})
@@ -234,7 +234,7 @@ class _Work:
         """Completed work of the seeds that joined later."""
         return math.fsum(self._measured(replica, self._notes) for replica in self._later)
 
-    def _by_lengths(self) -> float:
+    def _remaining_by_lengths(self) -> float:
         """Return the remaining work, estimated from the lengths of ended trials.
 
         Trials that started before `spares` were completed do not count, since they could not be

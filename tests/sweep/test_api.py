@@ -121,7 +121,7 @@ def test_a_cell_that_is_run_again_after_a_mistake_says_how_failed_trials_are_tri
     sweep.run(local(), **keys)
     said = capsys.readouterr().out
     assert f"nothing was trained, as all trials had ended before: `{again}` tries" in said
-    assert f"to begin anew, `sweep rm demo --root {root}` or give another name" in said
+    assert f"to start again, `sweep rm demo --root {root}` or give another name" in said
     mended = sweep.run(local(), **keys, retry_failed=True)
     assert [trial.status for trial in mended.trials] == ["COMPLETED"] * 2
     assert "nothing was trained" not in capsys.readouterr().out

@@ -20,7 +20,7 @@ from trainables.core.settings import defaults, flatten, parse
 from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
-from trainables.learners.fused.dqn import FusedQLearner, Learnt, not_covered
+from trainables.learners.fused.dqn import FusedQLearner, Learnt, find_reason_for_torch
 from trainables.learners.replay import (
     NStep,
     PrioritizedReplay,
@@ -177,7 +177,7 @@ class DQN(Trainer):
     model_keys: ClassVar[frozenset[str]] = frozenset({"custom_model"})
     learns_from_others: ClassVar[bool] = True
     keeps_rows: ClassVar[bool] = True
-    automatic: ClassVar[tuple[str, ...]] = (*Trainer.automatic, "learner")
+    auto_settings: ClassVar[tuple[str, ...]] = (*Trainer.auto_settings, "learner")
     masks_actions: ClassVar[bool] = True
     settings: Config
     policy: "QPolicy"
@@ -291,7 +291,7 @@ class DQN(Trainer):
         if settings.cql_alpha:
             return "cql_alpha is not 0"
         made = cls._q_architecture(settings, cls.networks(settings, spaces))
-        return not_covered(made, settings.optimizer)
+        return find_reason_for_torch(made, settings.optimizer)
 
     @classmethod
     def _q_architecture(cls, settings: Config, architecture: Architecture) -> QArchitecture:

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from trainables.errors import ConfigError
 from trainables.learners.returns import Bounds, next_values, v_trace
-from trainables.learners.sequences import Judged, to_judge
+from trainables.learners.sequences import Judged, rows_to_evaluate
 from trainables.rollout.batch import Fragment, TrainBatch, rows
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
@@ -118,7 +118,9 @@ class IMPALA(PolicyGradientTrainer):
 
     def all_rows(self, fragments: list[Fragment]) -> list[TrainBatch]:
         """Return all rows of each fragment, with advantages and targets of V-trace."""
-        asked = [to_judge(fragment, self.settings.longest_sequence) for fragment in fragments]
+        asked = [
+            rows_to_evaluate(fragment, self.settings.longest_sequence) for fragment in fragments
+        ]
         batch = type(asked[0].batch).join([one.batch for one in asked])
         if len(batch) == 0:
             return super().all_rows(fragments)
@@ -143,7 +145,7 @@ def traced(
         valid_rows: valid rows of the fragment, and their successors.
         current: log-probabilities and values of `valid_rows`, each (B,), by the policy that learns.
     """
-    is_current, row = ~valid_rows.follows, valid_rows.row
+    is_current, row = ~valid_rows.is_next_observation, valid_rows.row
     judged = rows(np.stack([fragment.logp, fragment.values], axis=2)).astype(np.float64)
     judged[row[is_current]] = np.stack(current, axis=1)[
         is_current
@@ -152,7 +154,9 @@ def traced(
     following = next_values(
         values, fragment.last_values[0], fragment.final_values, fragment.truncated
     )
-    np.put(following, row[valid_rows.follows], current[1][valid_rows.follows])
+    np.put(
+        following, row[valid_rows.is_next_observation], current[1][valid_rows.is_next_observation]
+    )
     ratios = np.exp(logp - fragment.logp)
     advantages, targets = v_trace(
         fragment.rewards,

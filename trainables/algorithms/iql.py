@@ -60,7 +60,7 @@ class Config(OffPolicyConfig):
         default=3.0,
         ge=0,
         description="Inverse temperature: preference for better actions, per unit of return; 0: "
-        "all actions are imitated alike, as with bc. 0.5 to 10 times 1 / the size of advantages.",
+        "all actions are imitated equally, as with bc. 0.5 to 10 times 1 / the size of advantages.",
     )
     max_weight: float = Field(
         default=100.0, gt=0, description="Maximum weight of an action; 10 to 1,000."

@@ -148,11 +148,11 @@ class PPO(ActorCriticTrainer):
 
     def torch_loss(self) -> "Loss":
         """Return the loss in torch, with the current values of scheduled settings."""
-        return partial(ppo_loss, settings=self.settings.at(self.progress.timesteps))
+        return partial(ppo_loss, settings=self.settings.with_schedules_at(self.progress.timesteps))
 
     def fused_loss(self) -> fused.Loss:
         """Return the loss for the fused learner, with the current values of scheduled settings."""
-        return fused_options(self.settings.at(self.progress.timesteps))
+        return fused_options(self.settings.with_schedules_at(self.progress.timesteps))
 
     def take_steps(self, learner: "Learner", batch: TrainBatch) -> dict[str, float]:
         """Learn from a batch in epochs of shuffled minibatches; return mean statistics."""

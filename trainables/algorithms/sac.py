@@ -41,7 +41,7 @@ Rows = Mapping[str, NDArray[Any]]
 SHARE_OF_ENTROPY = 0.5
 
 
-#: Inputs of a captured update beside the batch: the learning rates.
+#: Inputs of a captured update in addition to the batch: the learning rates.
 RATES = ("critic_rate", "rate")
 
 

@@ -149,7 +149,7 @@ def read(path: Path, digest: str | None = None, trust: Trust | None = None) -> L
             away.
         UntrustedCheckpoint: it contains opaque bytes, and is not signed by a trusted key.
     """
-    with _only_checkpoint_errors(path):
+    with _as_checkpoint_errors(path):
         content, found = _verified(path, digest)
         header = _checked_header(path, content)
         packed = container.parse(content, header, path)
@@ -167,7 +167,7 @@ def read(path: Path, digest: str | None = None, trust: Trust | None = None) -> L
 
 def verify(path: Path, digest: str | None = None) -> dict[str, Any]:
     """Check a checkpoint with its segments, and return its header; raises as `read` does."""
-    with _only_checkpoint_errors(path):
+    with _as_checkpoint_errors(path):
         content, _ = _verified(path, digest)
         header = _checked_header(path, content)
         container.verify(content, header, path)
@@ -176,7 +176,7 @@ def verify(path: Path, digest: str | None = None) -> dict[str, Any]:
 
 def identify(path: Path) -> tuple[str, dict[str, Any]]:
     """Return the digest and header of a checkpoint, without its segments; raises as `read` does."""
-    with _only_checkpoint_errors(path):
+    with _as_checkpoint_errors(path):
         content, digest = _verified(path, None)
         return digest, _checked_header(path, content)
 
@@ -184,7 +184,7 @@ def identify(path: Path) -> tuple[str, dict[str, Any]]:
 def segments_of(path: Path) -> set[str]:
     """Return the file names of the segments that a checkpoint needs; raises as `read` does."""
     header = identify(path)[1]
-    with _only_checkpoint_errors(path):
+    with _as_checkpoint_errors(path):
         return segments.segment_names(header)
 
 
@@ -228,7 +228,7 @@ def _environment() -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _only_checkpoint_errors(path: Path) -> Iterator[None]:
+def _as_checkpoint_errors(path: Path) -> Iterator[None]:
     """Turn every error inside the block into a CheckpointError that names `path`."""
     try:
         yield

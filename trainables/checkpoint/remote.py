@@ -171,7 +171,7 @@ class Remote:
             disk.sync(parent)
 
     def _retry(self, attempt: Callable[[], _T]) -> _T:
-        """Return what `attempt` does once it succeeds; RemoteError if it fails for good."""
+        """Return the result of `attempt`, repeated until it succeeds; RemoteError if time is up."""
         patience_s = PATIENCE_S if self.patience_s is None else self.patience_s
         until, wait = time.monotonic() + patience_s, FIRST_WAIT_S
         while True:

@@ -3,7 +3,7 @@
 settings       a flat dict becomes frozen, typed sections
 legacy_names   keys of other trainers, and today's
 rng            named random streams of one seed
-rounding       whether two processes round alike
+rounding       whether two processes round equally
 results        the usual keys of a result, a person's own logger
 logs           what is logged of the data that flow through
 processes      child processes: how they begin, what is asked of them, how they end

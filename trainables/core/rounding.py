@@ -25,7 +25,7 @@ def fingerprint(in_torch: bool) -> str:
 
     `in_torch` is True if a part of the learning runs in torch; then torch's digest follows numpy's.
     """
-    return _digest(_by_numpy()) + (_digest(_by_torch()) if in_torch else "")
+    return _digest(_numpy_results()) + (_digest(_torch_results()) if in_torch else "")
 
 
 def is_compatible(one: str, other: str) -> bool:
@@ -47,7 +47,7 @@ def _numbers(*shape: int) -> NDArray[np.float32]:
     return (spread / 1_009 - 0.5).astype(np.float32).reshape(shape)
 
 
-def _by_numpy() -> Iterator[NDArray[Any]]:
+def _numpy_results() -> Iterator[NDArray[Any]]:
     """Yield results of numpy's products, functions and sums."""
     for rows, inside, columns in ((8, 4, 64), (8, 64, 64), (64, 48, 32), (1, 64, 2)):
         left, right = _numbers(rows, inside), _numbers(inside, columns)
@@ -64,7 +64,7 @@ def _by_numpy() -> Iterator[NDArray[Any]]:
     yield np.add.reduce(_numbers(64, 100), axis=1)
 
 
-def _by_torch() -> Iterator[NDArray[Any]]:
+def _torch_results() -> Iterator[NDArray[Any]]:
     """Yield results of torch's products, functions and sums."""
     import torch
 

@@ -320,7 +320,7 @@ Read = Callable[[Any, Any], _Stepped]
 TURNS = "turn_based_aec_to_parallel_wrapper"
 
 
-def as_one(
+def as_single_env(
     env: Any,
     place: str,
     observe: Callable[[ByAgent], ByAgent] | None = None,

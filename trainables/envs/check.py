@@ -77,12 +77,12 @@ def check(
     config = parse(EnvironmentConfig, {"env": env, "env_config": dict(env_config or {}), **limit})
     with rng.preserve_global():
         rng.seed_global(0, "check")
-        with contextlib.closing(Inquiry(config, anew=True)) as inquiry:
+        with contextlib.closing(Inquiry(config, always_measures=True)) as inquiry:
             unsupported = _unsupported(inquiry)
             masked = config if unsupported else _with_masks(config, inquiry.inspect())
             measured = None if unsupported or masked is not config else inquiry.measured()
         if masked is not config:
-            with contextlib.closing(Inquiry(masked, anew=True)) as inquiry:
+            with contextlib.closing(Inquiry(masked, always_measures=True)) as inquiry:
                 measured = inquiry.measured()
         with watched(config):
             described = {**_describe(config), "unsupported": unsupported, **_level(measured)}
@@ -159,7 +159,7 @@ def _breaches(env: Env) -> list[str]:
 def _level(measured: Measured | None) -> Report:
     """Return the measured exactness as report entries; None values if nothing was measured."""
     if measured is None:
-        return {"level": None, "exactness": None, "reasons": [], "left_out": []}
+        return {"level": None, "exactness": None, "reasons": [], "unsaved_attributes": []}
     return {**measured.as_data(), "exactness": LEVELS[measured.level]}
 
 

@@ -83,7 +83,7 @@ SAME_NATIVELY: Mapping[tuple[Any, Any], frozenset[str]] = {
 
 
 @dataclass(frozen=True)
-class Sight:
+class ObservationSettings:
     """How a policy sees an environment; set by the key ``model``."""
 
     side: int = atari.SIZE
@@ -178,18 +178,18 @@ class EnvironmentConfig(Section):
         "with an error that names it.",
     )
 
-    _sight: Sight = PrivateAttr(default=Sight())
-    """Value of `sight`, set by `with_sight`."""
+    _observation_settings: ObservationSettings = PrivateAttr(default=ObservationSettings())
+    """Value of `observation_settings`, set by `with_observation_settings`."""
 
     @property
-    def sight(self) -> Sight:
+    def observation_settings(self) -> ObservationSettings:
         """Settings of the key ``model`` that determine how policies see the environment."""
-        return self._sight
+        return self._observation_settings
 
-    def with_sight(self, sight: Sight) -> Self:
-        """Return a copy in which policies see the environment as `sight` says."""
+    def with_observation_settings(self, observation_settings: ObservationSettings) -> Self:
+        """Return a copy in which policies see the environment as `observation_settings` says."""
         copied = self.model_copy()
-        copied._sight = sight
+        copied._observation_settings = observation_settings
         return copied
 
     @property
@@ -324,16 +324,21 @@ def connect(
     if isinstance(observation, agents.AgentsSpace) and isinstance(action, agents.AgentsSpace):
         each = {a: connect(config, one, action.of[a]) for a, one in observation.of.items()}
         return agents.AgentsConnector((observation, action), each)
-    if config.preprocessor_pref is None and config.sight.preprocessor is None:
+    if config.preprocessor_pref is None and config.observation_settings.preprocessor is None:
         NoPreprocessor(observation)  # refuses what is not a Box
-    return EnvConnector(observation, action, config.sight.preprocessor, _image_settings(config))
+    return EnvConnector(
+        observation, action, config.observation_settings.preprocessor, _image_settings(config)
+    )
 
 
 def _image_settings(config: EnvironmentConfig) -> ImageSettings:
     """Return the settings that decide how images are read; Atari's wrappers put channels last."""
-    sight = config.sight
+    observation_settings = config.observation_settings
     is_wrapped = has_deepmind_wrappers(config) and config.env_engine != ENVPOOL
-    return ImageSettings(sight.layout or ("channels_last" if is_wrapped else None), sight.convolved)
+    return ImageSettings(
+        observation_settings.layout or ("channels_last" if is_wrapped else None),
+        observation_settings.convolved,
+    )
 
 
 def make_raw_env(
@@ -378,7 +383,7 @@ def _several_agents(config: EnvironmentConfig, env: Any) -> Env | None:
     path, observe = config.observation_fn, None
     if path is not None:
         observe = load("observation_fn", path, "a function of what all agents observe")
-    several = agents.as_one(env, config.env, observe, config.action_mask)
+    several = agents.as_single_env(env, config.env, observe, config.action_mask)
     if several is None and observe is not None:
         hint = f"{config.env} has one agent: wrap it in a gymnasium.ObservationWrapper"
         raise ConfigError("observation_fn", path, "null with one agent", hint)
@@ -471,9 +476,9 @@ def checked_spaces(
         cast("spaces.Box", connector.observation_space),
         action,
         observation,
-        config.sight.preprocessor,
+        config.observation_settings.preprocessor,
         config.connectors,
-        config.sight.previous,
+        config.observation_settings.previous,
         _image_settings(config),
         connector.note,
     )
@@ -535,7 +540,9 @@ def _from_package(env: str) -> str:
 
 def has_deepmind_wrappers(config: EnvironmentConfig) -> bool:
     """Return whether the environment is an Atari game in DeepMind's wrappers."""
-    wanted = config.preprocessor_pref == "deepmind" and config.sight.preprocessor is None
+    wanted = (
+        config.preprocessor_pref == "deepmind" and config.observation_settings.preprocessor is None
+    )
     return wanted and is_atari(config.env)
 
 
@@ -565,7 +572,10 @@ def _creator(
         allowed = "a class, a registered id or package.module:Name"
         raise ConfigError("env", config.env, allowed, hint)
     if has_deepmind_wrappers(config):
-        size = config.sight.side, 1 if config.no_framestack else config.sight.frames
+        size = (
+            config.observation_settings.side,
+            1 if config.no_framestack else config.observation_settings.frames,
+        )
         return lambda: atari.make_game(env, config.env_config, size, learning)
     if num_envs is not None:
         mode = "vector_entry_point"

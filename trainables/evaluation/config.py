@@ -190,7 +190,7 @@ def check_evaluation(
     settings.
     """
     environment, trained_on = environments
-    with _under_place():
+    with _inside_evaluation_config():
         seen = measuring.inspect(environment)
         spaces = training if environment == trained_on else seen.spaces
         check_processes(envs)
@@ -208,14 +208,14 @@ def check_evaluation(
 def check_callbacks_of_evaluation(callbacks: CallbacksConfig, config: EvaluationConfig) -> None:
     """Raise ConfigError for callbacks that an evaluation cannot call, here or in children."""
     own = "callbacks" in config.evaluation_config
-    with _under_place() if own else nullcontext():
+    with _inside_evaluation_config() if own else nullcontext():
         calls = episode_callbacks(make_calls(callbacks))
         if calls and config.evaluation_num_workers:
             calls.portable()
 
 
 @contextmanager
-def _under_place() -> Iterator[None]:
+def _inside_evaluation_config() -> Iterator[None]:
     """Add `evaluation_config` to the place that ConfigErrors name, inside the block."""
     try:
         yield

@@ -39,7 +39,7 @@ from trainables.policies.inference import InferencePolicy
 from trainables.rollout.agent_records import Cast, Outputs
 from trainables.rollout.callbacks import Calls
 from trainables.rollout.episode import Episode, EpisodeWatch, EvaluationWorker, OneEnv
-from trainables.rollout.metrics import RolloutMetrics, with_written
+from trainables.rollout.metrics import RolloutMetrics, with_callback_data
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 
 Array = NDArray[Any]
@@ -182,7 +182,7 @@ def _close_slots(slots: Sequence[AnySlot]) -> None:
 class _RunningEpisode:
     """One episode in one environment.
 
-    With `anew`, the environment is to be created again for it.
+    With `recreates`, its environment is created again first.
     """
 
     memory: NDArray[Any]
@@ -195,7 +195,7 @@ class _RunningEpisode:
         inference: InferencePolicy,
         plan: Plan,
         seed: int,
-        anew: bool = False,
+        recreates: bool = False,
     ) -> None:
         self._seed, self._plan = seed, plan
         self._player = inference
@@ -205,7 +205,7 @@ class _RunningEpisode:
         self.reward = 0.0
         self.length = 0
         self.faults = 0
-        self._begin(None, anew)
+        self._begin(None, recreates)
 
     def step(self) -> bool:
         """Receive the result of the step, and return True if it ended the episode.
@@ -236,7 +236,7 @@ class _RunningEpisode:
         written = self._watch.episode if self._watch else None
         by_agent = self._player.agent_rewards(self.memory)
         metrics = RolloutMetrics(self.reward, self.length, agent_rewards=by_agent)
-        return Played(with_written(metrics, written), self.faults)
+        return Played(with_callback_data(metrics, written), self.faults)
 
     @property
     def _name(self) -> str:
@@ -299,7 +299,7 @@ class _RunningEpisode:
         """Count and log a failure of the environment, and return the error; raises as `_begin`."""
         name = self._name
         allowed = self._plan.envs.restart_failed_sub_environments
-        advice = f"{self.length}; {SETTING} plays such an episode anew"
+        advice = f"{self.length}; {SETTING} plays such an episode again"
         require_restartable(allowed, name, method, error, advice)
         self.faults += 1
         if self.faults > MAX_FAILURES_IN_A_ROW:
@@ -308,7 +308,7 @@ class _RunningEpisode:
                 f"restarted again. The last time it {describe_fault(error)}"
             ) from error
         logger.warning(
-            "%s: %s() %s; it is played anew, restart %d",
+            "%s: %s() %s; it is played again, restart %d",
             *(name, method, describe_fault(error), self.faults),
             exc_info=error,
         )

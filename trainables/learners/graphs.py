@@ -33,11 +33,11 @@ class Learnt(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Return the device of the networks."""
+        """Device of the networks."""
 
     @property
     def parameters(self) -> Mapping[str, torch.nn.Parameter]:
-        """Return name → parameter."""
+        """Name → parameter."""
 
 
 class Graph:

@@ -83,11 +83,11 @@ class Judged(NamedTuple):
     """Valid rows in sequences; each sequence is followed by the observation after its last step."""
     row: NDArray[np.int64]
     """Index among the fragment's T·N rows of each row, (B,)."""
-    follows: NDArray[np.bool_]
+    is_next_observation: NDArray[np.bool_]
     """Flags (B,): True for the observation after the row `row`, False for that row itself."""
 
 
-def to_judge(fragment: Fragment, longest: int) -> Judged:
+def rows_to_evaluate(fragment: Fragment, longest: int) -> Judged:
     """Return the valid rows of a fragment and the observations after them, to be evaluated.
 
     For a policy with a memory the batch is a `SequenceBatch` of at most `longest` steps. The

@@ -139,7 +139,7 @@ def shuffled(
         device: device of the tensors; by default the CPU.
         count: number of rows that decides the number of minibatches, by default that of the batch.
             If it is larger than the batch, some minibatches may be empty.
-        sent: columns of the batch on that device; None to send them. Sequences are sent anew.
+        sent: columns of the batch on that device; None to send them. Sequences are always sent.
     """
     on = device or torch.device("cpu")
     if isinstance(batch, SequenceBatch):

@@ -26,7 +26,7 @@ from trainables.core import rng
 from trainables.envs.make import EnvSpaces
 from trainables.offline.batches import Array, Batch, Columns
 from trainables.offline.config import SAMPLER, IOContext
-from trainables.offline.following import REMEDY, leads_to, pieces
+from trainables.offline.following import REMEDY, is_followed_by, pieces
 from trainables.offline.reader import InputReader, Rows, RowsByPolicy, each_once
 from trainables.offline.sources import make_reader
 
@@ -266,7 +266,7 @@ class _EpisodeJoiner:
                 self._known.add(key)
             begins = piece["t"][0] == 0 if "t" in piece else ended
             ended = bool(piece["terminateds"][-1] or piece["truncateds"][-1])
-            if before and leads_to(before[-1], piece):
+            if before and is_followed_by(before[-1], piece):
                 whole = [*before, piece]
             elif begins:
                 whole = [piece]

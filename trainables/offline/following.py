@@ -21,14 +21,14 @@ REMEDY = "give it, or t, eps_id or unroll_id, by which rows are known to follow 
 CERTAIN = frozenset({"eps_id", "t", "agent_index"})
 
 
-def add_following(columns: dict[str, Array], of_agents: bool) -> None:
+def add_following(columns: dict[str, Array], is_multi_agent: bool) -> None:
     """Add ``has_next`` (R,), True where the next row follows, and ``new_obs`` if it is known.
 
     Checked `columns` are changed in place. Without ``new_obs``, rows that neither end their episode
     nor are followed by the next row are removed, since the observation after them is not known.
-    `of_agents` is true if an agent may not act in every step of its episode.
+    `is_multi_agent` is true if an agent may not act in every step of its episode.
     """
-    columns["has_next"] = np.concatenate([_follows(columns, of_agents), [False]])
+    columns["has_next"] = np.concatenate([_follows(columns, is_multi_agent), [False]])
     if "new_obs" in columns or (not _in_order(columns) and not columns["terminateds"].all()):
         return
     columns["new_obs"] = np.concatenate([columns["obs"][1:], columns["obs"][-1:]])
@@ -38,7 +38,7 @@ def add_following(columns: dict[str, Array], of_agents: bool) -> None:
     columns.update({name: column[known] for name, column in columns.items()})
 
 
-def _follows(columns: Mapping[str, Array], of_agents: bool) -> NDArray[np.bool_]:
+def _follows(columns: Mapping[str, Array], is_multi_agent: bool) -> NDArray[np.bool_]:
     """Return flags (R - 1,), True where the next row is the next step of the same episode."""
     follows = ~(columns["terminateds"] | columns["truncateds"])[:-1]
     if not _in_order(columns):
@@ -53,9 +53,9 @@ def _follows(columns: Mapping[str, Array], of_agents: bool) -> NDArray[np.bool_]
             follows &= same_unroll
     if "t" in columns:
         further = np.diff(columns["t"])
-        follows &= (further == 1) | (same_unroll & (further > 0) & of_agents)
+        follows &= (further == 1) | (same_unroll & (further > 0) & is_multi_agent)
     if "new_obs" in columns:
-        follows &= _same_rows(columns["new_obs"][:-1], columns["obs"][1:])
+        follows &= _equal_rows(columns["new_obs"][:-1], columns["obs"][1:])
     return follows
 
 
@@ -64,13 +64,13 @@ def _in_order(columns: Mapping[str, Array]) -> bool:
     return any(name in columns for name in IN_ORDER)
 
 
-def _same_rows(rows: Array, other: Array) -> NDArray[np.bool_]:
+def _equal_rows(rows: Array, other: Array) -> NDArray[np.bool_]:
     """Return flags (R,), True where rows are equal."""
     same: NDArray[np.bool_] = (rows == other).all(axis=tuple(range(1, rows.ndim)))
     return same
 
 
-def leads_to(columns: Columns, other: Columns) -> bool:
+def is_followed_by(columns: Columns, other: Columns) -> bool:
     """Return whether the first row of `other` may follow the last row of `columns`.
 
     Both are pieces of one agent's episode, by their ``eps_id`` and ``agent_index``.

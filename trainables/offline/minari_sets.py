@@ -21,7 +21,7 @@ from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError, StoredDataError
 from trainables.offline.batches import Array, Columns
 from trainables.offline.config import MINARI
-from trainables.offline.following import REMEDY, leads_to, pieces
+from trainables.offline.following import REMEDY, is_followed_by, pieces
 from trainables.offline.reader import FilesReader, NotABatch, Rows
 from trainables.offline.tables import first_line, require
 
@@ -128,15 +128,15 @@ class MinariReader(FilesReader):
         """Return observations (count, …) as the policy sees them."""
         spaces = self._rows.spaces
         at_env = spaces.at_env()
-        alike: set[Any] = set()
+        shapes: set[Any] = set()
         if spaces.preprocessor_path is None:
-            alike = {spaces.observation_shape, spaces.raw.shape}
+            shapes = {spaces.observation_shape, spaces.raw.shape}
         if at_env.observes:
-            alike -= {spaces.raw.shape}
+            shapes -= {spaces.raw.shape}
         if (
             isinstance(observations, np.ndarray)
             and observations.ndim > 1
-            and observations.shape[1:] in alike
+            and observations.shape[1:] in shapes
         ):
             return observations
         return at_env.observe_all(_item_at(observations, i) for i in range(count))
@@ -321,7 +321,7 @@ def runs(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
             )
         for piece in pieces(batch):
             before = waiting.pop(int(piece["eps_id"][0]), [])
-            if before and not leads_to(before[-1], piece):
+            if before and not is_followed_by(before[-1], piece):
                 yield _join(before)
                 before = []
             before.append(piece)

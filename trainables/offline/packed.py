@@ -210,7 +210,7 @@ def _fill_array(data: Any, kind: Any, shape: Any, order: Any) -> NDArray[Any]:
     return found.astype(kind.dtype.newbyteorder("="))
 
 
-def _of_buffer(data: Any, kind: Any, shape: Any, order: Any) -> _Array:
+def _array_of_buffer(data: Any, kind: Any, shape: Any, order: Any) -> _Array:
     """Return a filled `_Array`."""
     made = _Array()
     made.value = _fill_array(data, kind, shape, order)
@@ -230,7 +230,7 @@ def _encode(text: Any, kind: Any) -> bytes:
 _MADE: dict[str, Callable[..., Any]] = {
     "empty": lambda *_: _Array(),
     "dtype": _Kind,
-    "filled": _of_buffer,
+    "filled": _array_of_buffer,
     "encode": _encode,
     "no bytes": lambda: b"",
 }

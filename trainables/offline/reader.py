@@ -81,9 +81,9 @@ class Rows:
 
     spaces: EnvSpaces
     """Spaces of the environment."""
-    of_agents: bool = False
+    is_multi_agent: bool = False
     """True if an agent may not act in every step of its episode."""
-    exact: bool = False
+    keeps_float64: bool = False
     """True if observations keep the digits that a filter needs and float32 does not have."""
 
     def of(self, line: bytes) -> Columns:
@@ -114,13 +114,15 @@ class Rows:
             )
         lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) > 1 or not lengths["obs"]:
-            raise NotABatch(f"columns of {lengths} rows, which must be alike and not 0")
+            raise NotABatch(
+                f"columns of {lengths} rows; all columns must have the same number, not 0"
+            )
         if "dones" in columns:
             columns.setdefault("terminateds", columns.pop("dones"))
         columns.setdefault("truncateds", np.zeros(lengths["obs"], dtype=np.bool_))
         _add_likelihoods(columns)
         if "terminateds" in columns:
-            add_following(columns, self.of_agents)
+            add_following(columns, self.is_multi_agent)
         return columns
 
     def _column(self, name: str, value: Any) -> Array:
@@ -138,7 +140,7 @@ class Rows:
         if name in ("obs", "new_obs"):
             of, column = self.spaces, _as_seen(self.spaces, column)
             kind = of.observation_dtype
-            if self.exact and is_wide(of.observation):
+            if self.keeps_float64 and is_wide(of.observation):
                 kind = np.dtype(np.float64)
             return _reshape(name, column, of.observation_shape, kind, of.raw.shape)
         if name == "actions":
@@ -251,13 +253,13 @@ def _reshape(
     column: Array,
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
-    alike: tuple[int, ...] | None = None,
+    other_shape: tuple[int, ...] | None = None,
 ) -> Array:
     """Return the column with rows of this shape and type, (R, *shape).
 
-    Raises NotABatch if rows have neither this shape nor the shape `alike`.
+    Raises NotABatch if rows have neither this shape nor `other_shape`.
     """
-    if column.ndim == 0 or column.shape[1:] not in (shape, alike):
+    if column.ndim == 0 or column.shape[1:] not in (shape, other_shape):
         raise NotABatch(f"column {name} has rows of shape {column.shape[1:]}; expected {shape}")
     return np.asarray(column.reshape(len(column), *shape), dtype=dtype)
 

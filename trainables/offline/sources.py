@@ -113,7 +113,7 @@ def convert(
     if paths == SAMPLER:
         raise ConfigError("paths", paths, "files")
     known = parse(EnvironmentConfig, {"env": env, "env_config": dict(env_config or {})})
-    rows = Rows(measuring.inspect(known).spaces, exact=True)
+    rows = Rows(measuring.inspect(known).spaces, keeps_float64=True)
     batches = with_episodes(each_once(files_reader("paths", paths, rows)))
     path = Path(target).expanduser().absolute()
     if target.startswith(MINARI):

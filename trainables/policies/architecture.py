@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from trainables.core.settings import Settings
 from trainables.envs.atari import FRAMES, SIZE
-from trainables.envs.make import Sight
+from trainables.envs.make import ObservationSettings
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.images import LARGE_SIDE, SMALL_SIDE, Layout
 from trainables.errors import ConfigError
@@ -130,14 +130,14 @@ class ModelConfig(Settings):
     )
 
     @property
-    def sight(self) -> Sight:
-        """Return the settings that decide which observations the policy gets."""
+    def observation_settings(self) -> ObservationSettings:
+        """Settings that determine which observations the policy gets."""
         stacked = {True: FRAMES, False: 1}
         frames = stacked[self.framestack] if isinstance(self.framestack, bool) else self.framestack
         previous = self.lstm_use_prev_action, self.lstm_use_prev_reward
         convolved = None if self.conv_filters is None else bool(self.conv_filters)
         own = self.custom_preprocessor
-        return Sight(self.dim, frames, own, previous, self.image_layout, convolved)
+        return ObservationSettings(self.dim, frames, own, previous, self.image_layout, convolved)
 
     @model_validator(mode="before")
     @classmethod
@@ -297,7 +297,7 @@ class Architecture:
         """True if actor and critic are heads of one trunk."""
         return bool(self.filters) or self.lstm > 0 or self.shares
 
-    def head(self, layout: ActionLayout) -> int:
+    def count_outputs(self, layout: ActionLayout) -> int:
         """Return the number of outputs of the actor for actions of this layout."""
         if self.distribution is not None:
             return self.distribution.inputs
@@ -305,7 +305,7 @@ class Architecture:
 
     @property
     def features(self) -> int:
-        """Return the number of inputs of the first hidden layer."""
+        """Number of inputs of the first hidden layer."""
         if not self.filters:
             return math.prod(self.shape)
         height, width = _output_sides(self.filters, self.shape)
@@ -313,7 +313,7 @@ class Architecture:
 
     @property
     def units(self) -> int:
-        """Return the number of inputs of the last layer: the last hidden units, or the features."""
+        """Number of inputs of the last layer: the last hidden units, or the features."""
         return self.hidden[-1] if self.hidden else self.features
 
 

@@ -176,17 +176,17 @@ class MeanStdFilter:
 
     @property
     def mean(self) -> Array:
-        """Return a copy of the running mean (*shape), float64."""
+        """Copy of the running mean (*shape), float64."""
         return np.array(self._merged.mean)
 
     @property
     def std(self) -> Array:
-        """Return the running standard deviation (*shape), float64."""
+        """Running standard deviation (*shape), float64."""
         return self._merged.std()
 
     @property
-    def counted(self) -> int:
-        """Return the number of rows counted so far."""
+    def row_count(self) -> int:
+        """Number of rows counted so far."""
         return self._merged.count
 
     def get_delta(self, flush: bool = False) -> dict[str, Any]:

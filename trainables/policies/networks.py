@@ -78,7 +78,7 @@ class Networks(nn.Module):
 
     @cached_property
     def by_name(self) -> dict[str, nn.Parameter]:
-        """Return name → parameter; computed once, the same objects in every call."""
+        """Name → parameter; computed once, the same objects in every call."""
         return dict(self.named_parameters())
 
     def saved_tensors(self) -> Mapping[str, Tensor]:
@@ -223,7 +223,9 @@ class ActorCritic(Stochastic):
         if self.lstm is not None:
             sizes = (architecture.lstm,)
         gains = [HIDDEN_GAIN] * (len(sizes) - 1)
-        self.actor = perceptron((*sizes, architecture.head(layout)), [*gains, POLICY_GAIN], stream)
+        self.actor = perceptron(
+            (*sizes, architecture.count_outputs(layout)), [*gains, POLICY_GAIN], stream
+        )
         self.critic = perceptron((*sizes, 1), [*gains, VALUE_GAIN], stream)
         self.log_std = self._free_log_std()
         if architecture.noise is not None:

@@ -30,7 +30,7 @@ class TorchPolicyProtocol(Protocol):
 
     @property
     def model(self) -> "Networks":
-        """Return the networks."""
+        """Networks of the policy."""
 
     in_bfloat16: bool
     """True if layers compute in bfloat16 inside `lowered`."""
@@ -39,11 +39,11 @@ class TorchPolicyProtocol(Protocol):
 
     @property
     def parameters(self) -> "Mapping[str, torch.nn.Parameter]":
-        """Return name → parameter."""
+        """Name → parameter."""
 
     @property
     def device(self) -> "torch.device":
-        """Return the device of the networks."""
+        """Device of the networks."""
 
     def minimise(self, loss: "Tensor", learning_rate: Scalar, grad_clip: float | None) -> Scalar:
         """Make one gradient step on `loss`; return the norm of the gradient before clipping."""

@@ -133,7 +133,7 @@ class TorchPolicy(Policy):
 
     @property
     def parameters(self) -> Mapping[str, torch.nn.Parameter]:
-        """Return name → parameter, in the order of the networks."""
+        """Name → parameter, in the order of the networks."""
         return self._parameters
 
     def minimise(
@@ -339,12 +339,12 @@ class ActorCriticPolicy(TorchPolicy):
 
     @property
     def layout(self) -> ActionLayout:
-        """Return the layout of the actions."""
+        """Layout of the actions."""
         return self.model.layout
 
     @property
     def architecture(self) -> Architecture:
-        """Return the architecture of both networks."""
+        """Architecture of both networks."""
         return self.model.architecture
 
     def make_device_actor(self, frames: "Frames") -> Actor:

@@ -54,7 +54,7 @@ from trainables.rollout.agents.worker import AgentsSpec, AgentsWorker
 from trainables.rollout.batch import Sample
 from trainables.rollout.callbacks import Calls
 from trainables.rollout.episode import Episode, EpisodeTracker, EpisodeWatch
-from trainables.rollout.metrics import RolloutMetrics, with_written
+from trainables.rollout.metrics import RolloutMetrics, with_callback_data
 from trainables.rollout.progress import PREFIX
 from trainables.rollout.samplers.fragments import Collected
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID
@@ -124,7 +124,7 @@ class CalledEnvs:
     def set_counters(self, counters: Mapping[str, Any]) -> None:
         """Ignore the empty counters."""
 
-    def left_out(self) -> list[str]:
+    def unsaved_attributes(self) -> list[str]:
         """Return the names of the environments that no checkpoint contains: this one."""
         return [type(self.base).__name__]
 
@@ -149,7 +149,7 @@ class _Episode(RunningEpisode):
     """Values of ``known`` and ``length`` when the running sample began."""
 
     @property
-    def known(self) -> int:
+    def known_decisions(self) -> int:
         """Number of decisions of all agents whose consequence is known."""
         return self.acted - len(self.open)
 
@@ -228,7 +228,7 @@ class ExternalSampler(AgentsSampler):
         if callable(take := getattr(self._base, "take_policies", None)):
             take(self.version, {pid: self._layers(pid) for pid in self._plans})
         for episode in self._running.values():
-            episode.start_counts = episode.known, episode.length
+            episode.start_counts = episode.known_decisions, episode.length
         return super().sample(stream)
 
     def _running_lengths(self) -> Array:
@@ -284,7 +284,10 @@ class ExternalSampler(AgentsSampler):
             if env_id in self._running:
                 episode = self._remove_episode(env_id)
                 episodes.append(self._finish_lost(episode, why))
-                steps = [steps[0] + whole * episode.known, steps[1] + whole * episode.length]
+                steps = [
+                    steps[0] + whole * episode.known_decisions,
+                    steps[1] + whole * episode.length,
+                ]
         self._player_policies = polled.policies
         over = [env_id for env_id in ended_episodes(polled) if env_id in self._running]
         self._waiting_episodes = list(dict.fromkeys([*polled.observations, *over]))
@@ -304,11 +307,11 @@ class ExternalSampler(AgentsSampler):
             counted = self._replace_failed(env_id, fault, episodes)
             return (0, 0) if whole else (-counted[0], -counted[1])
         before = self._running.get(env_id)
-        known, length = (before.known, before.length) if before and not whole else (0, 0)
+        known, length = (before.known_decisions, before.length) if before and not whole else (0, 0)
         over, episode = self._record_outcome(env_id, polled, episodes)
         if whole and not over:
             return 0, 0
-        return episode.known - known, episode.length - length
+        return episode.known_decisions - known, episode.length - length
 
     def _choose_actions(
         self, pid: str, actors: Sequence[tuple[Any, str]], filtered: Array, memory: Array
@@ -528,7 +531,7 @@ class ExternalSampler(AgentsSampler):
             finished.append(RolloutMetrics(0.0, 0, faulty=True))
         else:
             known, length = episode.start_counts
-            counted = episode.known - known, episode.length - length
+            counted = episode.known_decisions - known, episode.length - length
             self._drop_running(env_id)
             finished.append(self._final_metrics(episode, fault))
         self._begin_again(env_id, finished)
@@ -621,7 +624,7 @@ class ExternalSampler(AgentsSampler):
         if episode.watch:
             episode.watch.end(error)
         written = episode.watch.episode if episode.watch else None
-        return with_written(metrics, written, faulty=error is not None)
+        return with_callback_data(metrics, written, faulty=error is not None)
 
     def _lane(self, env_index: Any, episode: RunningEpisode, pid: str) -> int:
         """Return a free lane: a column of a policy's fragments that no agent here uses."""

@@ -114,7 +114,9 @@ class EpisodesInFlight:
         if not faulty and not written:
             return done
         return [
-            with_written(one, written.get(env_index) if written else None, env_index in faulty)
+            with_callback_data(
+                one, written.get(env_index) if written else None, env_index in faulty
+            )
             for one, env_index in zip(done, which.tolist(), strict=True)
         ]
 
@@ -134,7 +136,7 @@ class EpisodesInFlight:
             getattr(self, name)[:] = state[name]
 
 
-def with_written(
+def with_callback_data(
     episode: RolloutMetrics, written: Written | None, faulty: bool = False
 ) -> RolloutMetrics:
     """Return a finished episode with the data that callbacks wrote into it and the flag `faulty`.

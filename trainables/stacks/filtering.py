@@ -119,11 +119,11 @@ def as_counted(observed: Any, shape: tuple[int, ...]) -> Counted:
 
     They are empty if the filter is no `MeanStdFilter`.
     """
-    if not isinstance(observed, MeanStdFilter) or not observed.counted:
+    if not isinstance(observed, MeanStdFilter) or not observed.row_count:
         return Counted(np.float32(0), np.zeros(shape, np.float32), np.ones(shape, np.float32))
-    variance = np.square(observed.std) if observed.counted > 1 else np.zeros(shape)
+    variance = np.square(observed.std) if observed.row_count > 1 else np.zeros(shape)
     return Counted(
-        np.float32(observed.counted),
+        np.float32(observed.row_count),
         np.asarray(observed.mean, np.float32),
         np.asarray(variance, np.float32),
     )

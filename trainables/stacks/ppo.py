@@ -119,7 +119,7 @@ class LanePPO(LaneTrainer, PPO):
     def rates(self) -> Rates:
         """Return the values of the schedules in each round of the next iteration."""
         of, starts = self.settings, self.round_starts
-        now = [of.at(one) for one in starts]
+        now = [of.with_schedules_at(one) for one in starts]
         columns = (
             [learning_rate(of.schedule, one) for one in starts],
             [one.clip_param for one in now],

@@ -19,7 +19,7 @@ from trainables.errors import ConfigError
 from trainables.learners import compiling
 from trainables.learners.fused import compiled
 from trainables.learners.fused.policy import FlatPolicy
-from trainables.learners.fused.ppo import FusedLearner, not_covered
+from trainables.learners.fused.ppo import FusedLearner, find_reason_for_torch
 from trainables.learners.fused.ppo import Loss as FusedLoss
 from trainables.learners.returns import generalized_advantages, next_values
 from trainables.learners.schedules import Schedule, schedule_value
@@ -99,7 +99,7 @@ class ActorCriticConfig(TrainerConfig):
             if key.endswith("_schedule") and schedule != "constant"
         }
 
-    def at(self, timesteps: int) -> Self:
+    def with_schedules_at(self, timesteps: int) -> Self:
         """Return the settings with their schedules' values after `timesteps` environment steps."""
         length = self.schedule.schedule_timesteps
         changed = {
@@ -114,7 +114,7 @@ class ActorCriticTrainer(Trainer):
 
     config_class: ClassVar[type[TrainerConfig]] = ActorCriticConfig
     model_keys: ClassVar[frozenset[str]] = config_checks.OF_SOME
-    automatic: ClassVar[tuple[str, ...]] = (*Trainer.automatic, "learner")
+    auto_settings: ClassVar[tuple[str, ...]] = (*Trainer.auto_settings, "learner")
     masks_actions: ClassVar[bool] = True
     stats: ClassVar[tuple[str, ...]]
     """Names of the loss's parts, in the order in which both learners return them."""
@@ -268,7 +268,7 @@ class ActorCriticTrainer(Trainer):
         # Loaded for such a module only: to choose needs no torch.
         from trainables.policies.own.module import check, check_learning_rows
 
-        module = check(tried, tried.head(spaces.layout), "values")
+        module = check(tried, tried.count_outputs(spaces.layout), "values")
         check_learning_rows(tried, module, *cls.learning_rows_at_most(settings))
         if settings.workers.data_parallel and list(module.buffers()):
             hint = "each rank would have its own buffers"
@@ -281,16 +281,16 @@ class ActorCriticTrainer(Trainer):
 
         Gradients are compiled only if those of the first trial are.
         """
-        alike = super().align_settled(values, first)
-        if {alike.get("learner"), first.get("learner")} == {"fused", COMPILED}:
-            alike["learner"] = first["learner"]
-        return alike
+        aligned = super().align_settled(values, first)
+        if {aligned.get("learner"), first.get("learner")} == {"fused", COMPILED}:
+            aligned["learner"] = first["learner"]
+        return aligned
 
     @classmethod
     def _kernel(cls, settings: TrainerConfig, spaces: EnvSpaces) -> compiled.Kernel | None:
         """Return the built kernel if it covers these networks; None if numpy has to compute."""
         networks = cls.networks(settings, spaces)
-        return None if compiled.not_covered(spaces.layout, networks) else compiled.built()
+        return None if compiled.find_reason_for_numpy(spaces.layout, networks) else compiled.built()
 
     @classmethod
     def _find_reason_for_torch(cls, settings: TrainerConfig, spaces: EnvSpaces) -> str:
@@ -308,7 +308,7 @@ class ActorCriticTrainer(Trainer):
         if settings.resources.num_gpus:
             return "num_gpus is not 0"
         networks = cls.networks(settings, spaces)
-        return not_covered(spaces.layout, networks, settings.optimizer)
+        return find_reason_for_torch(spaces.layout, networks, settings.optimizer)
 
     @classmethod
     def owner(cls, name: str) -> type:
@@ -348,7 +348,7 @@ class ActorCriticTrainer(Trainer):
 
     def _refuse_kernel(self, needed: str) -> None:
         """Raise ConfigError unless the trial may continue with another kernel than `needed`."""
-        if not self.context.other_kernel:
+        if not self.context.allows_other_kernel:
             why = (
                 f"this trial has {needed}; make kernels builds one, or sweep resume NAME "
                 f"--other-kernel continues with the kernel here, but not bit-exactly"
@@ -452,7 +452,7 @@ class ActorCriticTrainer(Trainer):
 
     @cached_property
     def _fused_learner(self) -> FusedLearner:
-        """Return a learner that computes gradients in numpy, or in C if the settings say so."""
+        """Learner that computes gradients in numpy, or in C if the settings say so."""
         threads = self.settings.resources.threads[0]
         given = (self.policy, self.fused_loss(), self.stats, threads)
         kernel = self._kernel(self.settings, self.spaces)
@@ -462,7 +462,7 @@ class ActorCriticTrainer(Trainer):
 
     @cached_property
     def _torch_learner(self) -> "TorchLearner":
-        """Return a learner that computes gradients in torch."""
+        """Learner that computes gradients in torch."""
         from trainables.learners.torch_learner import TorchLearner
 
         if "learner" in self._undecided:

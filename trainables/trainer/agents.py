@@ -17,7 +17,7 @@ from trainables.rollout.agents.mapping import (
 )
 from trainables.trainer.config import TrainerConfig
 
-#: Settings of `TrainerConfig` that a policy may have for itself, beside those of its algorithm.
+#: Settings of `TrainerConfig` that a policy may set for itself; it may set all of its algorithm.
 OWN_SECTIONS = ("filters", "schedule")
 OWN = ("model", "gamma", "optimizer")
 SHARED_OF_THOSE = ("synchronize_filters", "normalize_rewards", "schedule_timesteps")
@@ -100,11 +100,11 @@ def spaces_of(
                 f"does {spaces.action}: give them two policies",
             )
     by_policy = {pid: spaces for pid, (_, spaces) in first_agents.items()}
-    alike = {repr((one.raw, one.action)) for one in inspection.agents.values()}
+    different = {repr((one.raw, one.action)) for one in inspection.agents.values()}
     for pid in agents.policies:
         if pid in agents.given_spaces and pid not in like:
             by_policy[pid] = checked_spaces(environment, *agents.given_spaces[pid])
-        elif pid not in by_policy and len(alike) > 1:
+        elif pid not in by_policy and len(different) > 1:
             hint = f"no agent of {environment.env} has it, and agents differ: give it its spaces, "
             hint += f"policies: {{{pid}: [null, observation space, action space, {{}}]}}"
             raise ConfigError(f"multiagent.policies.{pid}", None, "a policy with agents", hint)
@@ -118,7 +118,7 @@ def inspections_by_policy(
 ) -> dict[str, Inspection]:
     """Return policy → the inspected environment as its agents see it.
 
-    The arguments are those of `spaces_of`. A mapping function may assign policies anew in each
+    The arguments are those of `spaces_of`. A mapping function may assign other policies in each
     episode, so with a function each policy is counted as if it had all agents.
     """
     found = spaces_of(agents, inspection, environment, like)

@@ -101,8 +101,8 @@ def inexact_reasons(checkpoint: Mapping[str, Any], in_torch: bool) -> str:
     """
     before = str(checkpoint.get("inexact", ""))
     here = rounding.fingerprint(in_torch)
-    alike = rounding.is_compatible(checkpoint.get("rounding", here), here)
-    if alike or ROUNDS_OTHERWISE in before:
+    rounds_equally = rounding.is_compatible(checkpoint.get("rounding", here), here)
+    if rounds_equally or ROUNDS_OTHERWISE in before:
         return before
     steps = int(checkpoint["progress"]["timesteps"])
     return log_inexactness(checkpoint, f"restored after {steps} steps {ROUNDS_OTHERWISE}")

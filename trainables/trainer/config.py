@@ -1,4 +1,4 @@
-"""All settings of a trainer: small sections, each defined beside the code that reads it.
+"""All settings of a trainer: small sections, each defined next to the code that reads it.
 
 Users write one flat dict; `trainables.core.settings.parse` finds the section of each key.
 """
@@ -222,7 +222,7 @@ class MultiAgentConfig(Section):
 
 
 class TrainerConfig(Settings):
-    """Settings that every trainer has; each section is defined beside the code that reads it."""
+    """Settings that every trainer has; each section is defined next to the code that reads it."""
 
     environment: EnvironmentConfig
     envs: VectorConfig = VectorConfig()
@@ -285,14 +285,16 @@ class TrainerConfig(Settings):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _with_sight(cls, raw: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+    def _with_observation_settings(
+        cls, raw: Any, validate: ModelWrapValidatorHandler[Self]
+    ) -> Self:
         """Return the settings with `model`'s image settings; with an LSTM single Atari frames."""
         config = validate(raw)
-        environment, sight = config.environment, config.model.sight
+        environment, observation_settings = config.environment, config.model.observation_settings
         if config.model.use_lstm:
             environment = environment.model_copy(update={"no_framestack": True})
-        if environment.sight != sight:
-            environment = environment.with_sight(sight)
+        if environment.observation_settings != observation_settings:
+            environment = environment.with_observation_settings(observation_settings)
         if environment is config.environment:
             return config
         return config.model_copy(update={"environment": environment})

@@ -44,7 +44,7 @@ NEEDED_BY_RANKS: dict[str, tuple[Any, str]] = {
     "num_gpus_per_worker": (0, "ranks learn on the CPU"),
 }
 
-#: Most bytes of a row of a replay beside observations and action: reward, flag, discount.
+#: Most bytes of a row of a replay in addition to observations and action: reward, flag, discount.
 _OTHER_BYTES = 4 + 1 + 4
 #: Units of a layer from which on a GPU is asked for actions.
 WIDE = 256

@@ -328,10 +328,10 @@ class MultiAgentTrainer(Trainer):
     def _make_reading(
         self, context: IOContext, index: int, sampling: WorkerSet | None, spec: WorkerSpec
     ) -> ReadingWorkers:
-        """Return the workers that read experience, by policy, beside `sampling`, if any."""
+        """Return the workers that read experience, by policy, in addition to `sampling`, if any."""
         me, settings = weakref.proxy(self), self.settings
         rows = RowsByPolicy(
-            lambda: {pid: one.row_form(of_agents=True) for pid, one in me.members.items()}
+            lambda: {pid: one.row_form(is_multi_agent=True) for pid, one in me.members.items()}
         )
         self._estimate_from = context, rows
         asked = spec.columns.union(*(one.worker_spec().columns for one in self.members.values()))

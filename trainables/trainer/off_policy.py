@@ -93,7 +93,7 @@ class OffPolicyTrainer(Trainer):
     fixed_keys: ClassVar[frozenset[str]] = Trainer.fixed_keys | {"buffer_size"}
     learns_from_others: ClassVar[bool] = True
     keeps_rows: ClassVar[bool] = True
-    automatic: ClassVar[tuple[str, ...]] = (*Trainer.automatic, "learner")
+    auto_settings: ClassVar[tuple[str, ...]] = (*Trainer.auto_settings, "learner")
     has_closed_form: ClassVar[bool] = True
     """True if the gradients are also known in closed form, so that numpy can compute them."""
     settings: OffPolicyConfig

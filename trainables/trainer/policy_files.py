@@ -99,7 +99,7 @@ def read_weights(path: str | Path, expected: Weights) -> Weights:
         found = load_file(path)
     except Exception as error:
         raise CheckpointError(path, f"it is not a safetensors file: {error}") from error
-    if problem := misfit(found, expected):
+    if problem := find_mismatch(found, expected):
         raise CheckpointError(path, problem)
     return found
 
@@ -167,9 +167,9 @@ def load_trained(
     """
     weights, state = read_source(key, path, name)
     expected = policy.weights()
-    if state is None:  # an exported graph has constants of its own beside them
+    if state is None:  # an exported graph has further constants of its own
         weights = {name: one for name, one in weights.items() if name in expected}
-    if problem := misfit(weights, expected):
+    if problem := find_mismatch(weights, expected):
         raise _source_error(key, path, problem)
     if (state or {}).keys() != observation_filter.get_state().keys():
         raise _source_error(key, path, "its policy used another filter")
@@ -232,7 +232,7 @@ def export_formats(
     return written
 
 
-def misfit(weights: Weights, expected: Weights) -> str:
+def find_mismatch(weights: Weights, expected: Weights) -> str:
     """Return the reason why `weights` cannot be this policy's weights; empty if it can."""
     for name, weight in expected.items():
         if name not in weights:

@@ -59,12 +59,12 @@ class PolicyGradientTrainer(ActorCriticTrainer):
 
     def torch_loss(self) -> "Loss":
         """Return the policy gradient's loss with value loss and entropy bonus, for torch."""
-        settings = self.settings.at(self.progress.timesteps)
+        settings = self.settings.with_schedules_at(self.progress.timesteps)
         return partial(policy_gradient_loss, settings=settings)
 
     def fused_loss(self) -> fused.Loss:
         """Return the current loss for the fused learner, in numpy."""
-        return fused_options(self.settings.at(self.progress.timesteps))
+        return fused_options(self.settings.with_schedules_at(self.progress.timesteps))
 
     def take_steps(self, learner: "Learner", batch: TrainBatch) -> dict[str, float]:
         """Take one gradient step on all rows, and return the means of the loss's parts."""

@@ -49,11 +49,11 @@ async def _serve(box: Toolbox) -> None:
 
     training = anyio.CapacityLimiter(1)  # waiting calls hold no thread that others need
     specs = list(box.allowed.files)
-    told = _INSTRUCTIONS.format(specs=", ".join(specs), trials=box.allowed.trials)
+    instructions = _INSTRUCTIONS.format(specs=", ".join(specs), trials=box.allowed.trials)
     server = Server(
         "sweep",
         version=__version__,
-        instructions=told,
+        instructions=instructions,
         on_list_tools=listed,
         on_call_tool=called,
     )

@@ -40,10 +40,10 @@ def build(sweeps: Sequence[Sweep], now: float) -> str:
     data: Data = {
         "metric": compared["metric"],
         "mode": compared["mode"],
-        "bests": bests(sweeps),
+        "best_curves": best_curves(sweeps),
         "found": best_scores(sweeps),
     }
-    parts = [_results(compared), _bests(data), _best_by_training(data), _settings(compared)]
+    parts = [_results(compared), _best_curves(data), _best_by_training(data), _settings(compared)]
     shown = [part for part in parts if part is not None]
     names = [sweep.folder.name for sweep in sweeps]
     written = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
@@ -59,7 +59,7 @@ def build(sweeps: Sequence[Sweep], now: float) -> str:
 # ---- pictures -----------------------------------------------------------------------------------
 
 
-def bests(sweeps: Sequence[Sweep]) -> Data | None:
+def best_curves(sweeps: Sequence[Sweep]) -> Data | None:
     """Return the learning curves of the best trials, or None if none has one.
 
     The horizontal axis is what the sweeps have in common: their time attribute if it is the same,
@@ -223,15 +223,17 @@ def _results(compared: Mapping[str, Any]) -> Section:
     return Section("results", "What each found", note, [results], "Results")
 
 
-def _bests(data: Data) -> Section | None:
+def _best_curves(data: Data) -> Section | None:
     """Return the section with the learning curves of the best trials; None without curves."""
-    its = data["bests"]
+    its = data["best_curves"]
     if its is None:
         return None
     note = "The best trial of each sweep."
     if any("low" in curve for curve in its["curves"]):
         note += f" Of several seeds it is the mean with its {LEVEL:.0%} interval."
-    return Section("bests", "Learning curves of the best", note, [page.chart("bests")], "Curves")
+    return Section(
+        "best_curves", "Learning curves of the best", note, [page.chart("best_curves")], "Curves"
+    )
 
 
 def _best_by_training(data: Data) -> Section | None:

@@ -324,7 +324,7 @@
     },
 
     // Of several sweeps: the curves of their best trials, with bands over seeds.
-    bests(data, page) {
+    best_curves(data, page) {
       const traces = [];
       data.curves.forEach((curve) => {
         const style = line(curve.place), group = String(curve.place);
@@ -436,7 +436,7 @@
     const small = phone();
     switch (kind) {
       case "learning":
-      case "bests": return small ? 380 : paper() ? 370 : 440;
+      case "best_curves": return small ? 380 : paper() ? 370 : 440;
       case "parallel": return small ? 90 + 74 * (data.axes.length + 1) : paper() ? 340 : 420;
       case "importance": return 40 + 30 * (data.names.length + 1);
       case "levels": return Math.max(64, 32 * data.names.length) + (stands(data) ? 130 : 66);

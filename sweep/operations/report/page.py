@@ -292,7 +292,7 @@ def _rungs(data: Data) -> Section | None:
     """Return the section with rungs and promotions; None without rungs."""
     if data["timing"] is None or not data["timing"]["rungs"]:
         return None
-    note = "How many trials came to each rung, and what became of them there."
+    note = "The number of trials that reached each rung, and how they continued."
     return Section("rungs", "Rungs and promotions", note, [chart("rungs")], "Rungs")
 
 

@@ -249,7 +249,7 @@ def tested(sweep: Sweep) -> Section | None:
             f"{won['value']:.2f} [{won['low']:.2f}, {won['high']:.2f}]."
         )
         body.append(tag("p", text, class_="note"))
-    note = "The best trials trained anew under seeds that no decision has seen."
+    note = "The best trials, trained again under seeds that no decision has seen."
     return Section("tested", "Under test seeds", note, body)
 
 

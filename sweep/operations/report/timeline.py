@@ -69,7 +69,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Bar:
-    """A slice as it is drawn."""
+    """A slice in the picture."""
 
     start: float
     """Start in seconds on the clock of the picture."""

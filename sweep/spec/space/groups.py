@@ -106,10 +106,12 @@ class _Walk:
         return ((), members) if holds and not self.words & members.keys() else None
 
     def _named_members(self, item: Mapping[str, Any], path: KeyPath) -> Mapping[str, Any]:
-        """Return the members below the key ``parameters``; BadSpace for other keys beside it."""
+        """Return the members below the key ``parameters``; BadSpace for other keys next to it."""
         for word in item:
             if word not in ("parameters", "when"):
-                raise self.source.refuse((*path, word), word, "no key but when beside parameters")
+                raise self.source.refuse(
+                    (*path, word), word, "no key next to parameters except when"
+                )
         members: Mapping[str, Any] = item["parameters"]
         if not members:
             raise self.source.refuse((*path, "parameters"), {}, "at least one parameter")

@@ -145,7 +145,7 @@ def _kind_error(raw: Mapping[str, Any], kinds: list[str], source: Source) -> Exc
 
 
 def _check_companion(word: str, kind: str, source: Source) -> None:
-    """Raise BadSpace if a keyword is not allowed beside the kind."""
+    """Raise BadSpace if a keyword is not allowed together with the kind."""
     companions = COMPANIONS.get(kind, ())
     if word in (kind, "when", *companions):
         return

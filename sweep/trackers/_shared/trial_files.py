@@ -4,8 +4,8 @@ ROOT/NAME/logs/trial-3/{params.json, progress.csv, …}; further seeds and tests
 own, ``trial-3.1`` and ``trial-3.test0``.
 
 An event changes a file as it changes the history: rows after the iteration from which its slice
-continued are cut off, and its own are appended. The file is synced before the outbox is told. So
-events that come again after a crash, even over a half-written row, result in the same bytes.
+continued are cut off, and its own are appended. The file is synced before the outbox is notified.
+So events that are repeated after a crash, even over a half-written row, result in the same bytes.
 """
 
 import json

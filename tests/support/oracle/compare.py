@@ -100,7 +100,7 @@ def require_sent(expected: Mapping[tuple[int, int, int], Mapping[str, Any]], rul
 def require_batch(found: Any, expected: SampledByPolicy) -> None:
     """Compare what one sample gave."""
     assert isinstance(found, MultiAgentBatch)
-    assert (found.env_steps, found.counted) == (expected.env_steps, expected.counted)
+    assert (found.env_steps, found.counted_steps) == (expected.env_steps, expected.counted)
     require_episodes(found.episodes, expected.episodes)
     given = {pid: one.fragments for pid, one in found.policy_batches.items() if one.fragments}
     assert given.keys() == expected.fragments.keys()

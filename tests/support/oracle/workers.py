@@ -12,7 +12,7 @@ from tests.support.oracle.scripts import ACTIONS, BOX, Script, as_config
 from trainables.envs.make import (
     EnvironmentConfig,
     EnvSpaces,
-    Sight,
+    ObservationSettings,
     agents_spaces,
     checked_spaces,
     make_env,
@@ -37,7 +37,9 @@ def environment(script: Script, rules: Rules, folder: Path, env: str) -> Environ
     """The environments that follow a script."""
     config = as_config(script, folder, rules.kind)
     made = EnvironmentConfig(env=f"{HERE}:{env}", env_config=config, env_level="C")
-    return made.with_sight(Sight(previous=(rules.previous, rules.previous)))
+    return made.with_observation_settings(
+        ObservationSettings(previous=(rules.previous, rules.previous))
+    )
 
 
 def alone_spec(script: Script, rules: Rules, folder: Path, **envs: Any) -> WorkerSpec:

@@ -311,7 +311,7 @@ def test_a_sweep_that_is_run_again_after_a_mistake_says_how_its_failed_trials_ar
     assert f"`{again}` tries its 2 failed trials again" in err
     code, out, _ = here("resume", "demo", "--pool", "inline")
     assert code == 1
-    assert f"had ended before: `{again}` tries the failed ones again; to begin anew" in out
+    assert f"had ended before: `{again}` tries the failed ones again; to start again" in out
     code, out, _ = here("resume", "demo", "--pool", "inline", "--retry-failed")
     assert (code, "2 completed" in out, "nothing was trained" in out) == (0, True, False)
     code, out, _ = here("resume", "demo", "--pool", "inline")

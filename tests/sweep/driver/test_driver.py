@@ -389,7 +389,7 @@ def test_what_a_pool_says_of_itself_is_shown_by_status_while_its_driver_runs(
     folder = sweeps.make(tmp_path, scheduler="fifo", trackers=[])
 
     def shown() -> tuple[object, bool]:
-        data = live.status_now(folder)
+        data = live.current_status(folder)
         stream = io.StringIO()
         Terminal(stream, width=200).show(tables.status(data))
         return data["pool_remark"], "7 lanes of\\x1b glass" in stream.getvalue()

@@ -116,7 +116,7 @@ def test_a_held_trial_is_shown_as_one_that_has_ended_and_the_others_as_they_are(
             hold = UserHold.PAUSE if record.number % 3 else UserHold.NONE
             past.extend([replace(record, event=HoldChanged(record.number % 6, hold))])
         seen = past.for_scheduler()
-        shown = [one.without_the_held() for one in past.trials]
+        shown = [one.for_scheduler() for one in past.trials]
         for key in KEYS:
             due = sorted(entry for one in shown if (entry := key(one)) is not None)
             assert list(seen.order(key)) == due

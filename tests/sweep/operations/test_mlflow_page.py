@@ -104,7 +104,7 @@ def test_the_page_of_hundreds_of_trials_begins_with_the_best_hundred(tmp_path: P
         seen.until(f"{LINES} >= 100")
         asked = [url.count("run_ids=") for url in seen.requests if CURVES in url]
         assert asked == [100] * len(asked)
-        assert 1 <= len(asked) <= 5  # one chart each, of those in sight
+        assert 1 <= len(asked) <= 5  # one chart each, of those in observation_settings
 
 
 @pytest.mark.parametrize("trials", [100, 101])

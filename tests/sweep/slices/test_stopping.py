@@ -41,7 +41,7 @@ def test_a_trial_that_no_criterion_ended_says_what_did() -> None:
     asha = {"name": "asha", "max_t": 1, "grace_period": 1}
     for scheduler, reason in [
         ("fifo", "the trainable was done"),
-        (asha, "it came to the top, training_iteration 1"),
+        (asha, "it reached the top, training_iteration 1"),
     ]:
         (trial,) = simulate({"scheduler": scheduler}, curve).history.trials
         assert (trial.status, trial.reason) == (Status.COMPLETED, reason)

@@ -12,7 +12,7 @@ from trainables.algorithms.impala import IMPALA, Config
 from trainables.core.settings import parse
 from trainables.errors import ConfigError
 from trainables.learners.returns import Bounds, v_trace
-from trainables.learners.sequences import to_judge
+from trainables.learners.sequences import rows_to_evaluate
 from trainables.offline.batches import WRITTEN
 from trainables.rollout.batch import Fragment, TrainBatch
 from trainables.trainable import TrialContext
@@ -109,10 +109,10 @@ def fragments_of_older_weights(trainer: IMPALA) -> list[Fragment]:
 def test_a_memory_is_replayed_by_the_weights_of_now_to_what_followed_a_sequence() -> None:
     trainer = make({**CUT, **LSTM})
     (fragment,) = fragments_of_older_weights(trainer)
-    asked = to_judge(fragment, 4)
+    asked = rows_to_evaluate(fragment, 4)
     values = dict(
         zip(
-            zip(asked.row, asked.follows, strict=True),
+            zip(asked.row, asked.is_next_observation, strict=True),
             trainer.learner.evaluate(asked.batch)[1],
             strict=True,
         )
@@ -130,7 +130,7 @@ def test_a_memory_is_replayed_by_the_weights_of_now_to_what_followed_a_sequence(
                 _, after, _ = actor.advance(fragment.new_obs[t : t + 1, env], memory)
                 assert values[t * 3 + env, True] == pytest.approx(after[0], abs=1e-5)
                 played += 1
-    assert played == np.count_nonzero(asked.follows) >= 3 * 4
+    assert played == np.count_nonzero(asked.is_next_observation) >= 3 * 4
     trainer.stop()
 
 
@@ -157,7 +157,7 @@ def test_rows_that_are_not_valid_keep_what_the_worker_said_of_them() -> None:
     trainer = make({"learner": "fused"})
     (fragment,) = fragments_of_older_weights(trainer)
     fragment.valid[2:4, 1] = False
-    asked = to_judge(fragment, 10)
+    asked = rows_to_evaluate(fragment, 10)
     assert not {2 * 3 + 1, 3 * 3 + 1} & set(asked.row.tolist())
     (batch,) = trainer.all_rows([fragment])
     changed = batch.values.reshape(10, 3) != fragment.values

@@ -15,7 +15,7 @@ from trainables.algorithms.ppo import PPO
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
 from trainables.learners.fused import compiled
-from trainables.learners.fused.ppo import FusedLearner, not_covered
+from trainables.learners.fused.ppo import FusedLearner, find_reason_for_torch
 from trainables.learners.torch_learner import TorchLearner
 from trainables.policies.architecture import Architecture, OptimizerConfig
 from trainables.policies.policy import Scalar
@@ -57,13 +57,13 @@ def test_a_new_trial_of_perceptrons_is_fused_and_others_learn_in_torch(
 def test_what_is_not_covered_is_told() -> None:
     layout, adam = ActionLayout((2,), scalar=True), OptimizerConfig()
     vectors = Architecture((4,), (), (8,), "tanh")
-    assert not_covered(layout, vectors, adam) == ""
-    assert not_covered(layout, vectors, OptimizerConfig(name="rmsprop")) == ""
-    assert "name is sgd" in not_covered(layout, vectors, OptimizerConfig(name="sgd"))
+    assert find_reason_for_torch(layout, vectors, adam) == ""
+    assert find_reason_for_torch(layout, vectors, OptimizerConfig(name="rmsprop")) == ""
+    assert "name is sgd" in find_reason_for_torch(layout, vectors, OptimizerConfig(name="sgd"))
     images = Architecture((9, 9, 1), ((4, 3, 1),), (8,), "relu")
-    assert "conv_filters" in not_covered(layout, images, adam)
+    assert "conv_filters" in find_reason_for_torch(layout, images, adam)
     many = ActionLayout((2,) * 40 + (99,))
-    assert "choices" in not_covered(many, vectors, adam)
+    assert "choices" in find_reason_for_torch(many, vectors, adam)
 
 
 def test_a_trainer_says_why_it_learns_in_torch(caplog: pytest.LogCaptureFixture) -> None:

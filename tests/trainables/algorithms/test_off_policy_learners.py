@@ -142,7 +142,9 @@ def test_a_trainer_goes_on_with_the_learner_of_its_checkpoint() -> None:
     before = fused.get_state()
     fused.train()
     trainer = make("td3", learner="auto", **FEW)
-    trainer._settle({**{key: trainer.config[key] for key in trainer.automatic}, "learner": "torch"})
+    trainer._settle(
+        {**{key: trainer.config[key] for key in trainer.auto_settings}, "learner": "torch"}
+    )
     trainer.train()
     own = trainer.get_state()
     trainer.train()

@@ -43,14 +43,14 @@ def test_the_digest_is_that_of_all_numbers_that_came_out(
 ) -> None:
     rounding.fingerprint.cache_clear()
     before = rounding.fingerprint(in_torch)
-    plain = rounding._by_numpy
+    plain = rounding._numpy_results
 
     def nudged():  # type: ignore[no-untyped-def]
         *others, last = plain()
         last.view("u4")[-1] ^= 1  # the last bit of the last number
         yield from [*others, last]
 
-    monkeypatch.setattr(rounding, "_by_numpy", nudged)
+    monkeypatch.setattr(rounding, "_numpy_results", nudged)
     rounding.fingerprint.cache_clear()
     assert not rounding.is_compatible(rounding.fingerprint(in_torch), before)
     monkeypatch.undo()

@@ -53,7 +53,7 @@ def test_measuring_goes_on_where_close_raises_and_says_it_once(
     after: bool, level: Literal["A", "B"], capfd: pytest.CaptureFixture[str]
 ) -> None:
     config = EnvironmentConfig(env=UNCLOSABLE, env_config={"after": after}, env_level=level)
-    inquiry = Inquiry(config, anew=True)
+    inquiry = Inquiry(config, always_measures=True)
     try:
         assert inquiry.inspect().spaces.row_shape == (1,)
         assert inquiry.measured().level == level

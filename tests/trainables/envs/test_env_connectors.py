@@ -16,7 +16,7 @@ from tests.support.environments import Counting
 from tests.support.spaces import AnySpaces
 from tests.support.trainers import PLAIN, make, run
 from trainables.envs.exactness.measuring import measure
-from trainables.envs.make import EnvironmentConfig, Sight, connect, make_env
+from trainables.envs.make import EnvironmentConfig, ObservationSettings, connect, make_env
 from trainables.envs.spaces.connectors import EnvConnector
 from trainables.envs.state.capture import capture, restore, seed_spaces
 from trainables.envs.state.replay import Replayed
@@ -98,7 +98,9 @@ class Narrow(Counting):
 
 
 def own(env: str, name: str) -> EnvironmentConfig:
-    return EnvironmentConfig(env=env).with_sight(Sight(preprocessor=f"{OWN}:{name}"))
+    return EnvironmentConfig(env=env).with_observation_settings(
+        ObservationSettings(preprocessor=f"{OWN}:{name}")
+    )
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,7 @@ def test_a_native_vector_of_any_spaces_is_stepped_too(mode: str) -> None:
 def test_a_native_vector_is_seen_through_a_preprocessor_of_ones_own() -> None:
     config = own("CartPole-v1", "Positions").model_copy(update={"native_vector_env": True})
     envs, raw = (
-        make_vector_env(config.with_sight(config.sight), 3),
+        make_vector_env(config.with_observation_settings(config.observation_settings), 3),
         EnvironmentConfig(env="CartPole-v1"),
     )
     whole = make_vector_env(raw.model_copy(update={"native_vector_env": True}), 3)

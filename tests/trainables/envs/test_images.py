@@ -58,8 +58,10 @@ def make(env: str, of: type[Trainer] = PPO, given: Any = None, **config: Any) ->
 
 def spaces_of(box: spaces.Space[Any], **model: Any) -> EnvSpaces:
     """Return what a policy needs to know of an environment with such observations."""
-    sight = parse(PPO.config_class, {"env": "CartPole-v1", "model": model}).model.sight
-    config = EnvironmentConfig(env="CartPole-v1").with_sight(sight)
+    observation_settings = parse(
+        PPO.config_class, {"env": "CartPole-v1", "model": model}
+    ).model.observation_settings
+    config = EnvironmentConfig(env="CartPole-v1").with_observation_settings(observation_settings)
     return checked_spaces(config, box, spaces.Discrete(2))
 
 
@@ -504,4 +506,4 @@ def test_nothing_of_an_image_of_bytes_hangs_on_its_new_settings() -> None:
     assert seen.observation_dtype == np.uint8
     assert not seen.at_env().observes
     assert replace(networks_of(seen), highest_byte=255.0, highest_number=1.0) == networks_of(seen)
-    assert ModelConfig().sight.layout is None
+    assert ModelConfig().observation_settings.layout is None

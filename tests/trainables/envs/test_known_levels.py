@@ -13,7 +13,7 @@ from trainables.envs import check, registry
 from trainables.envs.exactness.known import EXACT_STATE, GYMNASIUM, known_level
 from trainables.envs.exactness.levels import Measured, examine
 from trainables.envs.exactness.measuring import Inquiry
-from trainables.envs.make import EnvironmentConfig, Sight
+from trainables.envs.make import EnvironmentConfig, ObservationSettings
 
 NATIVE = [name for name, registered in EXACT_STATE.items() if registered.vector_entry_point]
 
@@ -75,7 +75,9 @@ def test_an_environment_that_is_asked_for_otherwise_is_measured(given: dict[str,
 
 
 def test_an_environment_of_which_a_policy_sees_more_is_measured() -> None:
-    seen = EnvironmentConfig(env="CartPole-v1").with_sight(Sight(previous=(True, False)))
+    seen = EnvironmentConfig(env="CartPole-v1").with_observation_settings(
+        ObservationSettings(previous=(True, False))
+    )
     assert known_level(seen) is None
 
 

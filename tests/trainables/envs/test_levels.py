@@ -65,7 +65,7 @@ def test_simulations_of_mujoco_are_exact(env: str) -> None:
 def test_simulations_of_box2d_are_exact_by_replay(env: str) -> None:
     found = measured(env)
     assert found.level == "B"
-    assert "world" in found.left_out
+    assert "world" in found.unsaved_attributes
     assert found.reasons[0].startswith("not A: its state cannot be read: ")
 
 

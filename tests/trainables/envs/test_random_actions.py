@@ -29,7 +29,7 @@ def test_an_environment_is_measured_with_actions_that_its_mask_allows(
     env: str, mask: Any, env_config: dict[str, Any]
 ) -> None:
     config = EnvironmentConfig(env=env, env_config=env_config, action_mask=mask)
-    assert measure(config).as_data() == {"level": "A", "reasons": [], "left_out": []}
+    assert measure(config).as_data() == {"level": "A", "reasons": [], "unsaved_attributes": []}
     assert measure(config.model_copy(update={"env_level": "B"})).level == "B"
     assert comparison.rendering_failure(config) == ""
     assert not comparison_of_episodes(config)

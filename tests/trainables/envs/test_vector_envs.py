@@ -391,7 +391,7 @@ def test_a_horizon_reaches_lanes_that_are_reset_when_asked_and_no_others() -> No
     assert [e.length for e in episodes] == [5] * 4
     cartpole = {**native, "env_config": {}, "env": "CartPole-v1"}
     assert {e.length for e in collected(cartpole)[1]} == {5}
-    with pytest.raises(ConfigError, match="anew by itself"):
+    with pytest.raises(ConfigError, match="environments by itself"):
         PPO.check_config({**SHORT, **native, "env": f"{VECTORS}:counting_next_step"})
 
 

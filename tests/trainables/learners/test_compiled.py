@@ -84,9 +84,9 @@ def test_a_kernel_of_another_source_is_not_used(monkeypatch: pytest.MonkeyPatch)
 def test_networks_for_which_it_has_no_room_are_left_to_numpy() -> None:
     deep = Architecture((4,), (), (8,) * 17, "tanh")
     flat = Architecture((4,), (), (8,), "tanh")
-    assert "16 layers" in compiled.not_covered(ActionLayout((2,), scalar=True), deep)
-    assert "64 columns" in compiled.not_covered(ActionLayout((2,) * 65), flat)
-    assert compiled.not_covered(ActionLayout((2,) * 64), flat) == ""
+    assert "16 layers" in compiled.find_reason_for_numpy(ActionLayout((2,), scalar=True), deep)
+    assert "64 columns" in compiled.find_reason_for_numpy(ActionLayout((2,) * 65), flat)
+    assert compiled.find_reason_for_numpy(ActionLayout((2,) * 64), flat) == ""
 
 
 def test_a_compiler_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def test_another_kernel_goes_on_if_it_is_asked_to_and_the_curve_says_so(
     run(first, 1)
     state = first.save_checkpoint("")
     here(monkeypatch, None)
-    allowed = replace(CONTEXT, other_kernel=True)
+    allowed = replace(CONTEXT, allows_other_kernel=True)
     second = PPO({**first.config, "learner": COMPILED}, allowed)
     second.load_checkpoint(state)
     run(second, 1)
@@ -227,7 +227,7 @@ def test_several_policies_that_go_on_with_another_kernel_say_so_together(
             second = PPO(AGENTS)
             second.restore(path)
         else:
-            allowed = replace(CONTEXT, other_kernel=True)
+            allowed = replace(CONTEXT, allows_other_kernel=True)
             second = PPO({**AGENTS, "learner": COMPILED}, allowed)
             second.load_checkpoint(state)
     assert "the curve is no longer exact" in caplog.text

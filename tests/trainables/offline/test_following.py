@@ -54,10 +54,10 @@ def written(folder: Path, *lines: dict[str, Any]) -> str:
     return str(folder)
 
 
-def rows_of(folder: Path, *lines: dict[str, Any], of_agents: bool = False) -> Columns:
+def rows_of(folder: Path, *lines: dict[str, Any], is_multi_agent: bool = False) -> Columns:
     reader = JsonReader(
         [Path(written(folder, *lines)) / "a.json"],
-        Rows(measuring.inspect(EnvironmentConfig(env=ENV)).spaces, of_agents),
+        Rows(measuring.inspect(EnvironmentConfig(env=ENV)).spaces, is_multi_agent),
     )
     return reader.next()
 
@@ -133,7 +133,7 @@ def test_the_next_row_is_what_a_row_leads_to_only_where_a_column_says_so(
 def test_what_an_agent_does_now_and_then_is_followed_by_what_it_does_next(tmp_path: Path) -> None:
     columns: dict[str, Any] = {"t": [1, 3, 7], "unroll_id": [2] * 3, "eps_id": [0] * 3}
     columns |= {"agent_index": [1] * 3}
-    found = rows_of(tmp_path, line(*ALONG, **columns), of_agents=True)
+    found = rows_of(tmp_path, line(*ALONG, **columns), is_multi_agent=True)
     assert found["has_next"].tolist() == [True, True, False]
     assert not rows_of(tmp_path, line(*ALONG, **columns))["has_next"].any()
 

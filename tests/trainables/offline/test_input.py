@@ -451,7 +451,7 @@ def changed(**columns: Any) -> dict[str, Any]:
         (changed(obs=[[0.0] * 4, [0.0]]), "column obs has rows of several shapes"),
         (changed(obs=[["a"] * 4] * 4), "column obs does not hold numbers alone"),
         (changed(obs=[[1e400] * 4] * 4), "column obs holds values that are not finite"),
-        (changed(rewards=[1.0]), "columns of .* rows, which must be alike"),
+        (changed(rewards=[1.0]), "columns of .* rows; all columns must"),
         (changed(actions=[0, 1, 2, 0]), "column actions holds 2; the environment has 0 to 1"),
         (changed(actions=[0.5, 0, 0, 0]), "column actions holds fractions"),
         (changed(actions={"a": 1}), "column actions does not hold numbers alone"),

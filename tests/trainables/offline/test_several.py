@@ -64,7 +64,7 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 def of_vectors() -> RowsByPolicy:
     """What `Reaching` shows, with three choices: what RLlib's files here are of."""
     box, choice = spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(3)
-    of = Rows(EnvSpaces(box, choice, box, None), of_agents=True)
+    of = Rows(EnvSpaces(box, choice, box, None), is_multi_agent=True)
     return RowsByPolicy(lambda: {"ones": of, "others": of})
 
 
@@ -281,7 +281,7 @@ def test_a_policy_of_which_no_row_is_left_has_no_batch(tmp_path: Path) -> None:
     line = as_line(ones=given, others=columns_of(2))
     path = written(tmp_path / "data", as_line(ones=given), line)
     box, choice = spaces.Box(0.0, 1.0, (3,), np.float32), spaces.Discrete(3)
-    of = Rows(EnvSpaces(box, choice, spaces.Discrete(3), None), of_agents=True)
+    of = Rows(EnvSpaces(box, choice, spaces.Discrete(3), None), is_multi_agent=True)
     reader = JsonReader([path], RowsByPolicy(lambda: {"ones": of, "others": of}))
     assert list(reader.next()["policy_batches"]) == ["others"]
     path.write_text(json.dumps(as_line(ones=given)))
@@ -409,7 +409,7 @@ def with_ones(**columns: Any) -> dict[str, Any]:
         (with_ones(rewardz=[0.0] * 8), "policy ones: unknown column 'rewardz'"),
         (with_ones(actions=[3] * 8), "policy ones: column actions holds 3; the environment has 0"),
         (with_ones(obs=[[0.0]] * 8), r"policy ones: column obs has rows of shape \(1,\)"),
-        (with_ones(t=[0]), "policy ones: columns of .* rows, which must be alike"),
+        (with_ones(t=[0]), "policy ones: columns of .* rows; all columns must"),
         (with_ones(obs=HOSTILE), "policy ones: column obs holds a pickle that names"),
         (with_ones(agent_index=["left"] * 8), "policy ones: column agent_index does not hold num"),
         ({**WHOLE, "count": None}, "count None, where the number of environment steps is expe"),
@@ -422,7 +422,7 @@ def test_what_is_no_batch_is_said_with_file_line_and_policy(
 ) -> None:
     path = written(tmp_path / "data", WHOLE, line, WHOLE)
     box, choice = spaces.Box(0.0, 1.0, (3,), np.float32), spaces.Discrete(3)
-    of = Rows(EnvSpaces(box, choice, spaces.Discrete(3), None), of_agents=True)
+    of = Rows(EnvSpaces(box, choice, spaces.Discrete(3), None), is_multi_agent=True)
     reader = JsonReader([path], RowsByPolicy(lambda: {"ones": of, "others": of}))
     assert reader.next()["count"] == 8
     with pytest.raises(StoredDataError, match=words) as error:

@@ -46,7 +46,7 @@ def test_filtering_without_update_counts_nothing() -> None:
     one(batch(0, 5))
     before = one.get_state()
     one(batch(1, 5), update=False)
-    assert one.counted == 5
+    assert one.row_count == 5
     np.testing.assert_equal(one.get_state(), before)
 
 
@@ -157,7 +157,7 @@ def test_F3_every_observation_counts_once_in_any_interleaving(
         (fleet.workers[0], every[:-late]),
         (fleet.workers[1], every),
     ):
-        assert one.counted == len(rows)
+        assert one.row_count == len(rows)
         np.testing.assert_allclose(one.mean, rows.mean(0), rtol=1e-9)
         np.testing.assert_allclose(one.std, rows.std(0) if len(rows) > 1 else 1.0, rtol=1e-9)
 
@@ -182,7 +182,7 @@ def test_F2_the_merged_statistics_are_those_of_one_pass_over_everything() -> Non
     other.count(batch(2, 3))
     one.apply_changes(other.get_delta())  # the buffer alone, not the base
     rows = np.concatenate([batch(0, 9), batch(2, 3)])
-    assert one.counted == 12
+    assert one.row_count == 12
     np.testing.assert_allclose(one.mean, rows.mean(0), rtol=1e-12)
     np.testing.assert_allclose(one.std, rows.std(0), rtol=1e-12)
 
@@ -221,7 +221,7 @@ def test_F4_a_batch_is_counted_in_one_step_as_its_rows_would_be_one_by_one() -> 
     whole(rows)
     for row in rows:
         single(row[None])
-    assert whole.counted == single.counted == 50
+    assert whole.row_count == single.row_count == 50
     np.testing.assert_allclose(whole.mean, single.mean, rtol=1e-12)
     np.testing.assert_allclose(whole.std, single.std, rtol=1e-12)
 

@@ -436,7 +436,10 @@ def test_E10_a_sample_whose_agents_wait_for_what_follows_is_whole() -> None:
     with scripted(in_turn, {**SHARED, "count_steps_by": "agent_steps"}, {"a": 0}) as worker:
         batch = worker.sample()
         assert isinstance(batch, MultiAgentBatch)
-        assert (batch.counted, batch.agent_steps()) == (worker.spec.steps, worker.spec.steps - 1)
+        assert (batch.counted_steps, batch.agent_steps()) == (
+            worker.spec.steps,
+            worker.spec.steps - 1,
+        )
         assert checked(batch, worker.spec) is batch
 
 

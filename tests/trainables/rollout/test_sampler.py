@@ -62,7 +62,7 @@ def test_every_observation_is_counted_once_by_the_filter() -> None:
     trainer.train()
     observed = trainer.filters["observation"]
     assert isinstance(observed, MeanStdFilter)
-    assert observed.counted == 48
+    assert observed.row_count == 48
 
 
 def test_the_return_that_scales_rewards_starts_anew_with_each_episode() -> None:

@@ -192,7 +192,7 @@ def test_every_entry_of_the_state_is_among_the_parts_that_were_left_out() -> Non
     # for.
     exempt = {"streams/compute_action", "recent_observations", "progress/late"}
     exempt |= {f"collected/{key}" for key in COLLECTING + FILTERING}  # test_restored_elsewhere.py
-    exempt |= {f"settled/{key}" for key in PPO.automatic}  # test_settled.py
+    exempt |= {f"settled/{key}" for key in PPO.auto_settings}  # test_settled.py
     # The level says how to read the environments beside it. What they count decides only with
     # horizons, restarts and native vectors: test_vector_envs.py shows it.
     worker = {"workers/0/level", "workers/0/lanes", "workers/0/sampler/ghosts"}

@@ -51,14 +51,14 @@ def fresh() -> PPO:
     return make()
 
 
-@pytest.mark.parametrize("misfit", MISFITS.values(), ids=MISFITS.keys())
+@pytest.mark.parametrize("find_mismatch", MISFITS.values(), ids=MISFITS.keys())
 def test_a_state_of_another_shape_is_refused_with_its_file_and_reason(
-    misfit: tuple[tuple[str, ...], Callable[[Any], Any]],
+    find_mismatch: tuple[tuple[str, ...], Callable[[Any], Any]],
     trained: Mapping[str, Any],
     fresh: PPO,
     tmp_path: Path,
 ) -> None:
-    path, change = misfit
+    path, change = find_mismatch
     state = copy.deepcopy(dict(trained))
     *above, last = path
     inner: Any = state

@@ -24,7 +24,7 @@ class Config(ppo.Config):
 
 class Paced(ppo.PPO):
     config_class: ClassVar[type[TrainerConfig]] = Config
-    automatic: ClassVar[tuple[str, ...]] = (*ppo.PPO.automatic, "pace")
+    auto_settings: ClassVar[tuple[str, ...]] = (*ppo.PPO.auto_settings, "pace")
 
     @classmethod
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def make_alone(name: str, config: Mapping[str, Any]) -> Alone:
 
 
 def _on_cpu() -> Any:
-    """Return a context in which JAX computes on the CPU, also beside a program on a GPU."""
+    """Return a context in which JAX computes on the CPU, even while a program runs on a GPU."""
     return jax.default_device(jax.devices("cpu")[0])
 
 

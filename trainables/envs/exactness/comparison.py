@@ -66,13 +66,13 @@ def state_failure(config: EnvironmentConfig, restarts: bool) -> tuple[str, list[
 def _state_failure(
     config: EnvironmentConfig, original: VectorEnv, restored: VectorEnv
 ) -> tuple[str, list[str]]:
-    """Return why two vector environments made alike differ, empty if not; and unread attributes."""
+    """Return why two equally created vector environments differ, or ""; and unread attributes."""
     beat()
     observations = original.reset(_env_seeds(original, "original"))
     tail = _shortened(original.observation_space, TAIL_STEPS)
     head = _shortened(original.observation_space, HEAD_STEPS)
     _, observations = _run(original, "head", head, observations)
-    if unread := sorted(set(original.left_out())):
+    if unread := sorted(set(original.unsaved_attributes())):
         # What is left out may matter only after more steps than are compared.
         return f"its state cannot be read: {', '.join(unread)}", unread
     captured = copy.deepcopy(original.get_state())
@@ -171,7 +171,7 @@ class Episodes:
             return ""
         return (
             f"it carries {_listed(carried)} from one episode to the next, which environments made "
-            "anew would forget (env_level: B, if it may)"
+            "again would forget (env_level: B, if it may)"
         )
 
     def close(self) -> None:

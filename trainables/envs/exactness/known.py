@@ -13,7 +13,7 @@ import gymnasium
 from trainables.envs import registry
 from trainables.envs.compiled import is_compiled
 from trainables.envs.exactness.levels import Measured
-from trainables.envs.make import EnvironmentConfig, Sight
+from trainables.envs.make import EnvironmentConfig, ObservationSettings
 
 #: Version of gymnasium that was measured.
 GYMNASIUM = "1.4.0"
@@ -72,4 +72,8 @@ def _is_plain(config: EnvironmentConfig) -> bool:
     free: dict[str, Any] = {name: getattr(config, name) for name in _FREE}
     plain = EnvironmentConfig(env=config.env, **free)
     asked = config.env_level in ("auto", "A")
-    return asked and dict(config) == dict(plain) and config.sight == Sight()
+    return (
+        asked
+        and dict(config) == dict(plain)
+        and config.observation_settings == ObservationSettings()
+    )

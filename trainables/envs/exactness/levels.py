@@ -64,7 +64,7 @@ class Measured:
     """The level."""
     reasons: tuple[str, ...] = ()
     """Reason for each better level that was tried and does not hold."""
-    left_out: tuple[str, ...] = ()
+    unsaved_attributes: tuple[str, ...] = ()
     """Attributes of the environment that cannot be read."""
 
     def as_data(self) -> dict[str, Any]:
@@ -74,12 +74,16 @@ class Measured:
     @classmethod
     def of_data(cls, data: object) -> Self | None:
         """Return the measurement from data of `as_data`; None if the data are something else."""
-        if not isinstance(data, Mapping) or data.keys() != {"level", "reasons", "left_out"}:
+        if not isinstance(data, Mapping) or data.keys() != {
+            "level",
+            "reasons",
+            "unsaved_attributes",
+        }:
             return None
-        lists = [data["reasons"], data["left_out"]]
+        lists = [data["reasons"], data["unsaved_attributes"]]
         if data["level"] not in get_args(Level) or not all(_is_texts(one) for one in lists):
             return None
-        return cls(data["level"], tuple(data["reasons"]), tuple(data["left_out"]))
+        return cls(data["level"], tuple(data["reasons"]), tuple(data["unsaved_attributes"]))
 
 
 def _is_texts(value: object) -> bool:
@@ -113,7 +117,7 @@ def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
         return measurements[0]
     why = f"measured {len(measurements)} times, as it has {' and '.join(dict.fromkeys(hints))}: "
     reasons = (*weakest.reasons[:-1], why + weakest.reasons[-1])
-    return Measured(weakest.level, reasons, weakest.left_out)
+    return Measured(weakest.level, reasons, weakest.unsaved_attributes)
 
 
 def _with_pauses(seed: int) -> Callable[[], None]:
@@ -158,18 +162,20 @@ def _measure(config: EnvironmentConfig, restarts: bool) -> Measured:
     """Return one measurement of the level; `restarts` as in `examine`."""
     rng.seed_global(SEED, "measure")
     reasons: list[str] = []
-    left_out: list[str] = []
+    unsaved_attributes: list[str] = []
     if config.env_level != "B":
-        why_not, left_out = state_failure(config, restarts)
+        why_not, unsaved_attributes = state_failure(config, restarts)
         if not why_not:
             return Measured("A")
         reasons.append(f"not A: {why_not}")
     if config.env_level == "A" or config.is_native:
-        return Measured("C", tuple(reasons or ["not B: it is a native vector"]), tuple(left_out))
+        return Measured(
+            "C", tuple(reasons or ["not B: it is a native vector"]), tuple(unsaved_attributes)
+        )
     level, why_not = _measure_episodes(config)
     if why_not:
         reasons.append(f"not B: {why_not}")
-    return Measured(level, tuple(reasons), tuple(left_out))
+    return Measured(level, tuple(reasons), tuple(unsaved_attributes))
 
 
 def _measure_episodes(config: EnvironmentConfig) -> tuple[Level, str]:

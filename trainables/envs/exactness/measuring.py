@@ -48,7 +48,7 @@ from trainables.envs.faults import closing, logging_once
 from trainables.envs.make import (
     EnvironmentConfig,
     EnvSpaces,
-    Sight,
+    ObservationSettings,
     agents_spaces,
     checked_spaces,
     make_env,
@@ -173,7 +173,7 @@ class Inquiry:
         restarts: True if failed environments are replaced, also during the measurement.
         remembered: results of `as_data` from earlier trials.
         shared: folder where all processes of a sweep keep measurements, or None.
-        anew: True to measure whatever is known already.
+        always_measures: True to measure even if the findings are already known.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class Inquiry:
         restarts: bool = False,
         remembered: Mapping[str, Any] | None = None,
         shared: Path | None = None,
-        anew: bool = False,
+        always_measures: bool = False,
     ) -> None:
         self._config = config
         self._restarts = restarts
@@ -192,7 +192,7 @@ class Inquiry:
         self._child: _Child | None = None
         self._file = _SharedFile(None)
         self._found = Measured.of_data((remembered or {}).get(self._name or ""))
-        if self._found is None and not anew:
+        if self._found is None and not always_measures:
             self._found = _measured[self._key][0] if self._key in _measured else known_level(config)
         if self._found is None and config.env_level != "C":
             self._file = _SharedFile(
@@ -333,7 +333,11 @@ def _relevant(config: EnvironmentConfig) -> dict[str, Any]:
         del every["observation_fn"]
     if not config.connectors:  # likewise
         del every["connectors"]
-    return every if config.sight == Sight() else {**every, "sight": vars(config.sight)}
+    return (
+        every
+        if config.observation_settings == ObservationSettings()
+        else {**every, "observation_settings": vars(config.observation_settings)}
+    )
 
 
 def _name_of(config: EnvironmentConfig, restarts: bool) -> str | None:

@@ -146,7 +146,7 @@ class _Episode:
     """Agents that have died."""
     policies: dict[str, str] = field(default_factory=dict)
     """Agent → its policy, as far as requested."""
-    heard_at: float = 0.0
+    last_call_at: float = 0.0
     """Time of the monotonic clock of the environment's latest call."""
 
     def add(self, rewards: ByAgent, infos: ByAgent, effects: Iterable[str]) -> None:
@@ -158,7 +158,7 @@ class _Episode:
         self.done += effects
         self.dead_agents.update(effects)
         self.acting.difference_update(effects)
-        self.heard_at = time.monotonic()
+        self.last_call_at = time.monotonic()
 
     def put(self, event: _Event) -> None:
         """Append an event, with what has happened since the previous one."""
@@ -172,7 +172,7 @@ class _Episode:
             self.acting.update(event.observations)
         self.events.append(event)
         self.pending = event.asks
-        self.heard_at = time.monotonic()
+        self.last_call_at = time.monotonic()
 
 
 class ExternalEnv:
@@ -234,7 +234,7 @@ class ExternalEnv:
             self._require_open()
             changed = threading.Condition(self._lock)
             self._episodes[episode_id] = _Episode(
-                training_enabled, changed, heard_at=time.monotonic()
+                training_enabled, changed, last_call_at=time.monotonic()
             )
             self._ended.pop(episode_id, None)
         return episode_id
@@ -506,7 +506,7 @@ class ExternalEnv:
             return
         latest = time.monotonic() - limit
         for episode_id, episode in list(self._episodes.items()):
-            if episode.heard_at < latest and not (episode.events or episode.pending):
+            if episode.last_call_at < latest and not (episode.events or episode.pending):
                 why = f"it was silent for {limit:g} s (episode_timeout_s)"
                 logger.warning("episode %r is abandoned: %s", episode_id, why)
                 self._lose(episode_id, why)

@@ -169,7 +169,7 @@ class _Remote:
     """Number of the latest request that was handled; -1 before the first."""
     digest: bytes = b""
     """SHA-256 of the latest request that was handled."""
-    asks: bool = False
+    waits_for_action: bool = False
     """True if the latest event of the episode needs an action."""
 
 
@@ -332,11 +332,11 @@ class PolicyServer(ExternalEnv):
             raise Refused(409, f"episode {episode_id} has ended already")
         if number != expected:
             raise Refused(409, f"episode {episode_id}: request {number} came, expected {expected}")
-        if remote.asks:
+        if remote.waits_for_action:
             self._wait_for_action(episode_id, 0.0)
         self._take(remote, episode_id, request)
         remote.number, remote.digest = number, digest
-        remote.asks = request["call"] == "get_action"
+        remote.waits_for_action = request["call"] == "get_action"
 
     def _remote(self, client: str, episode_id: str, begins: bool) -> _Remote:
         """Return the episode of a request, or begin it again; Refused if it is another client's."""

@@ -26,7 +26,7 @@ STRUCTURE = frozenset({"env", "spec", "_cached_spec", "_saved_kwargs", "metadata
 #: All attributes saved of a wrapper layer that held a preprocessor before these were connectors.
 SPACES = frozenset({"_action_space", "_observation_space", "_metadata"})
 
-#: Types of attributes that are not state: they are made again with the environment.
+#: Types of attributes that are not state: they are created again with the environment.
 CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, np.dtype)
 
 
@@ -55,7 +55,7 @@ def capture(sub_env: Any) -> dict[str, Any]:
 
 
 def restore(sub_env: Any, state: Mapping[str, Any]) -> None:
-    """Restore `state` in an environment that was made alike and has been reset once."""
+    """Restore `state` in an environment that was created equally and has been reset once."""
     made, saved = list(layers(sub_env)), state["layers"]
     while len(saved) > len(made) and saved[0].keys() <= SPACES:
         saved = saved[1:]
@@ -78,7 +78,7 @@ def lost_episode(state: Mapping[str, Any]) -> str:
     return next((why for why in whys if isinstance(why, str)), "")
 
 
-def left_out(sub_env: Any) -> list[str]:
+def unsaved_attributes(sub_env: Any) -> list[str]:
     """Return the attributes that `capture` cannot store; with any, nothing is exact."""
     return [
         name

@@ -2,7 +2,7 @@
 
 The integration state alone is not enough: rewards of Ant and Humanoid read what the last step
 derived, so every array of the simulation's data of fixed size comes along. Arrays of contacts and
-constraints have no fixed size; each step computes them anew before anything reads them.
+constraints have no fixed size; each step computes them again before anything reads them.
 
 MuJoCo is an extra and is imported here only before an environment of its own is made: where it has
 not been imported, none of its objects exist.

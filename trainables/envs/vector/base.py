@@ -112,7 +112,7 @@ class VectorEnv(Protocol):
         """Return ``units``, the state of each environment object, and ``counters``."""
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state in environments that were made alike and reset once."""
+        """Restore a state in environments that were created equally and reset once."""
 
     def get_counters(self) -> dict[str, Any]:
         """Return the counts kept outside the environments, which are always exact."""
@@ -123,7 +123,7 @@ class VectorEnv(Protocol):
     def connector_seconds(self) -> dict[str, float]:
         """Return name of a step of the environments' connectors → total time, seconds."""
 
-    def left_out(self) -> list[str]:
+    def unsaved_attributes(self) -> list[str]:
         """Return the names of attributes that `get_state` cannot store, so that it is inexact."""
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from trainables.envs.faults import close
 from trainables.envs.make import EnvironmentConfig, connect, make_vector
 from trainables.envs.spaces.connectors import EnvConnector
-from trainables.envs.state.capture import capture, left_out, restore, seed_spaces
+from trainables.envs.state.capture import capture, restore, seed_spaces, unsaved_attributes
 from trainables.envs.vector.base import NONE, Array, Step, VectorEnv, WorkerContext
 from trainables.envs.vector.config import VectorConfig
 from trainables.envs.vector.horizon import TimeLimit
@@ -54,7 +54,7 @@ def make_native(
             "horizon",
             config.horizon,
             "null for this native vector environment",
-            f"it starts its environments anew by itself ({mode}), none when asked; set its own "
+            f"it resets its environments by itself ({mode}), none when asked; set its own "
             "limit in env_config, or native_vector_env: false",
         )
     return KINDS[mode](vector, connector, config, place)
@@ -116,7 +116,7 @@ class NativeVectorEnv:
         return {"units": [capture(self._vector)], "counters": self.get_counters()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state in environments that were made alike and reset once."""
+        """Restore a state in environments that were created equally and reset once."""
         restore(self._vector, state["units"][0])
         self.set_counters(state["counters"])
 
@@ -132,9 +132,9 @@ class NativeVectorEnv:
         """Return step of the connector → total time, seconds."""
         return self._connector.seconds
 
-    def left_out(self) -> list[str]:
+    def unsaved_attributes(self) -> list[str]:
         """Return the names of attributes that `get_state` cannot store, so that it is inexact."""
-        return left_out(self._vector)
+        return unsaved_attributes(self._vector)
 
     def close(self) -> None:
         """Close the environment; an error is only logged."""
@@ -166,7 +166,7 @@ class NativeVectorEnv:
                 f"worker {self._place.worker}, native vector environment: {method}() raised "
                 f"{type(error).__name__}: {error}; it is one object for all of them and cannot be "
                 "restarted in part: with native_vector_env: false, "
-                "restart_failed_sub_environments: true makes a failed environment anew"
+                "restart_failed_sub_environments: true creates a failed environment again"
             ) from error
         if not isinstance(given, tuple) or len(given) != parts:
             raise EnvError(

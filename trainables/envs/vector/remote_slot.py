@@ -270,9 +270,9 @@ class RemoteEnvSlot:
         timeout_s, setting = self._patience
         self._receive(Patience(timeout_s and timeout_s * (1 + steps_to_replay(state)), setting))
 
-    def left_out(self) -> list[str]:
+    def unsaved_attributes(self) -> list[str]:
         """Return the names of attributes that `get_state` cannot store."""
-        names: list[str] = self._ask("left_out")
+        names: list[str] = self._ask("unsaved_attributes")
         return names
 
     def close(self) -> None:

@@ -58,7 +58,9 @@ class Restarts:
                 in a row.
         """
         name = self._place.name(env_index)
-        advice = f"{length} of its episode; {SETTING} makes such an environment anew and continues"
+        advice = (
+            f"{length} of its episode; {SETTING} creates such an environment again and continues"
+        )
         require_restartable(self._allowed, name, method, error, advice)
         if length > STEPS_THAT_COUNT:
             self.failures[env_index] = 0

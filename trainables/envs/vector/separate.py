@@ -127,7 +127,7 @@ class SeparateVectorEnv:
         return {"units": sub_envs, "counters": self.get_counters()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state in environments that were made alike and reset once."""
+        """Restore a state in environments that were created equally and reset once."""
         for slot, one in zip(self._slots, state["units"], strict=True):
             slot.set_state(one)
         self.set_counters(state["counters"])
@@ -146,9 +146,9 @@ class SeparateVectorEnv:
         each = [slot.seconds for slot in self._slots]
         return {name: sum(one[name] for one in each) for name in each[0]}
 
-    def left_out(self) -> list[str]:
+    def unsaved_attributes(self) -> list[str]:
         """Return the names of attributes that `get_state` cannot store, so that it is inexact."""
-        return [name for slot in self._slots for name in slot.left_out()]
+        return [name for slot in self._slots for name in slot.unsaved_attributes()]
 
     def close(self) -> None:
         """Close the environments."""

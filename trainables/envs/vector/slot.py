@@ -11,7 +11,7 @@ from trainables.envs.contract import EnvChecker, Outcome, refused_seed
 from trainables.envs.make import Env, EnvironmentConfig, connect
 from trainables.envs.rendering import draw
 from trainables.envs.spaces.connectors import EnvConnector
-from trainables.envs.state.capture import capture, left_out, restore, seed_spaces
+from trainables.envs.state.capture import capture, restore, seed_spaces, unsaved_attributes
 
 
 class EnvSlot:
@@ -77,9 +77,9 @@ class EnvSlot:
         """Restore a state that `get_state` returned."""
         restore(self.env, state)
 
-    def left_out(self) -> list[str]:
+    def unsaved_attributes(self) -> list[str]:
         """Return the names of attributes that `get_state` cannot store."""
-        return left_out(self.env)
+        return unsaved_attributes(self.env)
 
     def close(self) -> None:
         """Close the environment."""

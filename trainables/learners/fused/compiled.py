@@ -2,7 +2,7 @@
 
     python -m trainables.learners.fused.compiled
 
-builds it beside its source with the system's C compiler; nothing else requires a compiler. The
+builds it next to its source with the system's C compiler; nothing else requires a compiler. The
 kernel sums numbers in the same order on every processor with AVX2, so that its results depend only
 on its version. Checkpoints store that version as `name`; results of another kernel, or of numpy,
 are equal up to rounding.
@@ -99,12 +99,12 @@ def build(path: Path = BUILT, *options: str) -> Path:
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise RuntimeError("no C compiler is installed (cc, gcc, or $CC)")
-    anew = path.with_suffix(f".{os.getpid()}")  # processes that use the old file keep it
-    command = [compiler, *_FLAGS, *options, "-o", str(anew), str(SOURCE), "-lm"]
+    draft = path.with_suffix(f".{os.getpid()}")  # processes that use the old file keep it
+    command = [compiler, *_FLAGS, *options, "-o", str(draft), str(SOURCE), "-lm"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if ran.returncode:
         raise RuntimeError(f"{compiler}: {ran.stderr.strip()}")
-    anew.replace(path)
+    draft.replace(path)
     return path
 
 
@@ -119,7 +119,7 @@ def built() -> Kernel | None:
         return None
 
 
-def not_covered(layout: ActionLayout, architecture: Architecture) -> str:
+def find_reason_for_numpy(layout: ActionLayout, architecture: Architecture) -> str:
     """Return why the kernel does not support a policy that `fused.ppo` does, or ""."""
     if len(architecture.hidden) > MOST_LAYERS:
         return f"model.hidden has more than {MOST_LAYERS} layers"

@@ -43,7 +43,7 @@ class Learnt(NamedTuple):
     """Absolute temporal differences, (B,), an array or a tensor."""
 
 
-def not_covered(architecture: QArchitecture, optimizer: OptimizerConfig) -> str:
+def find_reason_for_torch(architecture: QArchitecture, optimizer: OptimizerConfig) -> str:
     """Return why a network must learn in torch; empty if this learner supports it."""
     if optimizer.name not in KNOWN:
         return f"optimizer.name is {optimizer.name}"

@@ -165,7 +165,7 @@ class FlatPolicy(Policy):
 def _layers(layout: ActionLayout, architecture: Architecture) -> dict[str, tuple[int, int, float]]:
     """Return layer → number of inputs, number of outputs, and gain of its initial weights."""
     sizes = (architecture.features, *architecture.hidden)
-    heads = (architecture.head(layout), POLICY_GAIN), (1, VALUE_GAIN)
+    heads = (architecture.count_outputs(layout), POLICY_GAIN), (1, VALUE_GAIN)
     sizes_and_gains: dict[str, tuple[int, int, float]] = {}
     for net, (outputs, gain) in zip(NETS, heads, strict=True):
         pairs = itertools.pairwise((*sizes, outputs))

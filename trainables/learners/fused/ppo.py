@@ -42,7 +42,7 @@ MOST_SIZES = 8
 MOST_CHOICES = 1024
 
 
-def not_covered(
+def find_reason_for_torch(
     layout: ActionLayout, architecture: Architecture, optimizer: OptimizerConfig
 ) -> str:
     """Return why a policy must learn in torch; empty if this learner supports it."""

@@ -361,7 +361,7 @@ def _describe_filter(filtering: Filtering) -> dict[str, Any]:
     return {
         "kind": "MeanStdFilter",
         "clip": filtering.clip,
-        "count": filtering.counted,
+        "count": filtering.row_count,
         "mean": filtering.mean.tolist(),
         "std": filtering.std.tolist(),
     }

@@ -1,4 +1,4 @@
-"""A policy exported as safetensors, run with numpy alone; a copy of this file lies beside it.
+"""Runs a policy that was exported as safetensors, with numpy alone; an export has a copy of it.
 
     from policy import load
     policy = load("policy.safetensors")

@@ -37,7 +37,7 @@ CLOSE = 1e-3
 
 
 class OwnActorCritic(Stochastic):
-    """A user's module, with log standard deviations (G,) of the real action columns beside it.
+    """A user's module, with log standard deviations (G,) of the real action columns.
 
     Args:
         architecture: options; `own` names the module.
@@ -46,7 +46,7 @@ class OwnActorCritic(Stochastic):
 
     def __init__(self, layout: ActionLayout, architecture: Architecture, seed: int) -> None:
         super().__init__(layout, architecture)
-        self.module = make_module(architecture, architecture.head(layout), seed)
+        self.module = make_module(architecture, architecture.count_outputs(layout), seed)
         self.log_std = self._free_log_std()
 
     def saved_tensors(self) -> dict[str, Tensor]:

@@ -73,7 +73,7 @@ class CollectedByPolicy(NamedTuple):
     """Policy → its fragments; absent if its agents made no transition."""
     env_steps: int
     """Number of environment steps."""
-    counted: int
+    counted_steps: int
     """Number of environment steps, or of agent steps if the setting `count_steps_by` says so."""
     episodes: list[RolloutMetrics]
     """Episodes that ended, in the order of their ends."""
@@ -509,7 +509,7 @@ class AgentsSampler:
         """Complete an agent's open row with the observation that followed, if any; return it."""
         row = self._row(episode, agent)
         del episode.open[agent]
-        row.known, row.after = True, observation
+        row.is_known, row.next_observation = True, observation
         row.info = self._infos.get(agent)
         row.memory = episode.memory.get(agent)
         row.valid = bool((row.info or {}).get("training_enabled", True))

@@ -46,13 +46,13 @@ class Row:
     """True if the trajectory was cut off after this step."""
     valid: bool = True
     """False if the row must not be learnt from."""
-    known: bool = False
+    is_known: bool = False
     """True once the consequence of the decision is known."""
-    over: bool = False
+    is_over: bool = False
     """True if the row's episode is over."""
     dropped: bool = False
     """True if the row is not to be stored in any fragment."""
-    after: Array | None = None
+    next_observation: Array | None = None
     """Raw observation (*S) that followed; None if it is unknown or not needed."""
     memory: Array | None = None
     """Memory (M + L,) that belongs to the observation `after`; None without one."""
@@ -162,7 +162,7 @@ class Transitions:
         """Mark the rows of an episode as over, so that `take` with `whole` includes them."""
         for row in self.rows:
             if row.episode == episode:
-                row.over = True
+                row.is_over = True
 
     # ---- fragments -------------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ class Transitions:
         given = [
             i
             for i, row in enumerate(self.rows)
-            if row.known and not row.dropped and (row.over or not whole)
+            if row.is_known and not row.dropped and (row.is_over or not whole)
         ]
         gone = set(given)
         kept = [i for i, row in enumerate(self.rows) if i not in gone and not row.dropped]
@@ -343,7 +343,10 @@ class Transitions:
             "lanes": [list(place) for place in self._lanes],
             "columns": {name: column.copy() for name, column in self._columns().items()},
             "rows": {name: np.array([getattr(row, name) for row in self.rows]) for name in PLAIN},
-            "after": [None if row.after is None else row.after.copy() for row in self.rows],
+            "after": [
+                None if row.next_observation is None else row.next_observation.copy()
+                for row in self.rows
+            ],
             "memory": [None if row.memory is None else row.memory.copy() for row in self.rows],
             "infos": [None if row.info is None else dict(row.info) for row in self.rows],
         }
@@ -360,7 +363,7 @@ class Transitions:
         self.rows = [
             Row(
                 **dict(zip(PLAIN, one, strict=True)),
-                after=None if after is None else np.array(after),
+                next_observation=None if after is None else np.array(after),
                 memory=None if memory is None else np.array(memory),
                 info=info,
             )
@@ -380,7 +383,7 @@ def _begin_flags(
 
 def _raw_after(rows: list[Row]) -> Array:
     """Return the raw observations (R, *S) that followed these rows."""
-    return np.stack([row.after for row in rows if row.after is not None])
+    return np.stack([row.next_observation for row in rows if row.next_observation is not None])
 
 
 def _object_array(items: list[Any]) -> Array:

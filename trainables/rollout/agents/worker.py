@@ -66,7 +66,7 @@ class MultiAgentBatch(Sample):
     """Policy → transitions of its agents; without fragments if its agents did not act."""
     env_steps: int = 0
     """Number of environment steps."""
-    counted: int = 0
+    counted_steps: int = 0
     """Number of environment steps, or of agent steps if the setting `count_steps_by` says so. An
     agent's step whose consequence is not known yet is in a later batch."""
 
@@ -108,13 +108,13 @@ class MultiAgentBatch(Sample):
             for pid, batch in one.policy_batches.items():
                 each.setdefault(pid, []).append(batch)
         steps = sum(one.env_steps for one in parts)
-        counted = sum(one.counted for one in parts)
+        counted = sum(one.counted_steps for one in parts)
         joined = {
             pid: replace(PolicySample.concat(batches), env_steps=sum(b.env_steps for b in batches))
             for pid, batches in each.items()
         }
         whole = super().concat(parts)
-        return replace(whole, policy_batches=joined, env_steps=steps, counted=counted)
+        return replace(whole, policy_batches=joined, env_steps=steps, counted_steps=counted)
 
     def compress(
         self, bulk: bool = False, columns: Sequence[str] = ("observations", "new_obs")
@@ -286,7 +286,7 @@ class AgentsWorker(RolloutWorker):
             index=index,
             policy_batches=batches,
             env_steps=collected.env_steps,
-            counted=collected.counted,
+            counted_steps=collected.counted_steps,
         )
 
     def _log_sample(self, sample: Sample) -> None:
@@ -361,8 +361,8 @@ def _mapper(spec: AgentsSpec) -> Mapper:
 def checked(sample: MultiAgentBatch, spec: AgentsSpec) -> MultiAgentBatch:
     """Return `sample` if it has enough steps and only known policies, or raise WorkerError."""
     where = f"rollout worker {spec.index} returned garbage instead of a sample"
-    if sample.counted < spec.steps:
-        raise WorkerError(f"{where}: {sample.counted} steps, expected at least {spec.steps}")
+    if sample.counted_steps < spec.steps:
+        raise WorkerError(f"{where}: {sample.counted_steps} steps, expected at least {spec.steps}")
     if unknown := sorted(set(sample.policy_batches) - set(spec.policies)):
         raise WorkerError(f"{where}: policies {unknown}, expected {sorted(spec.policies)}")
     return sample

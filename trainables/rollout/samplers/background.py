@@ -113,7 +113,7 @@ class AsyncSampler:
                     lambda: self._is_paused or not self.alive, self._timeout_s
                 ):
                     raise WorkerError(
-                        f"{self._sampler.name}: the sampling thread did not come to the end of a "
+                        f"{self._sampler.name}: the sampling thread did not reach the end of a "
                         f"step within {self._timeout_s} s"
                     )
             yield
@@ -188,7 +188,7 @@ class AsyncSampler:
                 self._results.append(error)
         finally:
             with self._changed:
-                self._is_paused = self._has_finished = True  # for good
+                self._is_paused = self._has_finished = True  # permanently
                 self._changed.notify_all()
                 farewell = self._farewell
             if farewell:

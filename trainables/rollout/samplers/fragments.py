@@ -377,7 +377,7 @@ class Sampler:
             self.carried = np.array(state["carried"])
         self._fragment_count = int(state["unrolls"])
         self._previous_row = {name: np.array(one) for name, one in state["before"].items()}
-        self._autoreset_rows = _any_or_none(state["ghosts"])
+        self._autoreset_rows = _flags_or_none(state["ghosts"])
         self.episodes.set_state(state["episodes"])
         if self._scaler:
             self._scaler.returns[:] = state["discounted_returns"]
@@ -464,7 +464,7 @@ class Sampler:
             rows.autoreset[t], rows.valid[t] = skipped, ~skipped
         ended = self._write_step(rows, t, step, acted.memory, skipped)
         self._carry(acted.memory, ended)
-        self._autoreset_rows = _any_or_none(step.restarting)
+        self._autoreset_rows = _flags_or_none(step.restarting)
         self.observe(step.observations)
         if not self.latest:
             self.latest = {"infos": step.infos, "policy inputs": filtered, "policy outputs": acted}
@@ -751,6 +751,6 @@ def _row_of(row: int | Array, env_index: int) -> int:
     return row if isinstance(row, int) else int(row[env_index])
 
 
-def _any_or_none(flags: Any) -> NDArray[np.bool_] | None:
+def _flags_or_none(flags: Any) -> NDArray[np.bool_] | None:
     """Return the flags as an array (N,), or None if none of them is set."""
     return np.array(flags, dtype=np.bool_) if flags is not None and np.any(flags) else None

@@ -195,7 +195,7 @@ def require_as_many(states: Sequence[Any], workers: int) -> None:
     """Raise ConfigError unless there are as many states as workers.
 
     `workers` is the number of child processes; 0 stands for the trainer's own worker. Otherwise
-    some states would be lost, or some workers would begin anew.
+    some states would be lost, or some workers would start from the beginning.
     """
     if len(states) != max(1, workers):
         hint = "each worker continues where it was"

@@ -71,7 +71,7 @@ class WorkerSpec:
     logs: LogConfig = field(default_factory=LogConfig)
     """Settings of the log."""
     calls: Calls | None = None
-    """The user's callbacks, which a child makes anew; None if there are none."""
+    """The user's callbacks, which each child creates; None if there are none."""
     learner: LearnerSpec | None = None
     """Learner of each worker in data-parallel learning; None otherwise."""
     columns: frozenset[str] = frozenset()

@@ -66,7 +66,7 @@ class Algorithm(Trainable):
     """True if children sample while the trainer learns (`remote.asynchronous`)."""
     written: ClassVar[frozenset[str]] = WRITTEN
     """Names of columns that workers must return if their experience is written to files."""
-    automatic: ClassVar[tuple[str, ...]] = ("native_vector_env", "normalize_actions")
+    auto_settings: ClassVar[tuple[str, ...]] = ("native_vector_env", "normalize_actions")
     """Names of the settings that may be ``auto``."""
 
     def __new__(cls, config: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> Self:
@@ -131,7 +131,7 @@ class Algorithm(Trainable):
 
     @classmethod
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
-        """Return the best value for each setting of `automatic` in this environment.
+        """Return the best value for each setting of `auto_settings` in this environment.
 
         The stepping of environments is already settled in `settings`.
 
@@ -145,7 +145,7 @@ class Algorithm(Trainable):
 
         Raises ConfigError if the key ``model`` has a value that does not work here.
         """
-        layout = settings.environment.sight.layout
+        layout = settings.environment.observation_settings.layout
         if layout not in (None, spaces.image_settings.layout):
             allowed = "the same for all policies, next to multiagent"
             raise ConfigError("model.image_layout", layout, allowed)
@@ -251,7 +251,7 @@ class Algorithm(Trainable):
     def automatic_settings(cls, settings: TrainerConfig) -> tuple[str, ...]:
         """Return the names of the settings that are ``auto``."""
         flat = flatten(settings)
-        return tuple(key for key in cls.automatic if flat[key] == AUTO)
+        return tuple(key for key in cls.auto_settings if flat[key] == AUTO)
 
     @classmethod
     def _checked_choice(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class Collector(Algorithm):
         self._given = self.config
         with ExitStack() as undo:
             undo.callback(EnvironmentVariables(self.settings.resources.environs).undo)
-            # The environment is measured in a child process beside what is built here.
+            # The environment is measured in a child process while this process builds the rest.
             with closing(self._inquiry()) as inquiry:
                 self._build(self.settings, inquiry)
             undo.callback(lambda: self.workers.close())  # noqa: PLW0108 they may have been replaced
@@ -247,7 +247,7 @@ class Collector(Algorithm):
         Raises:
             ConfigError: as `set_weights`.
         """
-        if problem := policy_files.misfit(weights, self.policy.weights()):
+        if problem := policy_files.find_mismatch(weights, self.policy.weights()):
             allowed = "this policy's weights"
             raise ConfigError(f"weights.{policy_id}", sorted(weights), allowed, problem)
         self.policy.load_weights(weights)
@@ -368,16 +368,19 @@ class Collector(Algorithm):
     def _make_reading(
         self, context: IOContext, index: int, sampling: WorkerSet | None, spec: WorkerSpec
     ) -> ReadingWorkers:
-        """Return workers that read experience, beside `sampling` if any; prepare the estimates."""
+        """Return workers that read experience and own `sampling`; prepare the estimates."""
         rows = self.row_form()
         self.estimates = Estimates(context, rows, self.spaces, self.settings.gamma)
         given = context, rows, self.settings.batch_size, index, sampling, Learnt.of(spec)
         config, shape = self.settings.filters, row_shape(self.spaces.filtered)
         return ReadingWorkers(*given, lambda _: make_filter(config, shape))
 
-    def row_form(self, of_agents: bool = False) -> Rows:
-        """Return the form that rows of files must have; `of_agents` is True with several agents."""
-        return Rows(self.spaces, of_agents, filters_.is_filtering(self.filters["observation"]))
+    def row_form(self, is_multi_agent: bool = False) -> Rows:
+        """Return the form that rows of files must have.
+
+        `is_multi_agent` is True with several agents.
+        """
+        return Rows(self.spaces, is_multi_agent, filters_.is_filtering(self.filters["observation"]))
 
     def _replace_workers(self) -> None:
         """Replace the workers by new ones, with new episodes and streams."""
@@ -394,8 +397,8 @@ class Collector(Algorithm):
         """Make workers for the exactness of the checkpoint's trainer, if it is another one."""
         settings, context = self.settings, self.context
         mine = self._remembered
-        alike = bool(mine) and mine.items() <= dict(context.remembered).items()
-        if settings.offline.only_reads or (alike and settings.environment == self._measured):
+        is_known = bool(mine) and mine.items() <= dict(context.remembered).items()
+        if settings.offline.only_reads or (is_known and settings.environment == self._measured):
             return
         self._measured = settings.environment
         restarts = settings.envs.restart_failed_sub_environments

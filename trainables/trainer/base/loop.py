@@ -84,7 +84,7 @@ class TrainingLoop(Collector):
         """Return a context in which numpy uses as many threads as torch.
 
         With more threads, products of matrices wait for busy cores: acting on pictures took 57 ms a
-        step instead of 1 beside another training on two cores (measured).
+        step instead of 1 while another training ran on the two cores (measured).
         """
         return blas_threads(self.settings.resources.threads[0])
 
@@ -186,13 +186,13 @@ class TrainingLoop(Collector):
 
         Nothing is written to `checkpoint_dir`.
         """
-        automatic = {key: self.config[key] for key in self.automatic}
+        settled = {key: self.config[key] for key in self.auto_settings}
         return {
             **self._learnt_state(checkpoint_dir),
             "progress": self.progress.get_state(),
             "workers": self.workers.get_state(),
             "collected": dict(self._collected),
-            "settled": automatic,
+            "settled": settled,
             "rounding": rounding.fingerprint(self.computes_in_torch),
             **({"inexact": self.inexact} if self.inexact else {}),
             **self.reporter.get_state(),

@@ -90,9 +90,8 @@ def test_several_sweeps_are_drawn_on_one_page_and_printed(
     tab.trouble.clear()
     tab.open_drawn(path, width)
     assert tab.evaluate("document.querySelectorAll('.js-plotly-plot svg.main-svg').length") >= 2
-    names = (
-        "[...document.querySelectorAll('[data-chart=bests] .legendtext')].map(t => t.textContent)"
-    )
+    labels = "document.querySelectorAll('[data-chart=best_curves] .legendtext')"
+    names = f"[...{labels}].map(t => t.textContent)"
     assert json.loads(tab.evaluate(f"JSON.stringify({names})")) == [its.folder.name for its in made]
     assert tab.evaluate("typeof window.evil") == "undefined"
     assert tab.evaluate("document.documentElement.scrollWidth") <= width

@@ -49,7 +49,7 @@ def read(*given: tuple[str, Mapping[str, Any], Curve]) -> list[lookup.Sweep]:
 
 
 def test_the_curves_of_the_best_stand_together_with_bands_over_seeds() -> None:
-    data = comparison.bests(read(("one", {}, counted), ("seeds", {"seeds": 2}, counted)))
+    data = comparison.best_curves(read(("one", {}, counted), ("seeds", {"seeds": 2}, counted)))
     assert data is not None
     assert data["time"] == "training_iteration"
     one, seeds = data["curves"]
@@ -73,7 +73,7 @@ STEPWISE = {
 def test_sweeps_that_count_time_differently_are_drawn_by_what_they_share(
     curve: Curve, axis: str, x: list[float]
 ) -> None:
-    data = comparison.bests(read(("own", {}, curve), ("steps", STEPWISE, counted)))
+    data = comparison.best_curves(read(("own", {}, curve), ("steps", STEPWISE, counted)))
     assert data is not None
     assert data["time"] == axis
     assert [its["x"] for its in data["curves"]] == [x, x]
@@ -99,9 +99,9 @@ def test_without_steps_in_all_sweeps_training_is_counted_in_seconds() -> None:
 def test_the_page_has_all_parts_and_says_what_is_fixed() -> None:
     fixed = {"config": {"x": 0.25}, "space": {"z": {"uniform": [0, 1]}}}
     found = Page(comparison.build(read(("one", {}, counted), ("two", fixed, counted)), 0.0))
-    assert found.sections == ["results", "bests", "found", "settings"]
+    assert found.sections == ["results", "best_curves", "found", "settings"]
     assert "0.25 (fixed)" in found.text
-    assert [curve["name"] for curve in found.data["bests"]["curves"]] == ["one", "two"]
+    assert [curve["name"] for curve in found.data["best_curves"]["curves"]] == ["one", "two"]
 
 
 def test_words_of_users_are_no_markup_on_the_page(tmp_path: Path) -> None:

@@ -488,7 +488,7 @@ for _ in range(40):
             {"parameters": {"a": {"b": 1}}, "c": 1},
             "x.c",
             "c",
-            "no key but when beside parameters",
+            "no key next to parameters except when",
             "",
         ),
         (DEEP, "x.g.g.g", "…", "at most 16 groups", ""),

@@ -15,7 +15,7 @@ from tests.support.gymnax_stand_in import Counter, NewCounter
 from trainables.envs.compiled.named import Named, make, named
 from trainables.envs.compiled.own import Own
 from trainables.envs.make import EnvironmentConfig, make_env
-from trainables.envs.state.capture import capture, left_out, restore
+from trainables.envs.state.capture import capture, restore, unsaved_attributes
 from trainables.errors import ConfigError
 
 MODULE = "jax:tests.support.corridors"
@@ -51,7 +51,7 @@ def test_its_state_is_plain_data_and_all_of_it() -> None:
     env, other = alone(f"{MODULE}:Corridor", gusts=0.5), alone(f"{MODULE}:Corridor", gusts=0.5)
     env.reset(seed=3)
     env.step(np.int64(1))
-    assert left_out(env) == []
+    assert unsaved_attributes(env) == []
     other.reset(seed=4)
     restore(other, capture(env))
     actions = np.random.default_rng(0).integers(0, 2, 40)
