@@ -41,7 +41,8 @@ def count_programs(space: str, count: int) -> int:
     for point in samples.draw_samples(spec.space, spec.seed, count):
         config = spec.space.nest(point.settings, spec.config)
         lane: Any = trainable(
-            trainable.as_lane(samples.completed(trainable, spec, config), 1), TrialContext(seed=0)
+            trainable.as_lane(samples.complete_config(trainable, spec, config), 1),
+            TrialContext(seed=0),
         )
         shapes.add(lane.shape)
         lane.stop()

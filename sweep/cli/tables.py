@@ -364,7 +364,7 @@ def _other_score(path: str, row: Data) -> str:
 def summary(data: Data, python: bool = False) -> RenderableType:
     """Render the end of `sweep run` and `sweep resume`, with advice for Python if `python`."""
     name = printable(data["name"])
-    ended = f"{data['how']}: {formatting.started(data['trials'], data['bred'], data['wanted'])}"
+    ended = f"{data['outcome']}: {formatting.started(data['trials'], data['bred'], data['wanted'])}"
     facts = [ended, counts_text(data["counts"]), formatting.duration(data["seconds"])]
     if data["steps"] is not None:
         facts.append(f"{formatting.count(data['steps'])} environment steps")

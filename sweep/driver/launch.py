@@ -314,7 +314,7 @@ def _trial_config(
     The values of ``auto`` are those of the sweep's first trial, so that all trials agree. Settings
     that the trainable refuses are returned unchanged: the trial then fails when it is set up.
     """
-    whole = samples.completed(resolved.trainable, resolved.spec, config)
+    whole = samples.complete_config(resolved.trainable, resolved.spec, config)
     if pool.lanes:
         before = (trial.config["lanes"] for trial in history.trials if "lanes" in trial.config)
         whole = resolved.trainable.as_lane(whole, int(next(before, pool.slots)))

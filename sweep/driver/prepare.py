@@ -169,7 +169,9 @@ def check_lanes(resolved: Resolved) -> None:
         raise spec.source.refuse(("trainable",), spec.trainable, allowed, hint)
 
     def check(config: Mapping[str, Any]) -> None:
-        trainable.check_config(trainable.as_lane(samples.completed(trainable, spec, config), 1))
+        trainable.check_config(
+            trainable.as_lane(samples.complete_config(trainable, spec, config), 1)
+        )
 
     samples.check_samples(spec, check)
 
@@ -448,4 +450,4 @@ def _sampled_config(spec: SweepSpec, trainable: type[Trainable]) -> dict[str, An
     """Return the settings of a trial at a sampled point of the space."""
     point = samples.draw_samples(spec.space, spec.seed, 1)[0]
     nested = spec.space.nest(point.settings, spec.config)
-    return samples.completed(trainable, spec, nested)
+    return samples.complete_config(trainable, spec, nested)

@@ -342,7 +342,7 @@ class Budget(Settings):
 
     @property
     def is_set(self) -> bool:
-        """True if any part of it can be exhausted."""
+        """True if the budget has a limit or an end criterion."""
         keys = ("time_s", "cpu_hours", "timesteps", "target", "patience", "settled")
         return any(getattr(self, key) is not None for key in keys)
 

@@ -105,7 +105,7 @@ def _space_change(event: SpaceChanged, sweep: Sweep, trial: Trial) -> str:
 
 
 def _decision(event: Event, sweep: Sweep) -> tuple[str, str] | None:
-    """Return the word for an event's effect on its trial, and the reason; None if there is none."""
+    """Return an event's effect on its trial, and the reason; None for an event without effect."""
     match event:
         case Created():
             return overview.origin(event, sweep)

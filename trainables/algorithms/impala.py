@@ -68,7 +68,7 @@ class Config(PolicyGradientConfig):
 
     @property
     def fragment_size(self) -> int:
-        """Environment steps of one sample, which is that of one child with `samples_on`."""
+        """Environment steps of one sample; with `samples_on`, a sample comes from one child."""
         own = self.sampling.num_envs_per_worker * self.sampling.rollout_fragment_length
         return own if self.samples_on else super().fragment_size
 

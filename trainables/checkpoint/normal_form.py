@@ -147,7 +147,7 @@ class Normaliser:
         return encoded
 
     def _tagged(self, value: Any, path: Path, depth: int) -> dict[str, Any]:
-        """Return any other value as a tagged dict; raises StateError if it is not data."""
+        """Return a value of any other type as a tagged dict; StateError if it is not data."""
         try:
             fields = tagged.encode(value)
         except tagged.NotData as error:

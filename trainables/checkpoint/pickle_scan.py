@@ -250,7 +250,7 @@ class Opcode(NamedTuple):
     counted: bool
     """True if the argument is the number of bytes that follow."""
     memory: int
-    """Memory that loading takes for it, bytes, except what depends on the argument."""
+    """Bytes of memory that loading the opcode takes, without those that depend on its argument."""
     effect: int | Callable[[_Machine], bool | None]
     """Value to push, or method to call; one that returns True ends the program."""
 

@@ -84,7 +84,7 @@ class _Registered(NamedTuple):
     name: str
     """Name in checkpoints."""
     version: int
-    """Version of the state's form, which is stored with it."""
+    """Version of the state's format, stored with the state."""
     cls: type[StateType]
     """The class itself."""
 

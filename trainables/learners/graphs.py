@@ -188,7 +188,7 @@ class Graphs:
         return results
 
     def _give_up(self, error: Exception) -> None:
-        """Make no captures any more, and log why."""
+        """Stop capturing CUDA graphs, and log the reason."""
         logger.warning(
             "graphs: a gradient step cannot be captured (%s: %s); its kernels are launched one by "
             "one; graphs: off leaves out this attempt",

@@ -192,7 +192,7 @@ class MeanStdFilter:
     def get_delta(self, flush: bool = False) -> dict[str, Any]:
         """Return ``count``, ``mean`` and ``m2`` since the last flush.
 
-        `flush` moves them into the base.
+        `flush` adds them to the statistics before the next flush.
         """
         delta = self._delta.get_state()
         if flush:

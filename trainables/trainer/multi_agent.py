@@ -113,7 +113,7 @@ class _Member(Trainer):
         return cls
 
     def _inquiry(self) -> Inquiry:
-        """Return an inquiry with the findings that the trainer of all policies has made."""
+        """Return the measurements of the environment that the trainer of all policies has made."""
         assert self.context.inspection is not None  # noqa: S101 as `_make_member` gives it
         return _KnownInquiry(self.settings.environment, self.context.inspection)
 

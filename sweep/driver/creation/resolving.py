@@ -101,7 +101,7 @@ def unsure_names(resolved: Resolved) -> dict[str, str]:
     """
     spec, trainable = resolved.spec, resolved.trainable
     point = samples.draw_samples(spec.space, spec.seed, 1)[0]
-    config = samples.completed(trainable, spec, spec.space.nest(point.settings, spec.config))
+    config = samples.complete_config(trainable, spec, spec.space.nest(point.settings, spec.config))
     with contextlib.suppress(ConfigError):
         if trainable.result_names(config) is not None:
             return {}
@@ -204,7 +204,7 @@ def _check_pauses(spec: SweepSpec, scheduler: Scheduler, trainable: type[Trainab
 def _check_settings(spec: SweepSpec, trainable: type[Trainable]) -> None:
     """Let the trainable check sampled settings."""
     samples.check_samples(
-        spec, lambda c: trainable.check_config(samples.completed(trainable, spec, c))
+        spec, lambda c: trainable.check_config(samples.complete_config(trainable, spec, c))
     )
 
 

@@ -15,7 +15,9 @@ def check(spec: SweepSpec, trainable: type[Trainable], time_attr: str | None) ->
     """Raise BadConfig for results that the trainable never reports, if it declares its results."""
     names: set[str] = set()
     for point in samples.draw_samples(spec.space, spec.seed):
-        config = samples.completed(trainable, spec, spec.space.nest(point.settings, spec.config))
+        config = samples.complete_config(
+            trainable, spec, spec.space.nest(point.settings, spec.config)
+        )
         of_one = trainable.result_names(config)
         if of_one is None:
             return

@@ -22,7 +22,7 @@ def draw_samples(space: Space, seed: int, count: int = SAMPLES) -> list[Settings
     ]
 
 
-def completed(
+def complete_config(
     trainable: type[Trainable], spec: SweepSpec, config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return settings with the additions that the stopping criteria and used metrics require."""

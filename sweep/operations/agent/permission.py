@@ -64,7 +64,7 @@ class Permission:
     def of(
         cls, spaces: Sequence[str], root: Path, trials: int, budget: Sequence[str], jobs: int | None
     ) -> "Permission":
-        """Return the permission of a command line.
+        """Return the permission that the arguments of a command line give.
 
         Args:
             spaces: spec files, or names of shipped ones.

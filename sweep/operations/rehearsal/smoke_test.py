@@ -131,7 +131,7 @@ def smoke_test(
     spec, saves = resolved.spec, resolved.trainable.can_save(resolved.spec.config)
     point = samples.draw_samples(spec.space, spec.seed, 1)[0]
     nested = spec.space.nest(point.settings, spec.config)
-    config = samples.completed(resolved.trainable, spec, nested)
+    config = samples.complete_config(resolved.trainable, spec, nested)
     with tempfile.TemporaryDirectory(
         prefix="sweep-validate-", ignore_cleanup_errors=True
     ) as folder:
@@ -142,7 +142,7 @@ def smoke_test(
             seed=rng.integer(spec.seed, "validate"),
             folder=Path(folder),
             counters=tuple(dict.fromkeys((*COUNTERS, resolved.scheduler.time_attr))),
-            named=frozenset({spec.metric, *spec.stop}),
+            result_names=frozenset({spec.metric, *spec.stop}),
             metric=(spec.metric, resolved.scheduler.time_attr),
             objectives=tuple(spec.objectives),
             saves=saves,
@@ -262,8 +262,8 @@ class _Tryout:
     """Folder of the trainable's files."""
     counters: tuple[str, ...]
     """Names of the counters in results, including ``time_attr``."""
-    named: frozenset[str]
-    """Names of results in the spec."""
+    result_names: frozenset[str]
+    """Names of the results that the spec uses."""
     metric: tuple[str, str]
     """The optimised metric and ``time_attr``."""
     objectives: tuple[str, ...]
@@ -406,7 +406,7 @@ class _Tryout:
 
     def _missing(self, *results: Mapping[str, Any]) -> set[str]:
         """Return the names of results in the spec that none of `results` has."""
-        return set(self.named).difference(*map(self._names_in, results))
+        return set(self.result_names).difference(*map(self._names_in, results))
 
     def _names_in(self, result: Mapping[str, Any]) -> set[str]:
         """Return the names in a result; the metric only if it is a number."""

@@ -124,7 +124,10 @@ class VectorEnv(Protocol):
         """Return name of a step of the environments' connectors → total time, seconds."""
 
     def unsaved_attributes(self) -> list[str]:
-        """Return the names of attributes that `get_state` cannot store, so that it is inexact."""
+        """Return the names of attributes that `get_state` cannot store.
+
+        With any of them, a restore is inexact.
+        """
 
     def close(self) -> None:
         """Release the environments."""

@@ -133,7 +133,10 @@ class NativeVectorEnv:
         return self._connector.seconds
 
     def unsaved_attributes(self) -> list[str]:
-        """Return the names of attributes that `get_state` cannot store, so that it is inexact."""
+        """Return the names of attributes that `get_state` cannot store.
+
+        With any of them, a restore is inexact.
+        """
         return unsaved_attributes(self._vector)
 
     def close(self) -> None:

@@ -147,7 +147,10 @@ class SeparateVectorEnv:
         return {name: sum(one[name] for one in each) for name in each[0]}
 
     def unsaved_attributes(self) -> list[str]:
-        """Return the names of attributes that `get_state` cannot store, so that it is inexact."""
+        """Return the names of attributes that `get_state` cannot store.
+
+        With any of them, a restore is inexact.
+        """
         return [name for slot in self._slots for name in slot.unsaved_attributes()]
 
     def close(self) -> None:

@@ -298,7 +298,7 @@ class ActionNoise(Bounded):
         self._noise: Array | None = None
 
     def begin(self, count: int) -> None:
-        """Prepare for the rows of `count` environments, step after step."""
+        """Reset the noise for `count` environments, whose rows follow step by step."""
         if self._is_drifting:
             self._noise = np.zeros((count, self._width), dtype=np.float32)
 
@@ -372,7 +372,7 @@ class StateDependentNoise(Bounded):
         return tried
 
     def begin(self, count: int) -> None:
-        """Prepare for the rows of `count` environments, step after step."""
+        """Reset the noise for `count` environments, whose rows follow step by step."""
         self._matrices.begin(count)
 
     def get_state(self) -> dict[str, Any]:

@@ -274,7 +274,7 @@ class TwinsPolicy(TorchPolicy):
         super().__init__(model, make_actor, dict.fromkeys(has, config), device)
 
     def tensors(self, rows: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
-        """Return name → column (R, …) on the device; floats but ``actions`` as the weights."""
+        """Return name → column (R, …) on the device; floats but actions get the weights' dtype."""
         kind = next(iter(self.parameters.values())).dtype
         on = self.on_device(rows)
         return {

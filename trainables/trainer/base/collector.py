@@ -95,7 +95,7 @@ class Collector(Algorithm):
             self._undo = undo.pop_all()
 
     def _inquiry(self) -> Inquiry:
-        """Return the inquiry about the environment."""
+        """Start to measure the environment in a child process; return the object that waits."""
         restarts = self.settings.envs.restart_failed_sub_environments
         known, shared = self.context.remembered, self.context.shared
         return Inquiry(self.settings.stepped, restarts, known, shared)
