@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from trainables.rollout.agent_records import AgentRecords
 from trainables.rollout.batch import REQUESTABLE
 from trainables.rollout.callbacks import CLASSIC_NAMES, FACTS
+from trainables.rollout.episodes.agent_records import AgentRecords
 
 PAGE = (Path(__file__).parents[1] / "docs/callbacks.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^```python\n# (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))

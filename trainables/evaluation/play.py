@@ -36,10 +36,10 @@ from trainables.envs.vector.slot import EnvSlot
 from trainables.errors import CallbackError, EnvError
 from trainables.evaluation.agents import AgentsPlayer
 from trainables.policies.inference import InferencePolicy
-from trainables.rollout.agent_records import Cast, Outputs
 from trainables.rollout.callbacks import Calls
-from trainables.rollout.episode import Episode, EpisodeWatch, EvaluationWorker, OneEnv
-from trainables.rollout.metrics import RolloutMetrics, with_callback_data
+from trainables.rollout.episodes.agent_records import Cast, Outputs
+from trainables.rollout.episodes.episode import Episode, EpisodeWatch, EvaluationWorker, OneEnv
+from trainables.rollout.episodes.metrics import RolloutMetrics, with_callback_data
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 
 Array = NDArray[Any]

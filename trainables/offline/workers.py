@@ -30,7 +30,7 @@ from trainables.policies.filters import Filter, is_filtering
 from trainables.rollout.agents.worker import MultiAgentBatch, PolicySample
 from trainables.rollout.batch import Fragment, Sample
 from trainables.rollout.config import clipped
-from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.episodes.metrics import RolloutMetrics
 from trainables.rollout.workers.worker import RolloutWorker
 from trainables.rollout.workers.worker_set import Arguments, WorkerSet
 from trainables.rollout.workers.worker_spec import WorkerSpec

@@ -7,12 +7,8 @@ external       environments that call, answered in batches
 alone          a worker without a trainer, with hand-written policies
 agents         workers for several agents, by policy
 batch          data that samplers write and learners read
-metrics        episodes in flight and finished
+episodes       running and finished episodes, as callbacks and results see them
 progress       counters since a trial's beginning
 callbacks      user code, called at each phase
-episode        the running episode as callbacks see it
-agent_records  observations, actions and rewards of each agent of a running episode
-recording      videos of episodes, pictures for a viewer
-media          pictures, videos and tables from callbacks, as files
-video          a video file
+media          pictures, videos and tables of episodes
 """

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from trainables.errors import WorkerError
 from trainables.policies.acting.actor import REAL, Column
-from trainables.rollout.episode import Trajectory
-from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.episodes.episode import Trajectory
+from trainables.rollout.episodes.metrics import RolloutMetrics
 
 Array = NDArray[Any]
 WHOLE: Column = ((), np.dtype(np.int64))

@@ -43,7 +43,7 @@ class Callbacks:
     ``last_observation`` and ``last_info``, and four dicts to write into: ``user_data`` (anything
     plain), ``custom_metrics`` (name → number), ``hist_data`` (name → list of numbers) and ``media``
     (name → picture, list of pictures or table, for MLflow). The methods ``policy_for(agent)``,
-    ``last_action_for(agent)`` and others of `trainables.rollout.agent_records.AgentRecords` answer
+    ``last_action_for(agent)`` and others of `AgentRecords` (`trainables.rollout.episodes`) answer
     questions about its agents.
 
     A method is given those of a phase's arguments that are among its parameters, by name. Beside

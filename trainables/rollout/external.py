@@ -53,8 +53,8 @@ from trainables.rollout.agents.sampler import (
 from trainables.rollout.agents.worker import AgentsSpec, AgentsWorker
 from trainables.rollout.batch import Sample
 from trainables.rollout.callbacks import Calls
-from trainables.rollout.episode import Episode, EpisodeTracker, EpisodeWatch
-from trainables.rollout.metrics import RolloutMetrics, with_callback_data
+from trainables.rollout.episodes.episode import Episode, EpisodeTracker, EpisodeWatch
+from trainables.rollout.episodes.metrics import RolloutMetrics, with_callback_data
 from trainables.rollout.progress import PREFIX
 from trainables.rollout.samplers.fragments import Collected
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID

@@ -12,14 +12,14 @@ import numpy as np
 from pydantic import Field
 
 from trainables.core.settings import LONGEST_WAIT_S, Section
-from trainables.rollout import media
-from trainables.rollout.metrics import (
+from trainables.rollout.episodes.metrics import (
     RolloutMetrics,
     histories,
     summarise,
     summarise_custom,
     summarise_policies,
 )
+from trainables.rollout.media import files as media
 
 # Times of a sampler's parts, per tick (one step of all environments). No two runs give the same:
 # results hold them under ``sampler_perf``, which no comparison reads; no checkpoint holds them.

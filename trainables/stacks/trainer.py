@@ -28,7 +28,7 @@ from trainables.evaluation.config import evaluation_settings, is_due
 from trainables.evaluation.play import Played
 from trainables.policies.filters import MeanStdFilter
 from trainables.policies.inference import InferencePolicy
-from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.episodes.metrics import RolloutMetrics
 from trainables.rollout.workers.worker_set import WorkerSet
 from trainables.stacks import episodes
 from trainables.stacks.episodes import Episodes

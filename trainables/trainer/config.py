@@ -27,8 +27,8 @@ from trainables.policies.architecture import ModelConfig, OptimizerConfig
 from trainables.policies.filters import CONCURRENT_KINDS, FilterConfig
 from trainables.rollout.callbacks import CallbacksConfig
 from trainables.rollout.config import SamplingConfig
+from trainables.rollout.media.recording import RenderingConfig
 from trainables.rollout.progress import MetricsConfig, PerfConfig
-from trainables.rollout.recording import RenderingConfig
 from trainables.rollout.workers.make import WorkersConfig
 from trainables.rollout.workers.remote.recovery import RecoveryConfig
 from trainables.trainer.reporting import RecordingConfig

@@ -26,7 +26,7 @@ from trainables.evaluation.config import (
 from trainables.learners.replay import ReplayConfig
 from trainables.policies.architecture import Architecture, ModelConfig
 from trainables.rollout.callbacks import episode_callbacks, make_calls
-from trainables.rollout.recording import check_rendering
+from trainables.rollout.media.recording import check_rendering
 from trainables.trainable import Trainable
 from trainables.trainer.config import TrainerConfig, has_policies, validate_config
 from trainables.trainer.evaluation import evaluation_plan

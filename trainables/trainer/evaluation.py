@@ -24,15 +24,15 @@ from trainables.evaluation.play import Inspection, Plan, Played, play
 from trainables.evaluation.workers import Evaluators
 from trainables.policies.inference import InferencePolicy
 from trainables.rollout.callbacks import Calls, episode_callbacks, make_calls
-from trainables.rollout.media import latest
-from trainables.rollout.metrics import (
+from trainables.rollout.episodes.metrics import (
     histories,
     summarise,
     summarise_custom,
     summarise_policies,
 )
-from trainables.rollout.recording import Viewer, find_viewer
-from trainables.rollout.video import SUFFIX, VideoFile, is_installed
+from trainables.rollout.media.files import latest
+from trainables.rollout.media.recording import Viewer, find_viewer
+from trainables.rollout.media.video import SUFFIX, VideoFile, is_installed
 from trainables.trainer.config import TrainerConfig
 
 # -------------------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ from trainables.offline.writer import Output
 from trainables.policies.policy import Policy
 from trainables.rollout.batch import Fragment, Sample
 from trainables.rollout.callbacks import CallbacksConfig, make_calls
-from trainables.rollout.episode import Trajectory
-from trainables.rollout.metrics import RolloutMetrics, checked_numbers
+from trainables.rollout.episodes.episode import Trajectory
+from trainables.rollout.episodes.metrics import RolloutMetrics, checked_numbers
 
 # -------------------------------------------------------------------------------------------------
 # Every finished episode as a line of JSON in the trial's folder, each exactly once.

@@ -11,7 +11,7 @@ from tests.support.oracle.scripts import SENT
 from tests.support.oracle.several import SampledByPolicy
 from trainables.rollout.agents.worker import MultiAgentBatch
 from trainables.rollout.batch import Fragment
-from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.episodes.metrics import RolloutMetrics
 
 
 def require_episodes(found: Sequence[RolloutMetrics], expected: Sequence[Ended]) -> None:

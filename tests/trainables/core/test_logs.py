@@ -15,7 +15,7 @@ from trainables.core import logs
 from trainables.core.logs import OneTimeLog, summary
 from trainables.core.results import VOLATILE_KEYS
 from trainables.errors import ConfigError
-from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.episodes.metrics import RolloutMetrics
 from trainables.rollout.progress import PARTS, MetricsConfig, PerfConfig, PerfStats, Progress
 from trainables.rollout.workers.worker_set import LocalWorkers
 

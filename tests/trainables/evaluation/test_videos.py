@@ -13,8 +13,8 @@ from tests.trainables.trainer.test_monitor import lines
 from trainables.algorithms.ppo import PPO
 from trainables.envs.state.mujoco import why_no_picture
 from trainables.errors import ConfigError
-from trainables.rollout.recording import FOLDER
-from trainables.rollout.video import VideoFile
+from trainables.rollout.media.recording import FOLDER
+from trainables.rollout.media.video import VideoFile
 from trainables.trainable import TrialContext
 
 HERE = "tests.support.drawing"

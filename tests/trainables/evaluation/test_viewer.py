@@ -10,7 +10,7 @@ from tests.support import drawing
 from tests.support.trainers import PLAIN, run
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError
-from trainables.rollout.recording import find_viewer
+from trainables.rollout.media.recording import find_viewer
 from trainables.trainable import TrialContext
 
 HERE = "tests.support.drawing"

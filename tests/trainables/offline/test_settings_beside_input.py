@@ -19,8 +19,8 @@ from trainables.offline.workers import Learnt, fragment_of
 from trainables.policies.filters import FilterConfig
 from trainables.rollout.callbacks import Callbacks, CallbacksConfig
 from trainables.rollout.config import SamplingConfig
+from trainables.rollout.media.recording import RenderingConfig
 from trainables.rollout.progress import MetricsConfig, PerfConfig
-from trainables.rollout.recording import RenderingConfig
 from trainables.rollout.workers.make import WorkersConfig
 from trainables.rollout.workers.remote.recovery import RecoveryConfig
 from trainables.trainable import TrialContext

@@ -16,7 +16,7 @@ from tests.support.oracle.players import drawing
 from tests.support.oracle.rows import Rules
 from tests.support.oracle.workers import alone_spec, take_over
 from tests.support.waiting import wait_until
-from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.episodes.metrics import RolloutMetrics
 from trainables.rollout.workers.worker import RolloutWorker
 
 

@@ -14,8 +14,8 @@ from tests.support.trainers import PLAIN, run
 from trainables import Callbacks
 from trainables.algorithms.ppo import PPO
 from trainables.errors import CallbackError
-from trainables.rollout import media
-from trainables.rollout.media import checked, latest, write
+from trainables.rollout.media import files as media
+from trainables.rollout.media.files import checked, latest, write
 from trainables.trainable import TrialContext
 
 SHORT: dict[str, Any] = {**PLAIN, "env": "tests.support.environments:Counting"}

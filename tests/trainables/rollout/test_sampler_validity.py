@@ -10,7 +10,7 @@ from tests.support.vector_envs import Altered
 from trainables.algorithms.ppo import PPO
 from trainables.envs.vector.base import Step
 from trainables.rollout.batch import Fragment
-from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.episodes.metrics import RolloutMetrics
 from trainables.rollout.workers.worker_set import LocalWorkers
 
 LENGTH = 12

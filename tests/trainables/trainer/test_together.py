@@ -9,7 +9,7 @@ from tests.support.trainers import differences, final_state, make, run
 from trainables import Callbacks
 from trainables.envs.atari import LIFE_LOST
 from trainables.envs.vector.base import Step
-from trainables.rollout.metrics import without_lost_lives
+from trainables.rollout.episodes.metrics import without_lost_lives
 
 SOME: dict[str, Any] = {
     "env": "tests.support.environments:Mishap",

@@ -29,14 +29,14 @@ from trainables.policies.acting.actor import Acted, Actor
 from trainables.policies.exploration.actions import require_stateless
 from trainables.policies.filters import Filter, MeanStdFilter, RewardScaler, is_filtering
 from trainables.policies.inference import InferencePolicy
-from trainables.rollout.agent_records import Cast
 from trainables.rollout.agents.transitions import Row, Transitions
 from trainables.rollout.batch import Fragment
 from trainables.rollout.config import SamplingConfig
-from trainables.rollout.episode import Episode, EpisodeTracker
-from trainables.rollout.metrics import EpisodesInFlight, RolloutMetrics
+from trainables.rollout.episodes.agent_records import Cast
+from trainables.rollout.episodes.episode import Episode, EpisodeTracker
+from trainables.rollout.episodes.metrics import EpisodesInFlight, RolloutMetrics
+from trainables.rollout.media.recording import VideoRecorder
 from trainables.rollout.progress import PerfConfig, PerfStats
-from trainables.rollout.recording import VideoRecorder
 from trainables.rollout.samplers.episodes import warn_of_long_episodes
 
 Array = NDArray[Any]

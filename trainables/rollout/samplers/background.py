@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from trainables.errors import WorkerError
-from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.episodes.metrics import RolloutMetrics
 from trainables.rollout.samplers.fragments import Collected, Sampler
 
 #: Results that wait; with so many the thread waits as well.

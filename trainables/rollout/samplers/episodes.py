@@ -18,8 +18,8 @@ from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.observations import require_finite
 from trainables.rollout.batch import Fragment, as_plain
 from trainables.rollout.config import SamplingConfig
-from trainables.rollout.episode import Episode, Trajectory
-from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.episodes.episode import Episode, Trajectory
+from trainables.rollout.episodes.metrics import RolloutMetrics
 from trainables.rollout.samplers.fragments import Collected, Sampler
 
 Array = NDArray[Any]

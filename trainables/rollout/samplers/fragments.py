@@ -32,13 +32,13 @@ from trainables.policies.filters import (
     is_filtering,
 )
 from trainables.policies.inference import InferencePolicy
-from trainables.rollout.agent_records import Cast
 from trainables.rollout.batch import Fragment, requested_columns
 from trainables.rollout.config import SamplingConfig, clipped
-from trainables.rollout.episode import Episode, EpisodeTracker, Trajectory
-from trainables.rollout.metrics import EpisodesInFlight, RolloutMetrics, without_lost_lives
+from trainables.rollout.episodes.agent_records import Cast
+from trainables.rollout.episodes.episode import Episode, EpisodeTracker, Trajectory
+from trainables.rollout.episodes.metrics import EpisodesInFlight, RolloutMetrics, without_lost_lives
+from trainables.rollout.media.recording import VideoRecorder
 from trainables.rollout.progress import PerfConfig, PerfStats
-from trainables.rollout.recording import VideoRecorder
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 
 Array = NDArray[Any]

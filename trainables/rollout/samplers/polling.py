@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from trainables.envs.vector.remote import RemoteVectorEnv
 from trainables.rollout.batch import Fragment
-from trainables.rollout.episode import Trajectory
-from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.episodes.episode import Trajectory
+from trainables.rollout.episodes.metrics import RolloutMetrics
 from trainables.rollout.samplers.fragments import Collected, Sampler
 
 Array = NDArray[Any]

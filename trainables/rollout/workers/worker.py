@@ -21,13 +21,13 @@ from trainables.errors import WorkerError
 from trainables.policies import filters as filters_
 from trainables.policies.acting.actor import Actor, Weights
 from trainables.policies.filters import Filter, make_filters
-from trainables.rollout.agent_records import Cast
 from trainables.rollout.batch import Sample, as_data, from_data
 from trainables.rollout.callbacks import Calls
-from trainables.rollout.episode import EpisodeTracker
-from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.episodes.agent_records import Cast
+from trainables.rollout.episodes.episode import EpisodeTracker
+from trainables.rollout.episodes.metrics import RolloutMetrics
+from trainables.rollout.media.recording import VideoRecorder
 from trainables.rollout.progress import PerfStats
-from trainables.rollout.recording import VideoRecorder
 from trainables.rollout.samplers.background import AsyncSampler, BlackHoleSampler
 from trainables.rollout.samplers.episodes import EpisodeSampler
 from trainables.rollout.samplers.fragments import Sampler

@@ -15,8 +15,8 @@ from trainables.policies.policy import Policy
 from trainables.rollout.batch import Fragment, TrainBatch
 from trainables.rollout.callbacks import Calls
 from trainables.rollout.config import SamplingConfig
+from trainables.rollout.media.recording import RecordingPlan
 from trainables.rollout.progress import PerfConfig
-from trainables.rollout.recording import RecordingPlan
 
 
 class HasPolicy(Protocol):

@@ -38,8 +38,8 @@ from trainables.policies.inference import InferencePolicy
 from trainables.policies.policy import Policy
 from trainables.rollout.batch import Sample
 from trainables.rollout.external import ExternalSpec
+from trainables.rollout.media.recording import FOLDER, RecordingPlan
 from trainables.rollout.progress import Progress
-from trainables.rollout.recording import FOLDER, RecordingPlan
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 from trainables.rollout.workers.make import make_workers
 from trainables.rollout.workers.ranks.group import RankGroup

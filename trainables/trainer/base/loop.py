@@ -18,7 +18,7 @@ from trainables.evaluation.config import is_due
 from trainables.learners.schedules import learning_rate
 from trainables.offline.workers import ReadingWorkers
 from trainables.policies import filters as filters_
-from trainables.rollout import media
+from trainables.rollout.media import files as media
 from trainables.trainable import gives_data
 from trainables.trainer import agreement, classic
 from trainables.trainer.base.algorithm import Algorithm

@@ -13,7 +13,7 @@ from trainables.core import rng
 from trainables.core.processes.child import ChildProcess, Patience
 from trainables.policies.acting.actor import Weights
 from trainables.rollout.batch import PackedSample, Sample
-from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.episodes.metrics import RolloutMetrics
 from trainables.rollout.workers import access
 from trainables.rollout.workers.worker import RolloutWorker
 from trainables.rollout.workers.worker_spec import WorkerSpec

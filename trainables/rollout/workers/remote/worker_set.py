@@ -9,7 +9,7 @@ from typing import Any
 from trainables.core.processes.child import ChildProcess
 from trainables.errors import TrainableError, WorkerError
 from trainables.rollout.batch import Sample
-from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.episodes.metrics import RolloutMetrics
 from trainables.rollout.workers.remote.recovery import RecoveryConfig, SupervisedWorker
 from trainables.rollout.workers.worker_set import (
     Arguments,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from trainables.envs.atari import LIFE_LOST
 from trainables.envs.vector.base import Step
 from trainables.errors import CallbackError, shorten
-from trainables.rollout import media
+from trainables.rollout.media import files as media
 
 
 class RolloutMetrics(NamedTuple):

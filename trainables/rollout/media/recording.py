@@ -27,7 +27,7 @@ from trainables.envs.rendering import picture
 from trainables.envs.vector.base import Step, VectorEnv
 from trainables.envs.vector.separate import SeparateVectorEnv
 from trainables.errors import ConfigError, EnvError
-from trainables.rollout.video import SUFFIX, VideoFile, is_installed
+from trainables.rollout.media.video import SUFFIX, VideoFile, is_installed
 
 #: A window or callable that is called with each picture, an array (H, W, 3) of uint8.
 Viewer: TypeAlias = Callable[[NDArray[np.uint8]], object]

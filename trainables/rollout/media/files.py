@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.errors import CallbackError, shorten
-from trainables.rollout.video import SUFFIX, VideoFile, is_installed
+from trainables.rollout.media.video import SUFFIX, VideoFile, is_installed
 
 FOLDER = "media"
 """Subfolder of the trial's folder."""

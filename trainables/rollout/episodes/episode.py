@@ -19,10 +19,14 @@ from trainables.checkpoint import state as state_
 from trainables.envs.external.calling import AGENT
 from trainables.envs.vector.base import Step
 from trainables.policies.acting.actor import Actor
-from trainables.rollout import media
-from trainables.rollout.agent_records import AgentRecords, Cast
 from trainables.rollout.callbacks import Calls
-from trainables.rollout.metrics import EpisodesInFlight, checked_numbers, without_lost_lives
+from trainables.rollout.episodes.agent_records import AgentRecords, Cast
+from trainables.rollout.episodes.metrics import (
+    EpisodesInFlight,
+    checked_numbers,
+    without_lost_lives,
+)
+from trainables.rollout.media import files as media
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID, named_policy
 
 Array = NDArray[Any]
@@ -76,7 +80,8 @@ class Episode(AgentRecords):
     media: dict[str, Any] = field(default_factory=dict)
     """Name → picture (H, W, 3) of uint8, list of pictures, or table (column → cells), for MLflow.
 
-    Results contain for each name that of the iteration's last episode (`trainables.rollout.media`).
+    Results contain for each name that of the iteration's last episode, see
+    `trainables.rollout.media.files`.
     """
     cast: InitVar[Cast | None] = None
     """Policies that play the agents, passed to the constructor only; None if there are none."""
