@@ -23,7 +23,7 @@ from trainables.trainer.trainer import Trainer
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from trainables.policies.torch_policy import ActorCriticPolicy
+    from trainables.policies.learning.torch_policy import ActorCriticPolicy
 
 
 class Config(TrainerConfig):
@@ -71,7 +71,7 @@ class BC(Trainer):
 
     def make_policy(self, device: str) -> "ActorCriticPolicy":
         """Return an actor-critic policy, of which only the actor is trained."""
-        from trainables.policies.torch_policy import build_policy
+        from trainables.policies.learning.torch_policy import build_policy
 
         networks = (self.spaces.layout, self.architecture)
         return build_policy(networks, self.settings.optimizer, self.seed, device)

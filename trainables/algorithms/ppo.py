@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from trainables.learners.sgd import Learner
     from trainables.learners.torch_learner import Loss
-    from trainables.policies.networks import Stochastic
+    from trainables.policies.learning.networks import Stochastic
 
 #: Names of the loss's parts.
 STATS = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction")
@@ -227,7 +227,7 @@ def rank_learner(
 ) -> "Learner":
     """Return a learner of this loss with a new policy, for a rank."""
     from trainables.learners.torch_learner import TorchLearner
-    from trainables.policies.torch_policy import build_policy
+    from trainables.policies.learning.torch_policy import build_policy
 
     policy = build_policy(networks, settings.optimizer, seed)
     return TorchLearner(policy, partial(ppo_loss, settings=settings), STATS, settings.grad_clip)
@@ -240,7 +240,7 @@ def ppo_loss(
     import torch
 
     from trainables.learners.torch_learner import normalized
-    from trainables.policies.networks import replay_of
+    from trainables.policies.learning.networks import replay_of
 
     replay = replay_of(minibatch)
     evaluated = model.evaluate(minibatch["observations"], minibatch["actions"], replay)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.core import rng
-from trainables.policies.inference import InferencePolicy, Note
+from trainables.policies.acting.inference import InferencePolicy, Note
 
 Array = NDArray[Any]
 #: Function of an agent and a random stream that returns the agent's policy.

@@ -35,7 +35,7 @@ from trainables.envs.vector.restarts import (
 from trainables.envs.vector.slot import EnvSlot
 from trainables.errors import CallbackError, EnvError
 from trainables.evaluation.agents import AgentsPlayer
-from trainables.policies.inference import InferencePolicy
+from trainables.policies.acting.inference import InferencePolicy
 from trainables.rollout.callbacks import Calls
 from trainables.rollout.episodes.agent_records import Cast, Outputs
 from trainables.rollout.episodes.episode import Episode, EpisodeWatch, EvaluationWorker, OneEnv

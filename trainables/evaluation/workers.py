@@ -16,7 +16,7 @@ from trainables.core.resources import ResourcesConfig
 from trainables.errors import TrainableError, WorkerError
 from trainables.evaluation.config import EvaluationConfig
 from trainables.evaluation.play import Plan, Played, play
-from trainables.policies.inference import InferencePolicy
+from trainables.policies.acting.inference import InferencePolicy
 from trainables.rollout.workers.remote.recovery import MAX_WORKER_FAILURE_RETRIES
 
 logger = logging.getLogger(__name__)

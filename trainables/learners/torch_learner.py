@@ -15,10 +15,10 @@ from torch import Tensor
 
 from trainables.learners.sequences import SequenceBatch
 from trainables.learners.standardizing import LEAST_ROWS, SMALL, Moments, Reduce
-from trainables.policies.networks import replay_of
+from trainables.policies.learning.networks import replay_of
+from trainables.policies.learning.torch_policy import ActorCriticPolicy
 from trainables.policies.own.module import in_acting_mode
 from trainables.policies.policy import Scalar
-from trainables.policies.torch_policy import ActorCriticPolicy
 from trainables.rollout.batch import TrainBatch
 
 if TYPE_CHECKING:

@@ -286,7 +286,7 @@ class Architecture:
     log_std_init: float = 0.0
     """Initial log standard deviation of real numbers, if it is a weight."""
     distribution: OwnDistribution | None = None
-    """The user's distribution of actions, or None for that of `policies.distributions`."""
+    """The user's distribution of actions, or None for that of `policies.acting.distributions`."""
     highest_byte: float = 255.0
     """Divisor of images of bytes before the first layer."""
     highest_number: float = 1.0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from trainables.policies.acting.on_device import Frames
-    from trainables.policies.networks import Networks
+    from trainables.policies.learning.networks import Networks
 
 Array = NDArray[Any]
 #: A number: on a GPU a tensor (), which is fetched later, since each fetch waits for the GPU.

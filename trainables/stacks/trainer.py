@@ -26,8 +26,8 @@ from trainables.envs.make import EnvironmentConfig
 from trainables.errors import ConfigError, NotFiniteError
 from trainables.evaluation.config import evaluation_settings, is_due
 from trainables.evaluation.play import Played
+from trainables.policies.acting.inference import InferencePolicy
 from trainables.policies.filters import MeanStdFilter
-from trainables.policies.inference import InferencePolicy
 from trainables.rollout.episodes.metrics import RolloutMetrics
 from trainables.rollout.workers.worker_set import WorkerSet
 from trainables.stacks import episodes

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from trainables.learners.sgd import Learner
     from trainables.learners.torch_learner import Loss, TorchLearner
-    from trainables.policies.torch_policy import ActorCriticPolicy
+    from trainables.policies.learning.torch_policy import ActorCriticPolicy
 
 logger = logging.getLogger(__name__)
 #: The value of `learner` that names a kernel.
@@ -138,7 +138,7 @@ class ActorCriticTrainer(Trainer):
         networks = (self.spaces.layout, self.architecture)
         if not self.computes_in_torch:
             return FlatPolicy(networks, self.settings.optimizer, self.seed)
-        from trainables.policies.torch_policy import build_policy
+        from trainables.policies.learning.torch_policy import build_policy
 
         return build_policy(networks, self.settings.optimizer, self.seed, device)
 

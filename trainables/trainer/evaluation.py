@@ -22,7 +22,7 @@ from trainables.errors import ConfigError, TooManySteps
 from trainables.evaluation.config import evaluation_envs, evaluation_settings
 from trainables.evaluation.play import Inspection, Plan, Played, play
 from trainables.evaluation.workers import Evaluators
-from trainables.policies.inference import InferencePolicy
+from trainables.policies.acting.inference import InferencePolicy
 from trainables.rollout.callbacks import Calls, episode_callbacks, make_calls
 from trainables.rollout.episodes.metrics import (
     histories,

@@ -14,8 +14,8 @@ from trainables.envs.spaces.connectors import Connectors
 from trainables.envs.spaces.leaves import named_leaves
 from trainables.errors import CheckpointError, ConfigError, SigningError
 from trainables.policies.acting.actor import Weights
+from trainables.policies.acting.inference import InferencePolicy, Note
 from trainables.policies.filters import Filter
-from trainables.policies.inference import InferencePolicy, Note
 from trainables.policies.onnx import export, formats
 from trainables.policies.onnx.formats import FILES
 from trainables.policies.policy import Policy

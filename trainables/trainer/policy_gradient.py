@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from trainables.learners.sgd import Learner
     from trainables.learners.torch_learner import Loss
-    from trainables.policies.networks import Stochastic
+    from trainables.policies.learning.networks import Stochastic
 
 STATS = ("policy_loss", "vf_loss", "entropy")
 
@@ -100,7 +100,7 @@ def policy_gradient_loss(
     import torch
 
     from trainables.learners.torch_learner import normalized
-    from trainables.policies.networks import replay_of
+    from trainables.policies.learning.networks import replay_of
 
     evaluated = model.evaluate(batch["observations"], batch["actions"], replay_of(batch))
     advantages = batch["advantages"]

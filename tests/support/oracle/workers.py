@@ -21,8 +21,8 @@ from trainables.envs.vector.config import VectorConfig
 from trainables.evaluation.agents import AgentsPlayer, Mapper
 from trainables.evaluation.play import Plan
 from trainables.policies import filters
+from trainables.policies.acting.inference import InferencePolicy
 from trainables.policies.filters import FilterConfig, NoFilter
-from trainables.policies.inference import InferencePolicy
 from trainables.rollout.agents.sampler import PolicyPlan
 from trainables.rollout.agents.worker import AgentsSpec
 from trainables.rollout.config import SamplingConfig

@@ -12,7 +12,7 @@ from trainables.algorithms.a2c import A2C, Config
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
 from trainables.policies.architecture import Architecture, OptimizerConfig
-from trainables.policies.torch_policy import build_policy
+from trainables.policies.learning.torch_policy import build_policy
 from trainables.trainable import TrialContext
 from trainables.trainer.policy_gradient import policy_gradient_loss
 

@@ -9,7 +9,7 @@ from tests.support.trainers import make
 from trainables.algorithms.ppo import PPO, ppo_loss, vf_loss
 from trainables.errors import NotFiniteError
 from trainables.learners.torch_learner import normalized, shuffled
-from trainables.policies.networks import ActorCritic
+from trainables.policies.learning.networks import ActorCritic
 from trainables.rollout.batch import TrainBatch
 from trainables.trainer.actor_critic import to_rows
 

@@ -27,7 +27,7 @@ from trainables.envs.spaces.observations import FlatteningPreprocessor
 from trainables.errors import ConfigError, EnvError, NotFiniteError
 from trainables.policies.architecture import Architecture, ModelConfig
 from trainables.policies.filters import NoFilter
-from trainables.policies.layers import unit_pixels
+from trainables.policies.learning.layers import unit_pixels
 from trainables.policies.onnx.formats import FILES, load_model
 from trainables.trainable import TrialContext
 from trainables.trainer.trainer import Trainer

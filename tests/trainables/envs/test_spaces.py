@@ -22,7 +22,7 @@ from trainables.envs.spaces.leaves import leaf_values, named_leaves
 from trainables.envs.spaces.observations import FlatteningPreprocessor, NoPreprocessor
 from trainables.errors import ConfigError, EnvError
 from trainables.policies.exploration.actions import StochasticSampling
-from trainables.policies.networks import ActorCritic
+from trainables.policies.learning.networks import ActorCritic
 from trainables.policies.onnx.formats import FILES, load_model
 from trainables.rollout.batch import Fragment, TrainBatch
 from trainables.trainer.actor_critic import to_rows

@@ -18,9 +18,9 @@ from trainables.algorithms.sac import SAC
 from trainables.algorithms.td3 import TD3
 from trainables.errors import NotFiniteError
 from trainables.learners.statistics import fetch, on_host
-from trainables.policies import torch_policy
 from trainables.policies.architecture import OptimizerConfig
-from trainables.policies.torch_policy import TorchPolicy, sent_together
+from trainables.policies.learning import torch_policy
+from trainables.policies.learning.torch_policy import TorchPolicy, sent_together
 from trainables.trainable import TrialContext
 from trainables.trainer.trainer import Trainer
 

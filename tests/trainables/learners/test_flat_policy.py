@@ -16,7 +16,7 @@ from trainables.envs.spaces.actions import ActionLayout
 from trainables.learners.fused.initial import Normals, orthogonal
 from trainables.learners.fused.policy import FlatPolicy
 from trainables.policies.architecture import Architecture, OptimizerConfig
-from trainables.policies.torch_policy import build_policy
+from trainables.policies.learning.torch_policy import build_policy
 
 SEEDS = (0, 1, 2**32 + 5, 2**63 - 1)
 LAYOUTS = {"discrete": ActionLayout((3,), scalar=True), "mixed": ActionLayout((2, 0, 3, 0))}

@@ -23,7 +23,7 @@ from trainables.learners.sgd import Learner
 from trainables.learners.standardizing import LEAST_ROWS
 from trainables.learners.torch_learner import TorchLearner
 from trainables.policies.architecture import Activation, Architecture, OptimizerConfig
-from trainables.policies.torch_policy import ActorCriticPolicy, build_policy
+from trainables.policies.learning.torch_policy import ActorCriticPolicy, build_policy
 from trainables.rollout.batch import TrainBatch
 from trainables.trainer import policy_gradient
 from trainables.trainer.policy_gradient import PolicyGradientConfig

@@ -21,8 +21,8 @@ from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError, EnvError
 from trainables.learners.fused.ppo import FusedLearner
 from trainables.policies.architecture import Architecture, OptimizerConfig
+from trainables.policies.learning.torch_policy import ActorCriticPolicy, build_policy
 from trainables.policies.onnx.formats import FILES, load_model
-from trainables.policies.torch_policy import ActorCriticPolicy, build_policy
 from trainables.rollout.batch import TrainBatch
 from trainables.trainable import TrialContext
 from trainables.trainer import policy_gradient

@@ -8,8 +8,7 @@ import pytest
 from tests.support.trainers import differences
 from trainables.core import rng
 from trainables.envs.spaces.actions import ActionLayout
-from trainables.policies import distributions
-from trainables.policies.acting import deciding
+from trainables.policies.acting import deciding, distributions
 from trainables.policies.acting.actor import Actor
 from trainables.policies.acting.deciding import OneByOne, SideBySide
 from trainables.policies.architecture import Activation, Architecture

@@ -11,7 +11,7 @@ from tests.support.trainers import PLAIN, differences, make, run
 from trainables.algorithms.ppo import PPO
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
-from trainables.policies.distributions import Actions, Array
+from trainables.policies.acting.distributions import Actions, Array
 from trainables.policies.exploration.actions import (
     EpsilonGreedy,
     EpsilonGreedyConfig,

@@ -8,7 +8,7 @@ import torch
 
 from trainables.learners.torch_learner import shuffled
 from trainables.policies.architecture import Architecture
-from trainables.policies.layers import activate, unit_pixels
+from trainables.policies.learning.layers import activate, unit_pixels
 from trainables.rollout.batch import TrainBatch
 
 

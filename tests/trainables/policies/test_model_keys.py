@@ -17,7 +17,7 @@ from trainables.algorithms.sac import SAC
 from trainables.algorithms.td3 import TD3
 from trainables.errors import ConfigError
 from trainables.policies.architecture import ModelConfig
-from trainables.policies.networks import replay_of
+from trainables.policies.learning.networks import replay_of
 from trainables.policies.onnx.formats import FILES
 from trainables.trainer.trainer import Trainer
 

@@ -9,8 +9,8 @@ from torch import nn
 
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError
-from trainables.policies import optimizers
 from trainables.policies.architecture import OptimizerConfig, check_moments
+from trainables.policies.learning import optimizers
 
 RATE = 1e-2
 #: Settings of ours, and what makes the same optimiser in torch.

@@ -11,7 +11,7 @@ from tests.support.trainers import differences, final_state, make, run
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, ExportError
-from trainables.policies.networks import replay_of
+from trainables.policies.learning.networks import replay_of
 
 HERE = "tests.support.own_distributions"
 BETA = {"custom_action_dist": f"{HERE}:Beta"}

@@ -18,7 +18,7 @@ from trainables.envs.vector.base import Step
 from trainables.errors import ConfigError, ExportError
 from trainables.learners.sequences import SequenceBatch
 from trainables.learners.torch_learner import shuffled
-from trainables.policies.networks import replay_of
+from trainables.policies.learning.networks import replay_of
 from trainables.policies.onnx.export import check
 from trainables.policies.onnx.formats import FILES, load_model
 from trainables.rollout.batch import Fragment

@@ -13,7 +13,7 @@ from tests.support.trainers import differences, final_state, stable
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError
-from trainables.policies.networks import ActorCritic
+from trainables.policies.learning.networks import ActorCritic
 from trainables.trainable import TrialContext
 
 NOISE = {"type": "StateDependentNoise", "sample_freq": 5, "log_std_init": -1.0}

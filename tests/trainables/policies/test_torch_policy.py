@@ -10,8 +10,8 @@ from tests.support.processes import run_python
 from tests.support.trainers import differences
 from trainables.policies.acting.actor import Actor
 from trainables.policies.architecture import OptimizerConfig
-from trainables.policies.networks import Networks
-from trainables.policies.torch_policy import TorchPolicy, sent_together
+from trainables.policies.learning.networks import Networks
+from trainables.policies.learning.torch_policy import TorchPolicy, sent_together
 
 
 class Two(Networks):

@@ -11,7 +11,7 @@ from tests.support.trainers import PLAIN, differences, final_state, make
 from trainables.algorithms.dqn import DQN
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import EnvError, NotFiniteError
-from trainables.policies import distributions
+from trainables.policies.acting import distributions
 from trainables.policies.acting.actor import Actor
 from trainables.policies.acting.deciding import OneByOne, SideBySide
 from trainables.policies.exploration.actions import (

@@ -32,7 +32,7 @@ from trainables.policies.architecture import Architecture
 
 if TYPE_CHECKING:
     from trainables.learners.fused.policy import FlatPolicy
-    from trainables.policies.torch_policy import ActorCriticPolicy
+    from trainables.policies.learning.torch_policy import ActorCriticPolicy
 
 logger = logging.getLogger(__name__)
 Array = NDArray[Any]

@@ -1,6 +1,6 @@
 """Log-probabilities and entropies of actions taken, and their gradients with respect to the heads.
 
-They are those of `policies.networks.ActorCritic` in torch. K columns of choices, M the largest
+They are those of `policies.learning.networks.ActorCritic` in torch. K columns of choices, M the largest
 number of choices of a column, G columns of real numbers, B rows. A head is (A, B): the logits of
 all choices, then the means.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.envs.spaces.actions import ActionLayout
-from trainables.policies.distributions import NO_CHOICE, choice_grid
+from trainables.policies.acting.distributions import NO_CHOICE, choice_grid
 
 Array = NDArray[Any]
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)

@@ -17,8 +17,8 @@ from trainables.errors import NotFiniteError
 from trainables.learners.fused.flat import KNOWN
 from trainables.learners.fused.perceptrons import slope
 from trainables.policies.acting.dense import activate
+from trainables.policies.acting.distributions import NO_CHOICE
 from trainables.policies.architecture import OptimizerConfig
-from trainables.policies.distributions import NO_CHOICE
 from trainables.policies.policy import Scalar
 from trainables.policies.q.actor import QArchitecture
 

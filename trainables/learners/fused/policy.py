@@ -32,9 +32,9 @@ from trainables.policies.policy import Policy, check_fits
 
 if TYPE_CHECKING:
     from trainables.learners.fused.shared import SharedVectors
-    from trainables.policies.networks import ActorCritic
+    from trainables.policies.learning.networks import ActorCritic
+    from trainables.policies.learning.torch_policy import ActorCriticPolicy
     from trainables.policies.own.module import OwnActorCritic
-    from trainables.policies.torch_policy import ActorCriticPolicy
 
 
 class FlatPolicy(Policy):
@@ -75,8 +75,8 @@ class FlatPolicy(Policy):
     def _twin(self) -> "tuple[ActorCriticPolicy, SharedVectors]":
         """The same policy in torch, and the vectors that both share; made at the first access."""
         from trainables.learners.fused.shared import SharedVectors
-        from trainables.policies.networks import ActorCritic
-        from trainables.policies.torch_policy import ActorCriticPolicy
+        from trainables.policies.learning.networks import ActorCritic
+        from trainables.policies.learning.torch_policy import ActorCriticPolicy
 
         model = ActorCritic(self.layout, self.architecture, None)
         policy = ActorCriticPolicy(model, self.make_actor, self.flat.config)

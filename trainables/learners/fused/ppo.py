@@ -22,13 +22,13 @@ from trainables.learners.fused.flat import KNOWN
 from trainables.learners.fused.perceptrons import Buffers, Perceptrons, parameter_order
 from trainables.learners.fused.policy import FlatPolicy
 from trainables.learners.standardizing import LEAST_ROWS, SMALL, Moments
+from trainables.policies.acting.distributions import NO_CHOICE
 from trainables.policies.architecture import Architecture, OptimizerConfig
-from trainables.policies.distributions import NO_CHOICE
 from trainables.rollout.batch import TrainBatch
 
 if TYPE_CHECKING:
     from trainables.learners.fused.shared import SharedVectors
-    from trainables.policies.torch_policy import ActorCriticPolicy
+    from trainables.policies.learning.torch_policy import ActorCriticPolicy
 
 Array = NDArray[Any]
 #: Columns of a batch that are between its features and its actions in a packed minibatch.

@@ -13,7 +13,7 @@ import torch
 from trainables.learners.fused.flat import Array, FlatOptimizer
 
 if TYPE_CHECKING:
-    from trainables.policies.torch_policy import TorchPolicy
+    from trainables.policies.learning.torch_policy import TorchPolicy
 
 
 class SharedVectors:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from trainables.learners.fused.squashed import SquashedGaussians, StateDependentGaussians
 from trainables.learners.fused.stacks import Stack
+from trainables.policies.acting.distributions import log_softmax
 from trainables.policies.bounded.acting import Bounds
-from trainables.policies.distributions import log_softmax
 
 if TYPE_CHECKING:
     import torch

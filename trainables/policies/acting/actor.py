@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.policies.acting.deciding import Decider, OneByOne, SideBySide
 from trainables.policies.acting.dense import Array, Networks, activate
+from trainables.policies.acting.distributions import PredrawnChoices, PredrawnReals, forbid
 from trainables.policies.architecture import Architecture
-from trainables.policies.distributions import PredrawnChoices, PredrawnReals, forbid
 from trainables.policies.exploration.actions import StochasticSampling
 
 if TYPE_CHECKING:
-    from trainables.policies.layers import ActingTrunk
+    from trainables.policies.learning.layers import ActingTrunk
 
 Weights = Mapping[str, NDArray[Any]]
 Column = tuple[tuple[int, ...], np.dtype[Any]]
@@ -349,6 +349,6 @@ def _make_trunk(architecture: Architecture) -> "ActingTrunk | None":
     if not architecture.filters:
         return None
     # Imported for images only: workers otherwise need no torch.
-    from trainables.policies.layers import ActingTrunk
+    from trainables.policies.learning.layers import ActingTrunk
 
     return ActingTrunk(architecture)

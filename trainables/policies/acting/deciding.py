@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.policies.acting.dense import Array, Networks, activate
-from trainables.policies.distributions import (
+from trainables.policies.acting.distributions import (
     PredrawnChoices,
     PredrawnReals,
     forbid,

@@ -18,8 +18,8 @@ from torch import Tensor
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.policies.acting.actor import Acted, Actor, Weights
 from trainables.policies.acting.dense import Array
+from trainables.policies.acting.distributions import forbid
 from trainables.policies.architecture import Architecture
-from trainables.policies.distributions import forbid
 from trainables.policies.exploration.actions import EpsilonGreedyConfig, StochasticSampling
 from trainables.policies.q.actor import Noise, QActor, QArchitecture
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.policies.acting.actor import Actor, Weights
 from trainables.policies.acting.dense import Array, activate
+from trainables.policies.acting.distributions import forbid
 from trainables.policies.architecture import Architecture
-from trainables.policies.distributions import forbid
 from trainables.policies.exploration.actions import (
     FollowingSampling,
     StateDependentSampling,

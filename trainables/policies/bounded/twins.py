@@ -23,9 +23,9 @@ from trainables.policies.acting.actor import Actor
 from trainables.policies.architecture import Architecture, OptimizerConfig
 from trainables.policies.bounded.acting import LOG_STD, MEAN_CLIP, Bounds
 from trainables.policies.exploration.actions import LEAST_VARIANCE
-from trainables.policies.layers import activate, perceptron, widened
-from trainables.policies.networks import HALF_LOG_2PI, ActorCritic, Networks
-from trainables.policies.torch_policy import ActorCriticPolicy, TorchPolicy
+from trainables.policies.learning.layers import activate, perceptron, widened
+from trainables.policies.learning.networks import HALF_LOG_2PI, ActorCritic, Networks
+from trainables.policies.learning.torch_policy import ActorCriticPolicy, TorchPolicy
 
 
 class Twins(Networks):

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from trainables.core.settings import Settings
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
-from trainables.policies.distributions import (
+from trainables.policies.acting.distributions import (
     LOG_2PI,
     NO_CHOICE,
     Actions,

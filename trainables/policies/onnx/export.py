@@ -27,9 +27,9 @@ from trainables.envs.spaces.actions import ActionAdapter, ActionLayout, spread
 from trainables.envs.spaces.connectors import Filtering, PreviousAction, PreviousReward
 from trainables.envs.spaces.leaves import leaf_paths, leaf_values, named_leaves
 from trainables.errors import ExportError, NotFiniteError
-from trainables.policies.distributions import NO_CHOICE, choice_grid
+from trainables.policies.acting.distributions import NO_CHOICE, choice_grid
+from trainables.policies.acting.inference import InferencePolicy
 from trainables.policies.filters import MeanStdFilter, feature_filter
-from trainables.policies.inference import InferencePolicy
 from trainables.policies.onnx import formats, plain
 from trainables.policies.policy import Policy
 

@@ -27,9 +27,9 @@ from trainables.envs.spaces.images import is_bytes, is_image, part_divisor, view
 from trainables.envs.spaces.leaves import named_leaves
 from trainables.envs.spaces.observations import is_wide
 from trainables.errors import ConfigError, ExportError
+from trainables.policies.acting.distributions import NO_CHOICE, choice_grid
 from trainables.policies.architecture import Architecture
 from trainables.policies.bounded.acting import MEAN_CLIP, Bounds
-from trainables.policies.distributions import NO_CHOICE, choice_grid
 from trainables.policies.filters import (
     EPSILON,
     ConcurrentMeanStdFilter,
@@ -37,7 +37,7 @@ from trainables.policies.filters import (
     NoFilter,
     feature_filter,
 )
-from trainables.policies.networks import ActorCritic
+from trainables.policies.learning.networks import ActorCritic
 from trainables.policies.onnx.traced import inline
 from trainables.policies.own.module import OwnActorCritic
 from trainables.policies.q.actor import QArchitecture

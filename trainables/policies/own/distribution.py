@@ -20,7 +20,7 @@ from trainables.core import rng
 from trainables.core.importing import load
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
-from trainables.policies.distributions import Actions, Array
+from trainables.policies.acting.distributions import Actions, Array
 from trainables.policies.exploration.actions import StochasticSampling
 
 if TYPE_CHECKING:

@@ -26,8 +26,15 @@ from trainables.policies.acting.actor import Actor, Weights
 from trainables.policies.acting.dense import Array
 from trainables.policies.architecture import Architecture, OwnModule
 from trainables.policies.exploration.actions import StochasticSampling
-from trainables.policies.layers import unit_pixels, widened
-from trainables.policies.networks import Evaluated, Networks, Replay, Stochastic, mask_logits, split
+from trainables.policies.learning.layers import unit_pixels, widened
+from trainables.policies.learning.networks import (
+    Evaluated,
+    Networks,
+    Replay,
+    Stochastic,
+    mask_logits,
+    split,
+)
 
 PLACE = "model.custom_model"
 #: Number of rows of the batch with which a module is checked; unlikely to equal another dimension.

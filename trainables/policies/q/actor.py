@@ -14,8 +14,8 @@ from trainables.envs.spaces.actions import ActionLayout
 from trainables.policies.acting.actor import Acted, Actor, Weights
 from trainables.policies.acting.deciding import CERTAIN, Decider
 from trainables.policies.acting.dense import Array, activate
+from trainables.policies.acting.distributions import forbid, log_softmax
 from trainables.policies.architecture import Activation, Architecture
-from trainables.policies.distributions import forbid, log_softmax
 from trainables.policies.exploration.actions import EpsilonGreedy, EpsilonGreedyConfig
 from trainables.policies.exploration.weights import ParameterNoise
 

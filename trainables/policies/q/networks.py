@@ -19,11 +19,11 @@ from trainables.envs.spaces.connectors import Connectors
 from trainables.policies.acting.actor import Actor
 from trainables.policies.architecture import HIDDEN_GAIN, VALUE_GAIN, OptimizerConfig
 from trainables.policies.exploration.actions import EpsilonGreedyConfig
-from trainables.policies.layers import Trunk, activate, perceptron, widened
-from trainables.policies.networks import Networks, mask_logits, split
+from trainables.policies.learning.layers import Trunk, activate, perceptron, widened
+from trainables.policies.learning.networks import Networks, mask_logits, split
+from trainables.policies.learning.torch_policy import TorchPolicy
 from trainables.policies.own.module import in_acting_mode
 from trainables.policies.q.actor import Noise, QActor, QArchitecture
-from trainables.policies.torch_policy import TorchPolicy
 
 if TYPE_CHECKING:
     from trainables.policies.acting.on_device import Frames

@@ -13,8 +13,8 @@ from trainables.policies.acting.actor import Weights
 from trainables.policies.acting.dense import Array
 from trainables.policies.architecture import OptimizerConfig
 from trainables.policies.exploration.actions import EpsilonGreedyConfig
-from trainables.policies.layers import unit_pixels, widened
-from trainables.policies.networks import Networks
+from trainables.policies.learning.layers import unit_pixels, widened
+from trainables.policies.learning.networks import Networks
 from trainables.policies.own.module import TorchActor, make_module, outputs_of
 from trainables.policies.q.actor import Noise, QActor, QArchitecture
 from trainables.policies.q.networks import QNetwork, QPolicy

@@ -26,9 +26,9 @@ from trainables.envs.vector.base import Step, VectorEnv
 from trainables.envs.vector.config import VectorConfig
 from trainables.errors import ConfigError, EnvError, NotFiniteError
 from trainables.policies.acting.actor import Acted, Actor
+from trainables.policies.acting.inference import InferencePolicy
 from trainables.policies.exploration.actions import require_stateless
 from trainables.policies.filters import Filter, MeanStdFilter, RewardScaler, is_filtering
-from trainables.policies.inference import InferencePolicy
 from trainables.rollout.agents.transitions import Row, Transitions
 from trainables.rollout.batch import Fragment
 from trainables.rollout.config import SamplingConfig

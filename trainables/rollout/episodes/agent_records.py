@@ -1,7 +1,7 @@
 """Records of each agent of a running episode: its observations, actions, rewards and policy.
 
 They are kept only where callbacks look at episodes. A memory (M,) holds the policy's own numbers,
-then those of the connectors, as `trainables.policies.inference` lays it out.
+then those of the connectors, as `trainables.policies.acting.inference` lays it out.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.envs.external.calling import AGENT
-from trainables.policies.inference import InferencePolicy
+from trainables.policies.acting.inference import InferencePolicy
 
 Array = NDArray[Any]
 #: Policy outputs of one decision, name → number, or a function that returns them.

@@ -24,6 +24,7 @@ from trainables.envs.vector.separate import InProcessVectorEnv
 from trainables.errors import EnvError, NotFiniteError
 from trainables.policies.acting.actor import Acted, Actor
 from trainables.policies.acting.deciding import Decider, SideBySide
+from trainables.policies.acting.inference import InferencePolicy
 from trainables.policies.filters import (
     Filter,
     MeanStdFilter,
@@ -31,7 +32,6 @@ from trainables.policies.filters import (
     RewardScaler,
     is_filtering,
 )
-from trainables.policies.inference import InferencePolicy
 from trainables.rollout.batch import Fragment, requested_columns
 from trainables.rollout.config import SamplingConfig, clipped
 from trainables.rollout.episodes.agent_records import Cast

@@ -33,8 +33,8 @@ from trainables.offline.workers import Learnt, ReadingWorkers, SamplerInput
 from trainables.offline.writer import Output
 from trainables.policies import filters as filters_
 from trainables.policies.acting.actor import Actor, Weights
+from trainables.policies.acting.inference import InferencePolicy
 from trainables.policies.filters import make_filter, make_filters
-from trainables.policies.inference import InferencePolicy
 from trainables.policies.policy import Policy
 from trainables.rollout.batch import Sample
 from trainables.rollout.external import ExternalSpec

@@ -13,7 +13,7 @@ from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 from trainables.trainer.base.loop import TrainingLoop
 
 if TYPE_CHECKING:
-    from trainables.policies.networks import Networks
+    from trainables.policies.learning.networks import Networks
 
 Array = NDArray[Any]
 

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trainables.errors import ExchangeError
-from trainables.policies.torch_policy import TorchPolicy
+from trainables.policies.learning.torch_policy import TorchPolicy
 
 
 def get_node_ip() -> str:

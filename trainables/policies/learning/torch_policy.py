@@ -19,11 +19,11 @@ from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.connectors import Connectors
 from trainables.errors import ExportError, NotFiniteError
-from trainables.policies import optimizers
 from trainables.policies.acting.actor import Actor, Weights
 from trainables.policies.acting.recurrent import make_actor
 from trainables.policies.architecture import Architecture, OptimizerConfig
-from trainables.policies.networks import ActorCritic, Networks
+from trainables.policies.learning import optimizers
+from trainables.policies.learning.networks import ActorCritic, Networks
 from trainables.policies.own.module import OwnActorCritic, in_acting_mode
 from trainables.policies.policy import Policy, Scalar, check_fits
 

@@ -18,10 +18,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainables.envs.spaces.actions import ActionLayout
+from trainables.policies.acting.distributions import NO_CHOICE, choice_grid
 from trainables.policies.architecture import HIDDEN_GAIN, POLICY_GAIN, VALUE_GAIN, Architecture
-from trainables.policies.distributions import NO_CHOICE, choice_grid
 from trainables.policies.exploration.actions import LEAST_VARIANCE
-from trainables.policies.layers import Trunk, activate, lstm, perceptron, unit_pixels, widened
+from trainables.policies.learning.layers import (
+    Trunk,
+    activate,
+    lstm,
+    perceptron,
+    unit_pixels,
+    widened,
+)
 
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
