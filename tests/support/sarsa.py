@@ -20,7 +20,7 @@ from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainer.base.algorithm import Stateful
 from trainables.trainer.config import TrainerConfig
-from trainables.trainer.steps import off_policy_step
+from trainables.trainer.families.steps import off_policy_step
 from trainables.trainer.trainer import Trainer
 
 Rows = Mapping[str, NDArray[Any]]

@@ -1,14 +1,14 @@
 """Advantage actor-critic (Mnih et al. 2016), synchronous: A2C.
 
 One iteration: sample short fragments → generalised advantages → one policy gradient step
-(`trainer.policy_gradient`) on all rows.
+(`trainer.families.policy_gradient`) on all rows.
 """
 
 from typing import ClassVar
 
 from trainables.rollout.config import SamplingConfig
 from trainables.trainer.config import TrainerConfig
-from trainables.trainer.policy_gradient import PolicyGradientConfig, PolicyGradientTrainer
+from trainables.trainer.families.policy_gradient import PolicyGradientConfig, PolicyGradientTrainer
 
 
 class Config(PolicyGradientConfig):

@@ -17,7 +17,7 @@ from trainables.learners.statistics import on_host
 from trainables.policies.policy import Scalar
 from trainables.rollout.batch import Fragment, rows
 from trainables.trainer.config import TrainerConfig
-from trainables.trainer.steps import on_policy_step
+from trainables.trainer.families.steps import on_policy_step
 from trainables.trainer.trainer import Trainer
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from trainables.trainer import config_checks
 from trainables.trainer.base.algorithm import Stateful
 from trainables.trainer.config import Lanes, TrainerConfig
 from trainables.trainer.config_checks import lane_form
-from trainables.trainer.steps import learn_on_rows, off_policy_step
+from trainables.trainer.families.steps import learn_on_rows, off_policy_step
 from trainables.trainer.trainer import Trainer
 
 if TYPE_CHECKING:

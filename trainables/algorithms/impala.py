@@ -1,8 +1,8 @@
 """IMPALA (Espeholt et al. 2018): workers sample while the learner learns; V-trace corrects for it.
 
 One round: take samples, each chosen by the weights that its worker had last → advantages and value
-targets by V-trace with the current networks → one policy gradient step (`trainer.policy_gradient`)
-on all rows.
+targets by V-trace with the current networks → one policy gradient step
+(`trainer.families.policy_gradient`) on all rows.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ from trainables.rollout.batch import Fragment, TrainBatch, rows
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainer.config import TrainerConfig, has_policies
-from trainables.trainer.policy_gradient import PolicyGradientConfig, PolicyGradientTrainer
-from trainables.trainer.steps import on_policy_step
+from trainables.trainer.families.policy_gradient import PolicyGradientConfig, PolicyGradientTrainer
+from trainables.trainer.families.steps import on_policy_step
 
 
 class Config(PolicyGradientConfig):

@@ -22,7 +22,7 @@ from trainables.learners.schedules import ScheduleConfig
 from trainables.policies.bounded.acting import Bounds
 from trainables.policies.policy import Scalar
 from trainables.trainer.config import TrainerConfig
-from trainables.trainer.off_policy import OffPolicyConfig, OffPolicyTrainer
+from trainables.trainer.families.off_policy import OffPolicyConfig, OffPolicyTrainer
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -22,10 +22,14 @@ from trainables.rollout.callbacks import CallbacksConfig
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.ranks.group import RankGroup
 from trainables.rollout.workers.worker_spec import LearnerSpec, WorkerSpec
-from trainables.trainer.actor_critic import ActorCriticConfig, ActorCriticTrainer, valid_rows
 from trainables.trainer.config import Lanes, TrainerConfig
 from trainables.trainer.config_checks import lane_form
-from trainables.trainer.steps import on_policy_step, step_in_ranks
+from trainables.trainer.families.actor_critic import (
+    ActorCriticConfig,
+    ActorCriticTrainer,
+    valid_rows,
+)
+from trainables.trainer.families.steps import on_policy_step, step_in_ranks
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -27,7 +27,7 @@ from trainables.policies.bounded.acting import (
 from trainables.policies.policy import Scalar
 from trainables.trainer.base.algorithm import Stateful
 from trainables.trainer.config import TrainerConfig
-from trainables.trainer.off_policy import OffPolicyConfig, OffPolicyTrainer
+from trainables.trainer.families.off_policy import OffPolicyConfig, OffPolicyTrainer
 
 if TYPE_CHECKING:
     from torch import Tensor

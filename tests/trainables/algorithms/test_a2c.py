@@ -14,7 +14,7 @@ from trainables.errors import ConfigError
 from trainables.policies.architecture import Architecture, OptimizerConfig
 from trainables.policies.learning.torch_policy import build_policy
 from trainables.trainable import TrialContext
-from trainables.trainer.policy_gradient import policy_gradient_loss
+from trainables.trainer.families.policy_gradient import policy_gradient_loss
 
 SMALL: dict[str, Any] = {
     "env": "CartPole-v1",

@@ -11,7 +11,7 @@ from trainables.errors import NotFiniteError
 from trainables.learners.torch_learner import normalized, shuffled
 from trainables.policies.learning.networks import ActorCritic
 from trainables.rollout.batch import TrainBatch
-from trainables.trainer.actor_critic import to_rows
+from trainables.trainer.families.actor_critic import to_rows
 
 
 def sampled(trainer: PPO) -> TrainBatch:

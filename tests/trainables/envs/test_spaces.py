@@ -25,7 +25,7 @@ from trainables.policies.exploration.actions import StochasticSampling
 from trainables.policies.learning.networks import ActorCritic
 from trainables.policies.onnx.formats import FILES, load_model
 from trainables.rollout.batch import Fragment, TrainBatch
-from trainables.trainer.actor_critic import to_rows
+from trainables.trainer.families.actor_critic import to_rows
 
 HERE = "tests.support.spaces"
 ANY: dict[str, Any] = {

@@ -23,7 +23,7 @@ from trainables.errors import ConfigError
 from trainables.learners.fused import compiled
 from trainables.policies.architecture import Architecture
 from trainables.trainable import TrialContext
-from trainables.trainer.actor_critic import COMPILED
+from trainables.trainer.families.actor_critic import COMPILED
 
 CONTEXT = TrialContext(seed=7, has_settled_config=True)
 

@@ -25,8 +25,8 @@ from trainables.learners.torch_learner import TorchLearner
 from trainables.policies.architecture import Activation, Architecture, OptimizerConfig
 from trainables.policies.learning.torch_policy import ActorCriticPolicy, build_policy
 from trainables.rollout.batch import TrainBatch
-from trainables.trainer import policy_gradient
-from trainables.trainer.policy_gradient import PolicyGradientConfig
+from trainables.trainer.families import policy_gradient
+from trainables.trainer.families.policy_gradient import PolicyGradientConfig
 
 #: What actions may be, by the sizes of their columns; 0 is a real number.
 LAYOUTS = {

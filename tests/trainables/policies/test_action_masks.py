@@ -25,7 +25,7 @@ from trainables.policies.learning.torch_policy import ActorCriticPolicy, build_p
 from trainables.policies.onnx.formats import FILES, load_model
 from trainables.rollout.batch import TrainBatch
 from trainables.trainable import TrialContext
-from trainables.trainer import policy_gradient
+from trainables.trainer.families import policy_gradient
 from trainables.trainer.trainer import Trainer
 
 VAULT = "tests.support.masked:Vault"

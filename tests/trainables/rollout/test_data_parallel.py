@@ -34,7 +34,7 @@ from trainables.rollout.workers.ranks.process_group import (
 )
 from trainables.rollout.workers.ranks.rank import Rank
 from trainables.rollout.workers.worker import RolloutWorker
-from trainables.trainer.actor_critic import valid_rows
+from trainables.trainer.families.actor_critic import valid_rows
 from trainables.trainer.trainer import Trainer
 
 TWO: dict[str, Any] = {

@@ -17,7 +17,7 @@ from trainables.algorithms.sac import SAC
 from trainables.errors import ConfigError
 from trainables.rollout.agents.worker import MultiAgentBatch
 from trainables.rollout.callbacks import Callbacks
-from trainables.trainer.multi_agent import multi_agent_class
+from trainables.trainer.multi_agent.trainer import multi_agent_class
 from trainables.trainer.trainer import Trainer
 
 HERE = "tests.support.agents"

@@ -1,8 +1,8 @@
 """Log-probabilities and entropies of actions taken, and their gradients with respect to the heads.
 
-They are those of `policies.learning.networks.ActorCritic` in torch. K columns of choices, M the largest
-number of choices of a column, G columns of real numbers, B rows. A head is (A, B): the logits of
-all choices, then the means.
+They are those of `ActorCritic` (`policies.learning.networks`) in torch. K columns of choices, M the
+largest number of choices of a column, G columns of real numbers, B rows. A head is (A, B): the
+logits of all choices, then the means.
 """
 
 import math

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 #: Path of the function that returns a trainer class's form for several policies.
-MULTI_AGENT = "trainables.trainer.multi_agent:multi_agent_class"
+MULTI_AGENT = "trainables.trainer.multi_agent.trainer:multi_agent_class"
 
 
 class Stateful(Protocol):
@@ -93,7 +93,10 @@ class Algorithm(Trainable):
         return {}
 
     def training_step(self) -> dict[str, float]:
-        """Make one round of sampling and learning (`trainer.steps`), and return its statistics."""
+        """Make one round of sampling and learning, and return its statistics.
+
+        `trainer.families.steps` has such rounds.
+        """
         raise NotImplementedError
 
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Mapping[str, Scalar]]":

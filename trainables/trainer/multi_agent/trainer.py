@@ -45,7 +45,9 @@ from trainables.rollout.workers.worker_set import WorkerSet
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainable import TrialContext, gives_data
 from trainables.trainer import policy_files
-from trainables.trainer.agents import (
+from trainables.trainer.base.policy import Policy
+from trainables.trainer.config import TrainerConfig, timed
+from trainables.trainer.multi_agent.agents import (
     Agents,
     agent_with,
     as_data,
@@ -55,8 +57,6 @@ from trainables.trainer.agents import (
     member_settings,
     with_policies,
 )
-from trainables.trainer.base.policy import Policy
-from trainables.trainer.config import TrainerConfig, timed
 from trainables.trainer.trainer import Trainer
 
 # ---- one policy ----------------------------------------------------------------------------------

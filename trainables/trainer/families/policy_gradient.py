@@ -13,7 +13,7 @@ from trainables.learners.fused import ppo as fused
 from trainables.learners.schedules import ScheduleConfig
 from trainables.policies.architecture import OPTIMIZERS, OptimizerConfig, OptimizerName
 from trainables.rollout.batch import TrainBatch
-from trainables.trainer.actor_critic import ActorCriticConfig, ActorCriticTrainer
+from trainables.trainer.families.actor_critic import ActorCriticConfig, ActorCriticTrainer
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -21,7 +21,7 @@ from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainer import config_checks
 from trainables.trainer.base.algorithm import Stateful
 from trainables.trainer.config import TrainerConfig
-from trainables.trainer.steps import learn_on_rows, off_policy_step
+from trainables.trainer.families.steps import learn_on_rows, off_policy_step
 from trainables.trainer.trainer import Trainer
 
 if TYPE_CHECKING:

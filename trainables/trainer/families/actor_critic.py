@@ -38,7 +38,7 @@ from trainables.rollout.batch import Fragment, TrainBatch, rows
 from trainables.trainable import gives_data
 from trainables.trainer import agreement, config_checks
 from trainables.trainer.config import TrainerConfig
-from trainables.trainer.steps import on_policy_step
+from trainables.trainer.families.steps import on_policy_step
 from trainables.trainer.trainer import Trainer
 
 if TYPE_CHECKING:
