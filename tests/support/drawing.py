@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.support.environments import Counting, Observation, Outcome
-from trainables.envs.atari import LIFE_LOST
+from trainables.envs.kinds.atari import LIFE_LOST
 
 Picture = NDArray[np.uint8]
 SEEN: list[Picture] = []

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from trainables.checkpoint.state import pack
 from trainables.core import rng
 from trainables.core.settings import parse
-from trainables.envs.agents import AgentsEnv
+from trainables.envs.calls.faults import closing, logging_once
 from trainables.envs.exactness.levels import EXACT, LEVELS, Measured
 from trainables.envs.exactness.measuring import Inquiry, Inspection, resolve
 from trainables.envs.exactness.random_actions import actions_for_one
 from trainables.envs.exactness.watching import Hangs, beat, watched
-from trainables.envs.faults import closing, logging_once
+from trainables.envs.kinds.agents import AgentsEnv
 from trainables.envs.make import Env, EnvironmentConfig, make_env, make_raw_env
 from trainables.envs.spaces.masks import MASK
 from trainables.envs.vector.base import VectorEnv

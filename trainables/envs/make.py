@@ -22,11 +22,12 @@ from pydantic import BeforeValidator, Field, PrivateAttr
 
 from trainables.core.importing import entry_points, load, load_module
 from trainables.core.settings import LONGEST_WAIT_S, Section
-from trainables.envs import agents, atari, compiled, registry, together
-from trainables.envs.atari import is_atari
+from trainables.envs import compiled, registry
+from trainables.envs.calls.faults import close
 from trainables.envs.external.calling import Called, calls_trainer
-from trainables.envs.faults import close
-from trainables.envs.pool import ENVPOOL, Pool
+from trainables.envs.kinds import agents, atari, together
+from trainables.envs.kinds.atari import is_atari
+from trainables.envs.kinds.pool import ENVPOOL, Pool
 from trainables.envs.registry import EnvContext
 from trainables.envs.spaces.actions import ActionLayout, layout_of, speed_up_checks
 from trainables.envs.spaces.connectors import (

@@ -1,7 +1,7 @@
 """The player of several policies: from observations of all agents to a dict of their actions.
 
-For an evaluation it is one policy: an observation is a `trainables.envs.agents.Seen`, an action a
-dict, and the memory of an episode holds each agent's policy, memory and rewards.
+For an evaluation it is one policy: an observation is a `Seen` (`trainables.envs.kinds.agents`), an
+action a dict, and the memory of an episode holds each agent's policy, memory and rewards.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.core import rng
-from trainables.envs.faults import close, describe_fault, logging_once
+from trainables.envs.calls.faults import close, describe_fault, logging_once
 from trainables.envs.make import EnvironmentConfig, make_env
 from trainables.envs.registry import EnvContext
 from trainables.envs.spaces.observations import require_finite

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from trainables.core.settings import Settings
-from trainables.envs.atari import FRAMES, SIZE
+from trainables.envs.kinds.atari import FRAMES, SIZE
 from trainables.envs.make import ObservationSettings
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.images import LARGE_SIDE, SMALL_SIDE, Layout

@@ -18,7 +18,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from trainables.core import rng
-from trainables.envs.agents import ALL, AgentsConnector, AgentsSpace, Seen, step_record
+from trainables.envs.calls.faults import close, describe_fault
 from trainables.envs.external.calling import (
     AGENT,
     Called,
@@ -27,7 +27,7 @@ from trainables.envs.external.calling import (
     Polled,
 )
 from trainables.envs.external.polling import PolledEnv, ended_episodes
-from trainables.envs.faults import close, describe_fault
+from trainables.envs.kinds.agents import ALL, AgentsConnector, AgentsSpace, Seen, step_record
 from trainables.envs.make import (
     EnvironmentConfig,
     EnvSpaces,

@@ -9,10 +9,10 @@ from trainables.core.importing import import_object, large_import
 from trainables.core.resources import EnvironmentVariables, ResourcesConfig
 from trainables.core.settings import flatten
 from trainables.core.torch_import import when_torch_imported
+from trainables.envs.calls.faults import closing
 from trainables.envs.exactness import measuring
 from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.exactness.rendering import check_pictures
-from trainables.envs.faults import closing
 from trainables.envs.make import EnvSpaces, is_vector_only, needs_policies
 from trainables.envs.vector import config as vector_config
 from trainables.envs.vector.config import check_vector_env

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.core import rng
+from trainables.envs.calls.faults import closing
+from trainables.envs.calls.rendering import frames_per_second, picture, rendered
 from trainables.envs.exactness.known import known_level
-from trainables.envs.faults import closing
 from trainables.envs.make import EnvironmentConfig, importable_config, make_raw_env
-from trainables.envs.rendering import frames_per_second, picture, rendered
 from trainables.envs.vector.restarts import AnySlot
 from trainables.errors import ConfigError, TooManySteps
 from trainables.evaluation.config import evaluation_envs, evaluation_settings

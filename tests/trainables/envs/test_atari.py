@@ -11,8 +11,8 @@ import pytest
 from tests.support.trainers import differences, make, run
 from trainables.algorithms.ppo import PPO, Config
 from trainables.core.settings import parse
-from trainables.envs.atari import LIFE_LOST, EpisodicLife, FireAtEachLife
 from trainables.envs.exactness import measuring
+from trainables.envs.kinds.atari import LIFE_LOST, EpisodicLife, FireAtEachLife
 from trainables.envs.make import EnvironmentConfig, make_env
 from trainables.envs.state.replay import Replayed
 from trainables.errors import ConfigError

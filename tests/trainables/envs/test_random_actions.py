@@ -8,10 +8,10 @@ import pytest
 from gymnasium import spaces
 
 from tests.support.masked import Board, Vault
-from trainables.envs.agents import AgentsSpace
 from trainables.envs.exactness import comparison
 from trainables.envs.exactness.measuring import measure
 from trainables.envs.exactness.random_actions import RandomActions
+from trainables.envs.kinds.agents import AgentsSpace
 from trainables.envs.make import EnvironmentConfig
 from trainables.envs.spaces.masks import ActionMask
 

@@ -15,7 +15,7 @@ from tests.support.oracle.known import KNOWN, TWO
 from tests.support.oracle.rows import Policy, Rules
 from tests.support.oracle.scripts import Script, observation
 from tests.support.oracle.workers import evaluation_plan, player
-from trainables.envs.agents import step_record
+from trainables.envs.kinds.agents import step_record
 from trainables.evaluation.agents import AgentsPlayer
 from trainables.evaluation.play import play
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.trainers import differences, final_state, make, run
 from trainables import Callbacks
-from trainables.envs.atari import LIFE_LOST
+from trainables.envs.kinds.atari import LIFE_LOST
 from trainables.envs.vector.base import Step
 from trainables.rollout.episodes.metrics import without_lost_lives
 

@@ -16,12 +16,12 @@ from gymnasium import spaces
 
 from trainables.core import rng
 from trainables.envs import make
+from trainables.envs.calls.faults import close, closing
+from trainables.envs.calls.rendering import draw, rendered
 from trainables.envs.exactness import traces
 from trainables.envs.exactness.random_actions import RandomActions, actions_for_one
 from trainables.envs.exactness.watching import beat
-from trainables.envs.faults import close, closing
 from trainables.envs.make import Env, EnvironmentConfig
-from trainables.envs.rendering import draw, rendered
 from trainables.envs.state.capture import seed_spaces
 from trainables.envs.state.plain import fingerprint
 from trainables.envs.state.replay import Replayed

@@ -29,10 +29,10 @@ from typing import Any, Literal, Self, get_args
 
 from trainables.core import rng
 from trainables.envs import make
+from trainables.envs.calls.faults import closing, logging_once
 from trainables.envs.exactness import traces
 from trainables.envs.exactness.comparison import SEED, Episodes, state_failure
 from trainables.envs.exactness.watching import beat, listening
-from trainables.envs.faults import closing, logging_once
 from trainables.envs.make import EnvironmentConfig
 
 #: Level of exactness; see the module's docstring.

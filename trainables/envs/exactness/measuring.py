@@ -31,6 +31,7 @@ from trainables.core.importing import import_module
 from trainables.core.processes import child
 from trainables.core.processes.child import ChildProcess, Patience
 from trainables.envs import registry
+from trainables.envs.calls.faults import closing, logging_once
 from trainables.envs.exactness.comparison import SEED
 from trainables.envs.exactness.known import known_level
 from trainables.envs.exactness.levels import EXACT, Level, Measured, examine
@@ -44,7 +45,7 @@ from trainables.envs.exactness.watching import (
     watched,
 )
 from trainables.envs.external.calling import Called
-from trainables.envs.faults import closing, logging_once
+from trainables.envs.kinds.pool import ENVPOOL
 from trainables.envs.make import (
     EnvironmentConfig,
     EnvSpaces,
@@ -53,7 +54,6 @@ from trainables.envs.make import (
     checked_spaces,
     make_env,
 )
-from trainables.envs.pool import ENVPOOL
 from trainables.errors import ConfigError, NotImportable, WorkerDied, WorkerError, WorkerHangs
 
 logger = logging.getLogger(__name__)

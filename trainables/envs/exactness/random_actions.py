@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from trainables.envs.agents import AgentsSpace
+from trainables.envs.kinds.agents import AgentsSpace
 from trainables.envs.spaces.actions import ActionAdapter, layout_of, rows_of, unflattener
 from trainables.envs.spaces.masks import MASK, MaskedObservation, column_starts
 from trainables.envs.vector.base import VectorEnv

@@ -1,11 +1,11 @@
 """Rendering: checks that an environment can be rendered and behaves the same while it is."""
 
 from trainables.core import rng
+from trainables.envs.calls.faults import closing
+from trainables.envs.calls.rendering import MODE, draw, frames_per_second, picture, rendered
 from trainables.envs.exactness.comparison import rendering_failure
 from trainables.envs.exactness.watching import beat, watched
-from trainables.envs.faults import closing
 from trainables.envs.make import Env, EnvironmentConfig, make_env, make_raw_env
-from trainables.envs.rendering import MODE, draw, frames_per_second, picture, rendered
 from trainables.envs.state import mujoco
 from trainables.errors import ConfigError
 

@@ -20,8 +20,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from trainables.envs.agents import ALL, AgentsSpace
-from trainables.envs.contract import is_plain
+from trainables.envs.calls.contract import is_plain
+from trainables.envs.kinds.agents import ALL, AgentsSpace
 from trainables.envs.spaces.actions import layout_of
 from trainables.errors import ConfigError, EnvError, TrainableError, shorten
 

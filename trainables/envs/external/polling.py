@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trainables.envs.agents import ALL
+from trainables.envs.calls.faults import describe_fault
 from trainables.envs.external.calling import ASYNC_RESET, Polled
-from trainables.envs.faults import describe_fault
+from trainables.envs.kinds.agents import ALL
 from trainables.errors import EnvError, TrainableError, shorten
 
 #: Wait between two polls without events, seconds.

@@ -30,7 +30,7 @@ from pydantic import Field, field_validator
 
 from trainables.core import strict_json
 from trainables.core.settings import Settings, parse
-from trainables.envs.agents import AgentsEnv
+from trainables.envs.calls.faults import close
 from trainables.envs.external.calling import (
     AGENT,
     REMEMBERED,
@@ -50,7 +50,7 @@ from trainables.envs.external.wire import (
     pack,
     parse_space,
 )
-from trainables.envs.faults import close
+from trainables.envs.kinds.agents import AgentsEnv
 from trainables.envs.registry import EnvContext
 from trainables.errors import ConfigError, EnvError, shorten
 

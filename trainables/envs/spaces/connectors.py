@@ -23,7 +23,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from trainables.core.importing import load
-from trainables.envs.contract import EnvChecker
+from trainables.envs.calls.contract import EnvChecker
 from trainables.envs.spaces.actions import ActionAdapter, layout_of, row_of, row_space, unflattener
 from trainables.envs.spaces.images import DEFAULT_IMAGE_SETTINGS, ImageSettings, is_image, row_dtype
 from trainables.envs.spaces.observations import (

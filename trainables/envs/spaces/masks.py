@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from trainables.envs.contract import EnvContractError
+from trainables.envs.calls.contract import EnvContractError
 from trainables.envs.spaces.actions import ActionLayout, layout_of
 from trainables.errors import ConfigError, EnvError, shorten
 

@@ -15,10 +15,10 @@ import numpy as np
 from gymnasium import spaces
 
 from trainables.core import rng
-from trainables.envs.agents import AgentsEnv
+from trainables.envs.kinds.agents import AgentsEnv
+from trainables.envs.kinds.together import SteppedTogether
 from trainables.envs.state import mujoco
 from trainables.envs.state.plain import Encoded, NotPlainError, decode, encode, is_plain
-from trainables.envs.together import SteppedTogether
 
 #: Attributes that link layers or say how they were made: rebuilt with the environment, not state.
 STRUCTURE = frozenset({"env", "spec", "_cached_spec", "_saved_kwargs", "metadata", "render_mode"})

@@ -16,9 +16,9 @@ import numpy as np
 from gymnasium import spaces
 
 from trainables.core import rng
-from trainables.envs.atari import LIFE_LOST
+from trainables.envs.calls.faults import close, logging_once
 from trainables.envs.exactness.watching import beat
-from trainables.envs.faults import close, logging_once
+from trainables.envs.kinds.atari import LIFE_LOST
 from trainables.envs.make import Env, EnvironmentConfig, connect, make_env
 from trainables.envs.registry import EnvContext
 from trainables.envs.spaces.connectors import EnvConnector

@@ -5,8 +5,8 @@ import logging
 from pydantic import Field
 
 from trainables.core.settings import LONGEST_WAIT_S, Section
+from trainables.envs.kinds.pool import ENVPOOL
 from trainables.envs.make import MANY_ENVS, EnvironmentConfig, has_equal_native_form, is_vector_only
-from trainables.envs.pool import ENVPOOL
 from trainables.errors import ConfigError
 
 logger = logging.getLogger(__name__)

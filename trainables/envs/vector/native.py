@@ -15,7 +15,7 @@ from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from gymnasium.vector.utils import batch_space, iterate
 from numpy.typing import NDArray
 
-from trainables.envs.faults import close
+from trainables.envs.calls.faults import close
 from trainables.envs.make import EnvironmentConfig, connect, make_vector
 from trainables.envs.spaces.connectors import EnvConnector
 from trainables.envs.state.capture import capture, restore, seed_spaces, unsaved_attributes

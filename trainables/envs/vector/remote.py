@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.core import rng
-from trainables.envs.contract import EnvContractError, Outcome
-from trainables.envs.faults import Fault
+from trainables.envs.calls.contract import EnvContractError, Outcome
+from trainables.envs.calls.faults import Fault
 from trainables.envs.make import EnvironmentConfig, importable_config
 from trainables.envs.state.replay import make_sub_env
 from trainables.envs.vector.base import Step, WorkerContext

@@ -13,8 +13,8 @@ from gymnasium import spaces
 
 from trainables.core import rng
 from trainables.core.processes.child import ChildProcess, Patience
-from trainables.envs.contract import EnvContractError, Outcome, is_plain
-from trainables.envs.faults import Fault, Gone, close
+from trainables.envs.calls.contract import EnvContractError, Outcome, is_plain
+from trainables.envs.calls.faults import Fault, Gone, close
 from trainables.envs.make import Env, EnvironmentConfig, connect
 from trainables.envs.spaces.connectors import EnvConnector, OwnSpaces
 from trainables.envs.state.replay import steps_to_replay

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from trainables.core import rng
-from trainables.envs.contract import EnvContractError
-from trainables.envs.faults import close, describe_fault
+from trainables.envs.calls.contract import EnvContractError
+from trainables.envs.calls.faults import close, describe_fault
 from trainables.envs.vector.base import WorkerContext
 from trainables.errors import EnvError
 

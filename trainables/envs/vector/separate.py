@@ -12,11 +12,11 @@ from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
-from trainables.envs.contract import Outcome, is_plain
-from trainables.envs.faults import close
+from trainables.envs.calls.contract import Outcome, is_plain
+from trainables.envs.calls.faults import close
+from trainables.envs.calls.rendering import rendered
 from trainables.envs.make import EnvironmentConfig
 from trainables.envs.registry import EnvContext
-from trainables.envs.rendering import rendered
 from trainables.envs.state.replay import make_sub_env
 from trainables.envs.vector.base import NONE, Step, WorkerContext
 from trainables.envs.vector.config import VectorConfig

@@ -7,9 +7,9 @@ array of the observation. The connector's last step makes the action of what was
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainables.envs.contract import EnvChecker, Outcome, refused_seed
+from trainables.envs.calls.contract import EnvChecker, Outcome, refused_seed
+from trainables.envs.calls.rendering import draw
 from trainables.envs.make import Env, EnvironmentConfig, connect
-from trainables.envs.rendering import draw
 from trainables.envs.spaces.connectors import EnvConnector
 from trainables.envs.state.capture import capture, restore, seed_spaces, unsaved_attributes
 

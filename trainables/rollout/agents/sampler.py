@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.core import rng
-from trainables.envs.agents import Seen
+from trainables.envs.kinds.agents import Seen
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.connectors import Connectors
 from trainables.envs.vector.base import Step, VectorEnv
@@ -110,7 +110,7 @@ class AgentsSampler:
 
     Args:
         name: name in errors, for example ``worker 0``.
-        envs: environments; their observations are `trainables.envs.agents.Seen`.
+        envs: environments; their observations are `trainables.envs.kinds.agents.Seen`.
         actors: policy → actor, shared with the owner.
         filters: policy → filter of observations, and `reward_filter_name` → filter of rewards if
             rewards are normalised; shared with the owner.

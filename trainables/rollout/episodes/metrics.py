@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.envs.atari import LIFE_LOST
+from trainables.envs.kinds.atari import LIFE_LOST
 from trainables.envs.vector.base import Step
 from trainables.errors import CallbackError, shorten
 from trainables.rollout.media import files as media

@@ -20,10 +20,10 @@ from pydantic import Field
 
 from trainables.core.importing import load
 from trainables.core.settings import Section
-from trainables.envs.atari import LIFE_LOST
+from trainables.envs.calls.rendering import picture
 from trainables.envs.exactness.rendering import check_pictures
+from trainables.envs.kinds.atari import LIFE_LOST
 from trainables.envs.make import EnvironmentConfig
-from trainables.envs.rendering import picture
 from trainables.envs.vector.base import Step, VectorEnv
 from trainables.envs.vector.separate import SeparateVectorEnv
 from trainables.errors import ConfigError, EnvError

@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from trainables.envs.contract import EnvContractError
+from trainables.envs.calls.contract import EnvContractError
 from trainables.envs.spaces.connectors import EnvConnector, OwnSpaces
 from trainables.envs.spaces.masks import ActionMask, AgentSpacesEnv, Source
 from trainables.errors import ConfigError, shorten
