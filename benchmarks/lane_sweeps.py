@@ -18,8 +18,8 @@ from typing import Any
 from benchmarks.gpu import sweep_from_shell
 from benchmarks.lanes import PAGE
 from benchmarks.pages import replace_between
-from sweep.driver import prepare
-from sweep.driver.creation import samples
+from sweep.driver.start import prepare
+from sweep.driver.start.creation import samples
 from trainables.trainable import TrialContext
 
 SPACES = ("cartpole_lanes", "cartpole_ppo", "pendulum_ppo", "cartpole_dqn")

@@ -28,9 +28,11 @@ from sweep.core import pickled
 from sweep.core.errors import BadConfig, Gathering, NameTaken, Source, UsageError, without_password
 from sweep.core.pickled import ScriptTrainable
 from sweep.core.version import unsupported
-from sweep.driver import prepare, session, sync
-from sweep.driver.creation.resolving import Resolved
-from sweep.driver.launch import Launch
+from sweep.driver import session
+from sweep.driver.start import prepare
+from sweep.driver.start.creation.resolving import Resolved
+from sweep.driver.start.launch import Launch
+from sweep.driver.tracking import sync
 from sweep.history.events import UNSAVED, Saved
 from sweep.history.replica import Replica
 from sweep.history.trial import Trial as HistoryTrial

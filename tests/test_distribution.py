@@ -12,7 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from sweep import __version__
-from sweep.driver.creation import provenance
+from sweep.driver.start.creation import provenance
 from tests.support import distribution
 from tests.support.processes import run_python
 from trainables.trainable import Trainable

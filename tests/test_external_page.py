@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import sweep
-from sweep.driver import prepare
+from sweep.driver.start import prepare
 from tests.support import scripts
 from tests.support.command_line import environment
 from tests.support.external import address_of

@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks.chaos.store_cases import Cases, Failed, main
 from sweep import spec as specs
 from sweep.cli import main as cli
-from sweep.driver.creation import creating, resolving
+from sweep.driver.start.creation import creating, resolving
 from sweep.history.events import Status, TermBegan
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger

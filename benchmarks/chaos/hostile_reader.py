@@ -12,8 +12,8 @@ from sweep import schedulers, searchers
 from sweep import spec as specs
 from sweep.core import plugins
 from sweep.core.errors import LedgerError, StorageError, UsageError
-from sweep.driver import prepare
-from sweep.driver.creation import resolving
+from sweep.driver.start import prepare
+from sweep.driver.start.creation import resolving
 from sweep.ledger.ledger import Ledger
 from sweep.operations.upkeep import ledger_check
 from sweep.views import reading

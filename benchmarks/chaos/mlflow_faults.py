@@ -20,8 +20,8 @@ from typing import Any
 
 from benchmarks.chaos.store_cases import Cases, Failed, main
 from sweep import trackers
-from sweep.driver import sync
-from sweep.driver.outbox import Outbox
+from sweep.driver.tracking import sync
+from sweep.driver.tracking.outbox import Outbox
 from sweep.ledger.folder import Folder
 from sweep.trackers import Comparable
 from sweep.trackers._shared.mlflow_store import store_url

@@ -13,7 +13,7 @@ from benchmarks.chaos.scheduling_rungs import Point, Rungs, is_comparable
 from benchmarks.chaos.scheduling_walk import Known
 from benchmarks.chaos.scheduling_world import Place, require
 from sweep.core.errors import WorkerLost
-from sweep.driver.creation import resolving
+from sweep.driver.start.creation import resolving
 from sweep.history.events import (
     FINISHED,
     UNSAVED,

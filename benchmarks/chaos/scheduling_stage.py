@@ -13,10 +13,10 @@ from benchmarks.chaos.scheduling_way import Died, Failure
 from benchmarks.chaos.scheduling_world import Killed, Pool, Slice, World, require
 from sweep import spec as specs
 from sweep.core.errors import StorageError, SweepLocked
-from sweep.driver import launch
-from sweep.driver.creation import creating, resolving
 from sweep.driver.driver import Driver
-from sweep.driver.launch import Launch
+from sweep.driver.start import launch
+from sweep.driver.start.creation import creating, resolving
+from sweep.driver.start.launch import Launch
 from sweep.history.events import Changed, Closed, Created, Status
 from sweep.ledger import lease
 from sweep.ledger.folder import Folder

@@ -32,7 +32,7 @@ from benchmarks.chaos.scheduling_way import Clock, Died, Failure, SliceRun
 from benchmarks.chaos.store_cases import Failed
 from sweep import pools
 from sweep.core.errors import WorkerLost
-from sweep.driver.creation import provenance
+from sweep.driver.start.creation import provenance
 from sweep.ledger import ledger as clock
 from sweep.ledger import tables
 from sweep.slices import cache

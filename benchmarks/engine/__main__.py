@@ -25,9 +25,9 @@ import psutil
 
 from benchmarks.engine import large
 from sweep.cli.main import GARBAGE_AFTER
-from sweep.driver import launch
 from sweep.driver.driver import Driver
-from sweep.driver.launch import Launch
+from sweep.driver.start import launch
+from sweep.driver.start.launch import Launch
 from sweep.history.history import History
 from sweep.ledger.folder import Folder
 from sweep.ledger.tables import connect_read_only

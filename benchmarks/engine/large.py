@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep import spec as specs
-from sweep.driver.creation import creating, resolving
+from sweep.driver.start.creation import creating, resolving
 from sweep.history.events import (
     Closed,
     Created,

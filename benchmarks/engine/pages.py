@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.engine import large
-from sweep.driver import sync
+from sweep.driver.tracking import sync
 from sweep.ledger.folder import Folder
 from sweep.operations.report import page
 from sweep.trackers._shared.mlflow_view import AT_FIRST

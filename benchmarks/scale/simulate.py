@@ -27,9 +27,9 @@ import psutil
 from benchmarks.engine import large
 from benchmarks.scale.drivers import spread
 from sweep.cli.main import GARBAGE_AFTER
-from sweep.driver import launch
 from sweep.driver.driver import Driver
-from sweep.driver.launch import Launch
+from sweep.driver.start import launch
+from sweep.driver.start.launch import Launch
 from sweep.ledger.folder import Folder
 from sweep.slices.messages import SliceSpec
 from sweep.testing.curves import SECONDS, CurvePoint

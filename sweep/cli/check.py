@@ -44,7 +44,7 @@ def validate(space: str, **given: Any) -> None:
     """
     from sweep import pools
     from sweep.cli import check_tables
-    from sweep.driver import prepare
+    from sweep.driver.start import prepare
     from sweep.operations.rehearsal import validate as preview
 
     with options.open_answer(given["as_json"]) as answer:
@@ -197,7 +197,7 @@ def sync(name: str, wait: float, **given: Any) -> int:
     code 4: not everything could be sent.
     """
     from sweep.cli import check_tables
-    from sweep.driver import sync as sending
+    from sweep.driver.tracking import sync as sending
     from sweep.operations.mlflow import attaching
 
     with options.open_answer(given["as_json"]) as answer:

@@ -75,7 +75,7 @@ def _export(
 ) -> dict[str, Any]:
     """Export the model, and register it if requested. Returns the card for the answer."""
     from sweep.core.errors import SweepError
-    from sweep.driver import sync
+    from sweep.driver.tracking import sync
     from sweep.operations.models import export
     from sweep.operations.models import register as registering
     from sweep.operations.models.trained import Choice
@@ -174,7 +174,7 @@ def _refuse_choice(choice: "Choice") -> None:
 def ui(name: str | None, port: int, host: str, show: bool | None, root: Path) -> int:
     """Serve the MLflow page of all sweeps, or of one."""
     from sweep.core.errors import without_password
-    from sweep.driver import sync
+    from sweep.driver.tracking import sync
     from sweep.operations.mlflow import attaching
     from sweep.operations.mlflow.page import Page, may_show
     from sweep.trackers._shared.mlflow_view import AT_FIRST, MORE

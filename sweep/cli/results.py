@@ -191,7 +191,8 @@ def _run_final_evaluation(
     from sweep import pools
     from sweep.cli.live import make_view
     from sweep.cli.terminal import terminal
-    from sweep.driver import launch, prepare, session
+    from sweep.driver import session
+    from sweep.driver.start import launch, prepare
     from sweep.history.events import Status
     from sweep.operations.mlflow import attaching
     from sweep.views import lookup

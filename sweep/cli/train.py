@@ -101,7 +101,7 @@ def _convert(source: Path, folder: Path, env: str | None, algorithm: str | None)
     """Write the spec for a file of another tool, and print what is left to do."""
     from sweep import spec as specs
     from sweep.core.errors import UsageError
-    from sweep.driver import prepare
+    from sweep.driver.start import prepare
     from sweep.operations import schema
     from sweep.operations.foreign import conversion
     from sweep.spec.sections import name_from
@@ -153,7 +153,9 @@ def run(space: str, **given: Any) -> int:
     with options.open_answer(given["as_json"]) as answer, _early_workers(space, given) as begin:
         from sweep.cli.live import make_view
         from sweep.cli.terminal import terminal
-        from sweep.driver import prepare, session, sync
+        from sweep.driver import session
+        from sweep.driver.start import prepare
+        from sweep.driver.tracking import sync
 
         with options.announcing_imports(begin) as parsed:
             overrides = options.overrides(given)
@@ -277,7 +279,9 @@ def resume(name: str, **given: Any) -> int:
     """Resume a sweep, however it ended, with changes if wanted."""
     from sweep.cli.live import make_view
     from sweep.cli.terminal import terminal
-    from sweep.driver import prepare, session, sync
+    from sweep.driver import session
+    from sweep.driver.start import prepare
+    from sweep.driver.tracking import sync
 
     with options.open_answer(given["as_json"]) as answer:
         folder = options.find_sweep(given["root"], name)
@@ -320,7 +324,7 @@ def _answer_result(
 
 def summary(result: "RunResult", folder: "Folder") -> dict[str, Any]:
     """Return the data of a driver's end for `sweep.cli.tables.summary`."""
-    from sweep.driver import launch
+    from sweep.driver.start import launch
     from sweep.views import overview
 
     return {

@@ -21,11 +21,12 @@ from queue import Empty, SimpleQueue
 
 from sweep import schedulers
 from sweep.core.errors import StorageError, SweepError
-from sweep.driver import capacity, control, decisions, limits, sync
+from sweep.driver import capacity, control, decisions, limits
 from sweep.driver.context import DriverContext
 from sweep.driver.control import RequestHandler, Response
 from sweep.driver.limits import BudgetTracker, Guard
 from sweep.driver.proposals import Proposer
+from sweep.driver.tracking import sync
 from sweep.history import order
 from sweep.history.events import FINISHED, Closed, Event, Moved, Opened, Recorded, Status, TermEnded
 from sweep.history.failing import failure_reason

@@ -18,13 +18,13 @@ from typing import Any, Protocol
 
 from sweep.core import plugins
 from sweep.core.errors import SweepError, UnknownMetric, UsageError
-from sweep.driver import launch as launching
-from sweep.driver import sync
 from sweep.driver.context import DriverContext
 from sweep.driver.driver import Driver
 from sweep.driver.final_evaluation import FinalEvaluator
-from sweep.driver.launch import Launch
-from sweep.driver.outbox import Outbox
+from sweep.driver.start import launch as launching
+from sweep.driver.start.launch import Launch
+from sweep.driver.tracking import sync
+from sweep.driver.tracking.outbox import Outbox
 from sweep.history.events import Recorded
 from sweep.history.history import History
 from sweep.ledger.folder import Folder

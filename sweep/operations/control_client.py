@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from sweep.core.errors import UsageError
-from sweep.driver import launch
 from sweep.driver.control import RequestHandler
-from sweep.driver.creation import resolving
 from sweep.driver.proposals import Proposer
+from sweep.driver.start import launch
+from sweep.driver.start.creation import resolving
 from sweep.history.events import Suggested
 from sweep.history.history import History
 from sweep.ledger.folder import Folder

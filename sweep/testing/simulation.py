@@ -14,11 +14,11 @@ from typing import Any
 
 from sweep import spec as specs
 from sweep.core.errors import SweepError
-from sweep.driver import launch
 from sweep.driver.context import DriverContext
-from sweep.driver.creation import creating, resolving
 from sweep.driver.driver import Driver
-from sweep.driver.launch import Launch
+from sweep.driver.start import launch
+from sweep.driver.start.creation import creating, resolving
+from sweep.driver.start.launch import Launch
 from sweep.history.events import Created, Goal, Moved, Opened, Recorded
 from sweep.history.history import History
 from sweep.ledger.codec import to_body

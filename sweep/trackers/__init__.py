@@ -1,6 +1,6 @@
 """Trackers copy a sweep's history to other places, for people; one file each.
 
-The loop that calls one, in a thread (`sweep.driver.outbox`):
+The loop that calls one, in a thread (`sweep.driver.tracking.outbox`):
 
     tracker = find("mlflow")(where)
     while records := ledger.read(after=published):
@@ -48,7 +48,7 @@ class TrackerContext:
     tracking_uri: str | None = None
     """URI of an MLflow server or database; None for the file of the sweep's root."""
     uri_is_own: bool = True
-    """True if this user has set the URI; see `sweep.driver.sync`."""
+    """True if this user has set the URI; see `sweep.driver.tracking.sync`."""
     storage: str = ""
     """URL of the checkpoints' object storage; empty if they are only in the folder."""
     paths: tuple[str, ...] = ()

@@ -19,7 +19,7 @@ import pytest
 from optuna.storages import RDBStorage
 from sqlalchemy.pool import NullPool
 
-from sweep.driver import sync
+from sweep.driver.tracking import sync
 from sweep.history.events import Closed, End, Status
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from sweep.driver import launch
+from sweep.driver.start import launch
 
 #: The package's own folder; the one around it may have the same name.
 OURS = f"{Path(launch.__file__).parents[1]}/"

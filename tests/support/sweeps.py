@@ -12,11 +12,11 @@ import pytest
 
 from sweep import schedulers, trackers
 from sweep import spec as specs
-from sweep.driver import launch
-from sweep.driver.creation import creating, resolving
 from sweep.driver.driver import Driver
-from sweep.driver.launch import Launch
-from sweep.driver.outbox import Outbox
+from sweep.driver.start import launch
+from sweep.driver.start.creation import creating, resolving
+from sweep.driver.start.launch import Launch
+from sweep.driver.tracking.outbox import Outbox
 from sweep.history.events import Recorded, Row
 from sweep.history.history import History
 from sweep.history.replica import Replica

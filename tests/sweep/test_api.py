@@ -22,7 +22,7 @@ from pydantic import BaseModel
 import sweep
 from sweep.api import SpecKeys
 from sweep.core.errors import BadConfig, NameTaken, SweepError, UnknownName, UsageError
-from sweep.driver import sync
+from sweep.driver.tracking import sync
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.ledger.requests import Requests, Verb

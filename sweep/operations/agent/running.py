@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep.core.errors import SweepError, UsageError
-from sweep.driver.creation.creating import BY_A_MODEL
+from sweep.driver.start.creation.creating import BY_A_MODEL
 from sweep.ledger.folder import Folder, plain
 from sweep.spec import Override
 from sweep.views import lookup

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sweep import pools
 from sweep.core.errors import UsageError
-from sweep.driver import sync
+from sweep.driver.tracking import sync
 from sweep.history.events import TermBegan
 from sweep.ledger import folder as folders
 from sweep.ledger.folder import Folder

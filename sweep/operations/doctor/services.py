@@ -7,8 +7,8 @@ from pathlib import Path
 
 from sweep import pools
 from sweep.core.errors import BadConfig, StorageError, place_of, without_password
-from sweep.driver import sync
 from sweep.driver.capacity import UNBOUNDED
+from sweep.driver.tracking import sync
 from sweep.ledger import storage
 from sweep.operations.doctor.finding import Check, Finding, clock
 from sweep.pools._shared.cluster import ClusterPool

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sweep.core.errors import StorageError, SweepError, SweepLocked
-from sweep.driver import sync
 from sweep.driver.session import RunResult
+from sweep.driver.tracking import sync
 from sweep.ledger import folder as folders
 from sweep.ledger.folder import Folder
 from sweep.trackers import TrackerContext

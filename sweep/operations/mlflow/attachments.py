@@ -21,7 +21,8 @@ from typing import TextIO
 from urllib.parse import urlsplit
 
 from sweep.core.errors import StorageError, first_line
-from sweep.driver import launch, outbox, sync
+from sweep.driver.start import launch
+from sweep.driver.tracking import outbox, sync
 from sweep.history.events import Closed, Reported
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep.core import stats
-from sweep.driver import launch
+from sweep.driver.start import launch
 from sweep.history.events import Saved
 from sweep.history.replica import Replica
 from sweep.history.seeds import replica_name, seed_of

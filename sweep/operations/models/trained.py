@@ -9,7 +9,7 @@ from typing import Any
 
 from sweep.core import stats
 from sweep.core.errors import BadConfig, UsageError
-from sweep.driver import launch
+from sweep.driver.start import launch
 from sweep.history.events import Saved
 from sweep.history.history import History
 from sweep.history.replica import Replica

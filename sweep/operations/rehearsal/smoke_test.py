@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from sweep.core import plugins
 from sweep.core.errors import UsageError
-from sweep.driver.creation import samples
-from sweep.driver.creation.resolving import Resolved
+from sweep.driver.start.creation import samples
+from sweep.driver.start.creation.resolving import Resolved
 from sweep.history.curve import is_known
 from sweep.history.results import flatten, number
 from sweep.spec.stopping import COUNTERS

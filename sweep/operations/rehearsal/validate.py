@@ -10,9 +10,9 @@ from typing import Any
 
 from sweep import pools
 from sweep.core.errors import BadSpace
-from sweep.driver import prepare
-from sweep.driver.creation import samples
-from sweep.driver.creation.resolving import Resolved
+from sweep.driver.start import prepare
+from sweep.driver.start.creation import samples
+from sweep.driver.start.creation.resolving import Resolved
 from sweep.history.history import History
 from sweep.operations.rehearsal.smoke_test import SmokeTest, smoke_test
 from sweep.schedulers._shared import building, seeding

@@ -23,8 +23,8 @@ from sweep.core.errors import (
     first_line,
     with_remedy,
 )
-from sweep.driver import sync
 from sweep.driver.limits import choose_deletions
+from sweep.driver.tracking import sync
 from sweep.history.events import Dropped
 from sweep.history.history import History
 from sweep.ledger import folder as folders

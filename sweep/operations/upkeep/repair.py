@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from sweep.driver import sync
+from sweep.driver.tracking import sync
 from sweep.history.events import Dropped
 from sweep.history.seeds import replica_name
 from sweep.ledger import hold, lease, storage

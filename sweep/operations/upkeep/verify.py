@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sweep.core import pickled
 from sweep.core.errors import StorageError, first_line
-from sweep.driver import sync
+from sweep.driver.tracking import sync
 from sweep.history.events import Closed, Measured, Reported, Saved
 from sweep.history.history import History
 from sweep.history.replica import Replica

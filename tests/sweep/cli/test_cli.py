@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from sweep.cli import main
-from sweep.driver import prepare, sync
 from sweep.driver.driver import Driver
+from sweep.driver.start import prepare
+from sweep.driver.tracking import sync
 from sweep.ledger.folder import Folder
 from sweep.operations.mlflow.page import Page
 from sweep.views import lookup

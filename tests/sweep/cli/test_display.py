@@ -10,9 +10,9 @@ from rich.text import Text
 from sweep.cli import tables
 from sweep.cli.live import Kind, LiveView, Narrator, PlainView, make_view
 from sweep.cli.terminal import Terminal
-from sweep.driver import launch
 from sweep.driver.driver import Driver
-from sweep.driver.launch import Launch
+from sweep.driver.start import launch
+from sweep.driver.start.launch import Launch
 from sweep.history.events import Closed, End, Goal, Moved, Opened, Recorded, Status
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder

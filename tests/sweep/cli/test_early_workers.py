@@ -16,8 +16,8 @@ import joblib
 import pytest
 
 from sweep.cli.main import main
-from sweep.driver import prepare
-from sweep.driver.creation import resolving
+from sweep.driver.start import prepare
+from sweep.driver.start.creation import resolving
 from sweep.ledger import tables
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger

@@ -8,7 +8,7 @@ import pytest
 
 from sweep import spec as specs
 from sweep.cli.main import main
-from sweep.driver import prepare
+from sweep.driver.start import prepare
 from sweep.ledger.folder import Folder
 from tests.support import sweeps
 from tests.support.command_line import Here

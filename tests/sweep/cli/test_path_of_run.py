@@ -9,9 +9,9 @@ import pytest
 from joblib.externals.loky.process_executor import ProcessPoolExecutor
 
 from sweep.cli.main import main
-from sweep.driver import launch, prepare
-from sweep.driver.creation import resolving, samples
-from sweep.driver.creation.resolving import Resolved
+from sweep.driver.start import launch, prepare
+from sweep.driver.start.creation import resolving, samples
+from sweep.driver.start.creation.resolving import Resolved
 from sweep.history.events import Closed
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger, iterate

@@ -10,10 +10,10 @@ import pytest
 from sweep.cli import tables, trial_tables
 from sweep.cli.live import LiveView, PlainView
 from sweep.cli.terminal import Terminal
-from sweep.driver import launch
 from sweep.driver.driver import Driver
 from sweep.driver.final_evaluation import FinalEvaluation, FinalEvaluator
-from sweep.driver.launch import Launch
+from sweep.driver.start import launch
+from sweep.driver.start.launch import Launch
 from sweep.history.events import Goal, Recorded, Status
 from sweep.history.replica import Replica
 from sweep.history.seeds import seed_of

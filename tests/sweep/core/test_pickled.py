@@ -14,7 +14,7 @@ from sweep.cli.main import main
 from sweep.core import pickled
 from sweep.core.errors import BadConfig, UsageError
 from sweep.core.pickled import PickledTrainable
-from sweep.driver import launch
+from sweep.driver.start import launch
 from sweep.history.events import Recoded
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger

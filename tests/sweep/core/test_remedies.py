@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sweep.core.errors import StorageError, remedy, with_remedy
-from sweep.driver import sync
+from sweep.driver.tracking import sync
 from sweep.ledger import tables
 from sweep.ledger.folder import Folder
 from sweep.operations.models import register

@@ -8,7 +8,8 @@ import pytest
 
 from sweep import spec as specs
 from sweep.core.errors import BadConfig
-from sweep.driver import capacity, prepare
+from sweep.driver import capacity
+from sweep.driver.start import prepare
 from sweep.history.events import Goal
 from sweep.pools import loky
 from sweep.spec import SweepSpec

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from sweep.core.errors import UsageError
-from sweep.driver import launch
 from sweep.driver.driver import Driver
 from sweep.driver.final_evaluation import FinalEvaluation, FinalEvaluator
+from sweep.driver.start import launch
 from sweep.history.events import Opened, Recorded, Status
 from sweep.history.history import History
 from sweep.ledger.folder import Folder

@@ -3,8 +3,9 @@
 from concurrent.futures import Future
 from pathlib import Path
 
-from sweep.driver import decisions, launch
-from sweep.driver.launch import Launch
+from sweep.driver import decisions
+from sweep.driver.start import launch
+from sweep.driver.start.launch import Launch
 from sweep.history.events import Closed, Created, End, Event, Goal, Opened, Row, Saved, Status
 from sweep.slices.messages import SliceOutcome
 from tests.support import sweeps

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweep.core.errors import StorageError
-from sweep.driver import launch, limits
+from sweep.driver import limits
 from sweep.driver.final_evaluation import FinalEvaluation, FinalEvaluator
-from sweep.driver.launch import Launch
+from sweep.driver.start import launch
+from sweep.driver.start.launch import Launch
 from sweep.history.curve import Point
 from sweep.history.events import ParentCheckpoint, Recorded, Saved, Status
 from sweep.history.history import History

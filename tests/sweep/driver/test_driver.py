@@ -13,9 +13,9 @@ from sweep import pools
 from sweep.cli import live, tables
 from sweep.cli.terminal import Terminal
 from sweep.core.errors import UnknownMetric
-from sweep.driver import launch
 from sweep.driver.driver import Driver
-from sweep.driver.launch import Launch
+from sweep.driver.start import launch
+from sweep.driver.start.launch import Launch
 from sweep.history.events import Closed, Event, Opened, Recorded, Status, TermBegan
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger

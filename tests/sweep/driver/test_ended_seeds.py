@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from sweep.driver import decisions, launch
+from sweep.driver import decisions
 from sweep.driver.driver import Driver
-from sweep.driver.launch import Launch
+from sweep.driver.start import launch
+from sweep.driver.start.launch import Launch
 from sweep.history.curve import Point
 from sweep.history.events import (
     Closed,

@@ -11,9 +11,9 @@ import pytest
 
 from sweep.cli.trial_tables import final_evaluation_remarks
 from sweep.core.errors import DamagedLedger
-from sweep.driver import launch
 from sweep.driver.final_evaluation import FinalEvaluation, FinalEvaluator
-from sweep.driver.launch import Launch
+from sweep.driver.start import launch
+from sweep.driver.start.launch import Launch
 from sweep.history.events import Status
 from sweep.history.seeds import FIRST_TEST, seed_of
 from sweep.ledger.folder import Folder

@@ -8,8 +8,8 @@ import pytest
 import sweep
 from sweep import spec as specs
 from sweep.core.errors import BadConfig, UsageError
-from sweep.driver.creation import resolving
 from sweep.driver.proposals import Proposer
+from sweep.driver.start.creation import resolving
 from sweep.ledger.folder import Folder
 from sweep.testing import Simulation, curves, simulate
 from sweep.views import lookup

@@ -11,7 +11,7 @@ import pytest
 import trainables
 from sweep.cli.live import Kind, Narrator
 from sweep.core.errors import UsageError
-from sweep.driver.launch import Launch, open_context
+from sweep.driver.start.launch import Launch, open_context
 from sweep.history.events import Status
 from tests.support import reporting, sweeps
 from trainables import get_checkpoint, report

@@ -9,7 +9,7 @@ import pytest
 
 import sweep
 from sweep.core.errors import UsageError
-from sweep.driver.launch import Launch, open_context
+from sweep.driver.start.launch import Launch, open_context
 from sweep.history.events import Status, StopChanged
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sweep.core.errors import BadConfig
-from sweep.driver.creation import learning
+from sweep.driver.start.creation import learning
 from sweep.history.events import Created, EarlierSweep, Learnt, Recorded
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger, iterate

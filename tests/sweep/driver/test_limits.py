@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from sweep.core.errors import SweepError, UsageError
-from sweep.driver import launch
 from sweep.driver.context import DriverContext
-from sweep.driver.launch import Launch
 from sweep.driver.limits import Guard
+from sweep.driver.start import launch
+from sweep.driver.start.launch import Launch
 from sweep.history.events import Closed, End, Opened, Status
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sweep.core.errors import UnknownMetric
-from sweep.driver import sync
+from sweep.driver.tracking import sync
 from sweep.history.events import Closed, Measured, Status, TermEnded
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger

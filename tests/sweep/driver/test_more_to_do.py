@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sweep.driver import launch
-from sweep.driver.launch import Launch
+from sweep.driver.start import launch
+from sweep.driver.start.launch import Launch
 from sweep.history.events import Moved, Status
 from sweep.history.history import History
 from sweep.ledger.ledger import Ledger

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sweep.core.errors import IllegalMove, UsageError
-from sweep.driver import launch
+from sweep.driver.start import launch
 from sweep.history.events import Changed, Event, Moved, Status, TermBegan
 from sweep.ledger.ledger import Ledger
 from sweep.ledger.requests import Answer, Requests, Verb, answer_writer

@@ -7,8 +7,8 @@ import pytest
 from sweep import trackers
 from sweep.core import plugins
 from sweep.core.errors import UnknownName
-from sweep.driver import outbox
-from sweep.driver.outbox import Outbox
+from sweep.driver.tracking import outbox
+from sweep.driver.tracking.outbox import Outbox
 from sweep.history.events import Recorded, Status
 from tests.support.events import Story, rows
 from tests.support.processes import run_python

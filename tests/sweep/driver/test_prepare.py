@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from sweep import spec as specs
-from sweep.driver import prepare
-from sweep.driver.creation import resolving
+from sweep.driver.start import prepare
+from sweep.driver.start.creation import resolving
 from sweep.operations.rehearsal.validate import preview
 from tests.support.quadratic import Quadratic
 from tests.support.stand_in import as_accelerator

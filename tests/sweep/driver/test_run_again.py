@@ -9,10 +9,10 @@ import joblib
 import pytest
 
 from sweep.core.errors import DamagedLedger
-from sweep.driver import launch, prepare
 from sweep.driver.driver import Driver
 from sweep.driver.final_evaluation import FinalEvaluation, FinalEvaluator
-from sweep.driver.launch import Launch
+from sweep.driver.start import launch, prepare
+from sweep.driver.start.launch import Launch
 from sweep.history.events import FinalEvaluationBegan, Recorded, Status, TermBegan
 from sweep.history.history import History
 from sweep.ledger.folder import Folder

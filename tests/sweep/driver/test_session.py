@@ -14,7 +14,7 @@ import pytest
 
 from sweep.driver import session
 from sweep.driver.context import DriverContext
-from sweep.driver.launch import Launch
+from sweep.driver.start.launch import Launch
 from sweep.history.events import Recorded, Status
 from sweep.ledger.folder import Folder
 from tests.support import sweeps

@@ -9,8 +9,8 @@ import pytest
 
 import sweep
 from sweep.core.errors import UsageError
-from sweep.driver import prepare
-from sweep.driver.creation import suggested
+from sweep.driver.start import prepare
+from sweep.driver.start.creation import suggested
 from tests.support import scripts
 from trainables.objectives import Exploration, ObjectiveRun, Suggestion
 

@@ -13,8 +13,8 @@ import pytest
 
 import sweep
 from sweep import trackers
-from sweep.driver import outbox, sync
-from sweep.driver.outbox import Outbox
+from sweep.driver.tracking import outbox, sync
+from sweep.driver.tracking.outbox import Outbox
 from sweep.history.events import Recorded
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger

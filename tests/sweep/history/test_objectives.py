@@ -17,7 +17,7 @@ from sweep import spec as specs
 from sweep.cli import tables, trial_tables
 from sweep.core import plugins
 from sweep.core.errors import BadConfig, UsageError
-from sweep.driver.creation import resolving
+from sweep.driver.start.creation import resolving
 from sweep.history import ranking
 from sweep.history.curve import Point
 from sweep.history.events import Status

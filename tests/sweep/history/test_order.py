@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from benchmarks.engine import large
-from sweep.driver import launch
 from sweep.driver.driver import Driver
-from sweep.driver.launch import Launch
+from sweep.driver.start import launch
+from sweep.driver.start.launch import Launch
 from sweep.history import order
 from sweep.history.events import Created, HoldChanged, Opened, Recorded, Status, UserHold
 from sweep.history.history import History

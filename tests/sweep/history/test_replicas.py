@@ -8,9 +8,10 @@ import pytest
 from pydantic import BaseModel
 
 from sweep import schedulers
-from sweep.driver import decisions, launch
-from sweep.driver.launch import Launch
+from sweep.driver import decisions
 from sweep.driver.proposals import Proposer
+from sweep.driver.start import launch
+from sweep.driver.start.launch import Launch
 from sweep.history.events import (
     Closed,
     Created,

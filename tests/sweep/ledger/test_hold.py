@@ -14,10 +14,10 @@ import psutil
 import pytest
 
 from sweep.core.errors import SweepLocked
-from sweep.driver import launch
 from sweep.driver.driver import Driver
-from sweep.driver.launch import Launch
-from sweep.driver.outbox import Outbox
+from sweep.driver.start import launch
+from sweep.driver.start.launch import Launch
+from sweep.driver.tracking.outbox import Outbox
 from sweep.history.events import Closed, Created, Recorded, Status, TermBegan
 from sweep.ledger import hold, lease, storage, upgrade
 from sweep.ledger.folder import Folder

@@ -14,7 +14,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sweep.driver import session, sync
+from sweep.driver import session
+from sweep.driver.tracking import sync
 from sweep.ledger.folder import Folder
 from sweep.operations.mlflow import attaching, attachments
 from sweep.operations.mlflow.page import Page

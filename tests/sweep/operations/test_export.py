@@ -16,7 +16,8 @@ import pytest
 
 from sweep.cli.main import main
 from sweep.core.errors import UsageError
-from sweep.driver import launch, sync
+from sweep.driver.start import launch
+from sweep.driver.tracking import sync
 from sweep.history.events import Saved
 from sweep.history.replica import Replica
 from sweep.ledger.folder import Folder

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.engine import large
-from sweep.driver import sync
+from sweep.driver.tracking import sync
 from sweep.operations.mlflow.page import Page
 from sweep.trackers._shared.mlflow_view import MORE
 from sweep.trackers.mlflow import Tracker

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from sweep.core.errors import StorageError
-from sweep.driver import sync
+from sweep.driver.tracking import sync
 from sweep.history.events import Status
 from sweep.ledger import folder as folders
 from sweep.ledger import tables

@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from sweep.driver.creation.resolving import Resolved
-from sweep.driver.prepare import prepare
+from sweep.driver.start.creation.resolving import Resolved
+from sweep.driver.start.prepare import prepare
 from sweep.operations.rehearsal import validate
 from sweep.operations.rehearsal.smoke_test import STEPS, SmokeTest, smoke_test
 from sweep.operations.rehearsal.validate import preview

@@ -11,7 +11,7 @@ import pytest
 
 from sweep import trackers
 from sweep.core.errors import StorageError, SweepLocked
-from sweep.driver import sync
+from sweep.driver.tracking import sync
 from sweep.history.events import End, Status
 from sweep.ledger.folder import Folder
 from sweep.operations.upkeep import repair as repairing

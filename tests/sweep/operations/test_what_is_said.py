@@ -9,8 +9,8 @@ import pytest
 
 from sweep.cli.live import Kind, Narrator
 from sweep.core.errors import UnknownMetric
-from sweep.driver import prepare
-from sweep.driver.launch import Launch, open_context
+from sweep.driver.start import prepare
+from sweep.driver.start.launch import Launch, open_context
 from sweep.history.events import Closed, Recorded
 from sweep.history.history import History
 from sweep.operations.rehearsal import validate

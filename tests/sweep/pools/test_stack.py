@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sweep.core.errors import BadConfig, LimitPassed, StorageError, WorkerLost
-from sweep.driver import prepare
+from sweep.driver.start import prepare
 from sweep.history.events import Closed, End, Goal, Status
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger

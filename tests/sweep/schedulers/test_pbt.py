@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from sweep.core.errors import BadConfig, UsageError
-from sweep.driver import launch
 from sweep.driver.driver import Driver
-from sweep.driver.launch import Launch
+from sweep.driver.start import launch
+from sweep.driver.start.launch import Launch
 from sweep.history.events import Closed, Created, Moved, Opened, Recorded, Status
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder

@@ -10,8 +10,8 @@ import pytest
 
 from sweep import spec as specs
 from sweep.core.errors import BadConfig
-from sweep.driver import sync
-from sweep.driver.creation import resolving
+from sweep.driver.start.creation import resolving
+from sweep.driver.tracking import sync
 from sweep.history.events import Goal, Status
 from sweep.history.trial import Trial
 from sweep.operations.upkeep.verify import verify

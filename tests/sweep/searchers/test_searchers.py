@@ -19,8 +19,8 @@ from scipy.stats import qmc
 from sweep import spec as specs
 from sweep.cli import tables
 from sweep.core.errors import UsageError
-from sweep.driver.creation import resolving
 from sweep.driver.proposals import _Known
+from sweep.driver.start.creation import resolving
 from sweep.history.events import Closed, End, Goal, HoldChanged, Opened, Row, Status, UserHold
 from sweep.history.trial import Trial
 from sweep.searchers import Request, cmaes, tpe

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sweep.driver import sync
-from sweep.driver.launch import Launch, open_context
+from sweep.driver.start.launch import Launch, open_context
+from sweep.driver.tracking import sync
 from sweep.history.events import UNSAVED, Closed, End, Recorded, Status
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger

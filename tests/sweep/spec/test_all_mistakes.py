@@ -6,7 +6,7 @@ import pytest
 
 from sweep.cli.main import main
 from sweep.core.errors import BadConfig, Mistakes
-from sweep.driver import prepare
+from sweep.driver.start import prepare
 from sweep.spec import parse
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigErrors

@@ -14,7 +14,7 @@ import json
 import sys
 from sweep import spec as specs
 from sweep.driver import launch
-from sweep.driver.creation import resolving
+from sweep.driver.start.creation import resolving
 from sweep.testing import simulate
 
 def simulated(**keys):

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from sweep.driver import session
-from sweep.driver.outbox import Outbox
+from sweep.driver.tracking.outbox import Outbox
 from sweep.history.events import End, Status
 from sweep.history.history import History
 from sweep.ledger.folder import Folder

@@ -27,9 +27,10 @@ from google.protobuf import (  # type: ignore[import-untyped]
 
 from sweep import trackers
 from sweep.core.errors import StorageError
-from sweep.driver import launch, sync
 from sweep.driver.final_evaluation import FinalEvaluation, FinalEvaluator
-from sweep.driver.launch import Launch
+from sweep.driver.start import launch
+from sweep.driver.start.launch import Launch
+from sweep.driver.tracking import sync
 from sweep.history.events import End, Status
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger

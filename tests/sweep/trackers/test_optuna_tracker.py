@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from sweep.driver import sync
+from sweep.driver.tracking import sync
 from sweep.history.events import Created, End, Recorded, Status
 from sweep.ledger.ledger import Ledger
 from sweep.spec.space import Space

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sweep.driver import sync
+from sweep.driver.tracking import sync
 from sweep.ledger.folder import Folder
 from sweep.operations.mlflow import attachments
 from sweep.trackers._shared.mlflow_store import StoredRun

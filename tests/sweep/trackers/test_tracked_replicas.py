@@ -13,9 +13,9 @@ import optuna
 import pytest
 
 from sweep import spec as specs
-from sweep.driver import launch
 from sweep.driver.final_evaluation import FinalEvaluation, FinalEvaluator
-from sweep.driver.launch import Launch
+from sweep.driver.start import launch
+from sweep.driver.start.launch import Launch
 from sweep.history.events import Closed, Moved, Recorded, Status, TermEnded
 from sweep.history.history import History
 from sweep.history.seeds import FIRST_TEST, is_test, seed_of

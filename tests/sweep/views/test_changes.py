@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import sweep
-from sweep.driver import sync
+from sweep.driver.tracking import sync
 from sweep.history.events import SpaceChanged, StopChanged
 from sweep.ledger.folder import Folder
 from sweep.operations.report import page

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from sweep.core.errors import UsageError, WorkerLost
-from sweep.driver import launch
-from sweep.driver.launch import Launch
+from sweep.driver.start import launch
+from sweep.driver.start.launch import Launch
 from sweep.history.history import History
 from sweep.ledger.folder import Folder
 from sweep.operations.upkeep.ledger_check import Damage

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sweep.core.errors import BadConfig
-from sweep.driver import prepare
+from sweep.driver.start import prepare
 from sweep.history.results import flatten
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.dqn import DQN

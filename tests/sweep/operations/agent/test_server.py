@@ -16,7 +16,7 @@ import pytest
 
 from sweep import spec as specs
 from sweep.core.errors import UsageError
-from sweep.driver.creation.creating import BY_A_MODEL
+from sweep.driver.start.creation.creating import BY_A_MODEL
 from sweep.ledger import folder as folders
 from sweep.ledger import lease
 from sweep.ledger.folder import Folder

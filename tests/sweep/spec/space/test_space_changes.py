@@ -14,8 +14,8 @@ from sweep import searchers
 from sweep import spec as space_file
 from sweep.core import plugins
 from sweep.core.errors import BadSpace, UsageError
-from sweep.driver import changing
-from sweep.driver.launch import Launch, open_context
+from sweep.driver.start import changing
+from sweep.driver.start.launch import Launch, open_context
 from sweep.history.events import Status, Suggested
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sweep.core.errors import BadConfig, BadSpace, Source
-from sweep.driver.creation import resolving
+from sweep.driver.start.creation import resolving
 from sweep.history.events import Status
 from sweep.searchers import Request
 from sweep.spec import parse

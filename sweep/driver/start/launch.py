@@ -15,11 +15,12 @@ from sweep import spec as specs
 from sweep.core import pickled, plugins
 from sweep.core.errors import BadConfig, Place, Source, UsageError
 from sweep.core.pickled import PickledTrainable
-from sweep.driver import capacity, changing, control, decisions, limits
+from sweep.driver import capacity, control, decisions, limits
 from sweep.driver.context import DriverContext
-from sweep.driver.creation import provenance, resolving, samples
-from sweep.driver.creation.resolving import Resolved
 from sweep.driver.final_evaluation import FinalEvaluation
+from sweep.driver.start import changing
+from sweep.driver.start.creation import provenance, resolving, samples
+from sweep.driver.start.creation.resolving import Resolved
 from sweep.history.events import (
     FAIL_FAST,
     Changed,

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sweep.core.errors import BadConfig, UnknownName, UsageError
-from sweep.driver.creation import samples
-from sweep.driver.creation.resolving import Resolved
+from sweep.driver.start.creation import samples
+from sweep.driver.start.creation.resolving import Resolved
 from sweep.history.events import Moved, Status, StopChanged
 from sweep.history.history import History
 from sweep.history.replica import Replica

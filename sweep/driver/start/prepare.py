@@ -14,10 +14,12 @@ from sweep import pools
 from sweep import spec as specs
 from sweep.core import plugins
 from sweep.core.errors import KeyPath, NameTaken, SweepError, SweepLocked, UsageError
-from sweep.driver import capacity, launch, sync
-from sweep.driver.creation import creating, learning, resolving, samples, suggested
-from sweep.driver.creation.resolving import Resolved
-from sweep.driver.launch import Launch
+from sweep.driver import capacity
+from sweep.driver.start import launch
+from sweep.driver.start.creation import creating, learning, resolving, samples, suggested
+from sweep.driver.start.creation.resolving import Resolved
+from sweep.driver.start.launch import Launch
+from sweep.driver.tracking import sync
 from sweep.history.events import Status
 from sweep.history.history import History
 from sweep.ledger import folder as folders

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from sweep.core.errors import BadConfig, Gathering, KeyPath
-from sweep.driver.creation import samples
+from sweep.driver.start.creation import samples
 from sweep.spec import SweepSpec
 from trainables.core.legacy_names import nearest_results
 from trainables.core.results import WHOSE, has_name

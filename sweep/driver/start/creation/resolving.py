@@ -9,7 +9,7 @@ from sweep import spec as specs
 from sweep.core import plugins
 from sweep.core.errors import BadConfig, Gathering, UnknownName, UsageError
 from sweep.core.pickled import PickledTrainable
-from sweep.driver.creation import result_names, samples, suggested
+from sweep.driver.start.creation import result_names, samples, suggested
 from sweep.history.objective import Objective
 from sweep.schedulers import Scheduler
 from sweep.schedulers._shared import building

@@ -8,9 +8,9 @@ from pathlib import Path
 from sweep import spec as specs
 from sweep.core import pickled
 from sweep.core.errors import StorageError
-from sweep.driver import sync
-from sweep.driver.creation import learning, provenance
-from sweep.driver.creation.resolving import Resolved
+from sweep.driver.start.creation import learning, provenance
+from sweep.driver.start.creation.resolving import Resolved
+from sweep.driver.tracking import sync
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.slices import store

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sweep import trackers
 from sweep.core.errors import BadConfig, StorageError, UsageError, with_remedy, without_password
-from sweep.driver.outbox import Outbox
+from sweep.driver.tracking.outbox import Outbox
 from sweep.history.history import History
 from sweep.ledger import hold, signed
 from sweep.ledger.folder import Folder
