@@ -1,113 +1,52 @@
-"""Start, resume and read sweeps from Python, in a script or a notebook.
-
-    found = sweep.run(train, space={...}, metric="loss", mode="min", trials=20, name="first")
-    found.results()                          # a pandas DataFrame, one row per trial, best first
-    found.best().settings
-    sweep.load("first").resume(trials=30)
-
-It uses the files, checks and driver of the command line, so each can resume the other's sweeps.
-Every call reads the ledger again, so the results are current.
-"""
+"""Starts, resumes and reads sweeps: `run`, `resume`, `load` and `Sweep`."""
 
 import contextlib
 import os
 import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from numbers import Real
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from sweep import spec as specs
 from sweep.cli import live, options, tables, train
 from sweep.cli.terminal import Terminal
 from sweep.core import pickled
-from sweep.core.errors import BadConfig, Gathering, NameTaken, Source, UsageError, without_password
+from sweep.core.errors import BadConfig, Source, UsageError
 from sweep.core.pickled import ScriptTrainable
 from sweep.core.version import unsupported
 from sweep.driver import session
 from sweep.driver.start import prepare
-from sweep.driver.start.creation.resolving import Resolved
 from sweep.driver.start.launch import Launch
-from sweep.driver.tracking import sync
-from sweep.history.events import UNSAVED, Saved
-from sweep.history.replica import Replica
-from sweep.history.trial import Trial as HistoryTrial
+from sweep.history.events import UNSAVED
 from sweep.ledger import folder as folders
-from sweep.ledger import storage as ledgers
 from sweep.ledger.changes import Change
 from sweep.ledger.folder import Folder
-from sweep.ledger.ledger import Ledger
 from sweep.operations import control_client
 from sweep.operations.comparison import Comparison
 from sweep.operations.mlflow import attaching
 from sweep.operations.models import export, networks, trained
-from sweep.slices import store
-from sweep.slices.store import Store
-from sweep.spec import Budget, CheckpointPolicy, Mode, Override, SweepSpec
+from sweep.spec import Budget, CheckpointPolicy, SweepSpec
 from sweep.spec.from_python import plain
-from sweep.spec.sections import LONGEST_NAME, name_from
 from sweep.spec.validation import validate
-from sweep.views import formatting, lookup, overview
-from trainables.checkpoint.opaque import write_files
-from trainables.function import saved_by_function
-from trainables.trainable import Trainable
+from sweep.views import lookup, overview
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+from sweep.api.arguments import (
+    SpecKeys,
+    check_numbers,
+    is_of_script,
+    prepare_spec,
+    read_mapping,
+    refuse_other_services,
+    refuse_other_settings,
+)
+from sweep.api.trials import FIRST_COLUMNS, LAST_COLUMNS, Trial, result_row
+
 #: Folder of all sweeps, as for the command line.
 ROOT = "sweeps"
-
-
-class SpecKeys(TypedDict, total=False):
-    """The keys of a spec as keyword arguments; `sweep.spec.SweepSpec` describes them."""
-
-    name: str
-    trials: int
-    metric: str
-    mode: Mode
-    score: str | Mapping[str, Any]
-    objectives: Mapping[str, Mode]
-    constraints: Mapping[str, str]
-    config: Mapping[str, Any]
-    """Settings of the trainable that are not searched, by name."""
-    forbid: Sequence[Any]
-    space: Mapping[str, Any] | str | Path
-    initial: Sequence[Mapping[str, Any]]
-    stop: Mapping[str, Any]
-    """Stopping criteria of each trial: name of a result → value."""
-    budget: Mapping[str, Any]
-    searcher: str | Mapping[str, Any]
-    scheduler: str | Mapping[str, Any]
-    seeds: int | str | Mapping[float, int]
-    aggregate: str | Mapping[str, Any]
-    checkpoint: Mapping[str, Any]
-    resources: Mapping[str, Any]
-    machine: Mapping[str, Any]
-    """Cores, GPUs and other resources of the machine that trials share."""
-    limits: Mapping[str, Any]
-    isolate: Literal["process", "slot"] | None
-    deterministic: Mapping[str, Any] | None
-    trackers: Sequence[str]
-    callbacks: Sequence[str]
-    seed: int
-
-
-class Policy(Protocol):
-    """A trained policy with its filters."""
-
-    def compute_action(self, obs: Any, *, explore: bool = False) -> Any:
-        """Return the action for one observation, both in the environment's format."""
-
-    def stop(self) -> None:
-        """Release its resources; the policy cannot be used afterwards."""
-
-
-# ---- starting and resuming ----------------------------------------------------------------------
 
 
 def run(
@@ -152,15 +91,15 @@ def run(
     """
     if why := unsupported():
         raise UsageError(why)
-    _check_numbers(jobs, timeout)
-    resolved, text = _prepare_spec(trainable, spec)
+    check_numbers(jobs, timeout)
+    resolved, text = prepare_spec(trainable, spec)
     folder = Folder(Path(root).absolute(), resolved.spec.name)
     if folder.ledger.exists():
-        _refuse_other_settings(folder, resolved)
-        _refuse_other_services(folder, tracking_uri, storage)
+        refuse_other_settings(folder, resolved)
+        refuse_other_services(folder, tracking_uri, storage)
         before = lookup.read_history(folder).wanted or lookup.read_spec(folder)[0].trials
         more = resolved.spec.trials if resolved.spec.trials > before else None
-        own = resolved.trainable if _is_of_script(folder) else None
+        own = resolved.trainable if is_of_script(folder) else None
         changed = {"retry_failed": retry_failed, "strict": strict, "checkpoints": checkpoints}
         launch = prepare.prepare_existing(folder, jobs, pool, more, options.say, own, **changed)
         return _run_driver(launch, timeout, progress)
@@ -224,14 +163,14 @@ def resume(
         UnknownName: the sweep does not exist.
         UsageError: an argument is not allowed; nothing was written.
     """
-    _check_numbers(jobs, timeout, trials)
+    check_numbers(jobs, timeout, trials)
     folder = folders.find(Path(root).absolute(), name)
     given = None if trainable is None else pickled.class_of(trainable)
-    if given is not None and not _is_of_script(folder):
+    if given is not None and not is_of_script(folder):
         named = lookup.read_spec(folder)[0].trainable
         problem = f"{name} trains {named}, which is found by its name"
         raise BadConfig("trainable", trainable, "no argument", problem=problem)
-    changed = _mapping(budget, "budget")
+    changed = read_mapping(budget, "budget")
     Budget().changed(changed, Source())
     size = validate(CheckpointPolicy, {"max_disk": max_disk}, Source().sub_source("checkpoint"))
     launch = prepare.prepare_existing(
@@ -246,7 +185,7 @@ def resume(
         strict=strict,
         space=Path(space) if isinstance(space, str | Path) else plain(space, "space"),
         metric=metric,
-        stop=_mapping(stop, "stop"),
+        stop=read_mapping(stop, "stop"),
         budget=changed,
         max_disk=size.max_disk,
         allows_other_kernel=other_kernel,
@@ -295,124 +234,6 @@ def _run_driver(launch: Launch, timeout: float | None, progress: bool) -> "Sweep
     if interrupted is not None:
         signal.raise_signal(interrupted)
     return Sweep(launch.folder)
-
-
-def _check_numbers(jobs: int | None, timeout: float | None, trials: int | None = None) -> None:
-    """Raise BadConfig if a number is out of range; None stands for a number that is not given."""
-    for place, number in (("jobs", jobs), ("trials", trials)):
-        if number is not None and not (type(number) is int and number >= 1):
-            raise BadConfig(place, number, "a whole number from 1 on")
-    if timeout is not None and not _is_waitable(timeout):
-        longest = f"seconds, more than 0 and at most {threading.TIMEOUT_MAX:.0f}"
-        raise BadConfig("timeout", timeout, longest)
-
-
-def _is_waitable(seconds: object) -> bool:
-    """Return true if timers accept this number of seconds."""
-    if isinstance(seconds, bool) or not isinstance(seconds, Real):
-        return False
-    return 0 < float(seconds) <= threading.TIMEOUT_MAX
-
-
-def _mapping(value: object, place: str) -> dict[str, Any]:
-    """Return a mapping as a dict, empty for None; BadConfig for other values."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise BadConfig(place, value, "a mapping of its keys to their values")
-    return dict(value)
-
-
-def _prepare_spec(trainable: ScriptTrainable | str | None, spec: SpecKeys) -> tuple[Resolved, str]:
-    """Return the checked spec of the arguments, and its text."""
-    keys, found = {}, Gathering()
-    for key, value in spec.items():
-        with found.collect():
-            keys[key] = plain(value, key)
-    found.check()
-    cls: type[Trainable] | None = None
-    if trainable is None and not isinstance(keys.get("space"), str):
-        allowed = "a function, a class, or a name such as ppo"
-        hint = "give the function itself, sweep.run(train, ...), and not what train(...) returns"
-        raise BadConfig("trainable", None, allowed, hint)
-    if trainable is not None:
-        named = trainable if isinstance(trainable, str) else pickled.name_of(trainable)
-        keys["trainable"] = named
-        if not isinstance(trainable, str):
-            cls = pickled.class_of(trainable)
-        if "name" not in keys and not isinstance(keys.get("space"), str):
-            stamp, own = time.strftime("%Y%m%d-%H%M%S"), named.rpartition(":")[2]
-            keys["name"] = f"{name_from(own, LONGEST_NAME - len(stamp) - 1)}-{stamp}"
-    paths = [*_own_paths(), str(Path.cwd())]
-    space = keys.get("space")
-    if not isinstance(space, str):
-        text = "\n".join(formatting.yaml_lines(keys))
-        return prepare.checked(f"{text}\n", "", paths, (), cls)
-    path = specs.find(space)
-    del keys["space"]
-    over = [Override(key, value, f"{key}={value}") for key, value in keys.items()]
-    places = [str(path.resolve().parent), *paths]
-    name = name_from(path.stem)
-    return prepare.checked(
-        specs.text_of(path), str(path), places, over, cls, "from Python", name=name
-    )
-
-
-def _own_paths() -> Iterator[str]:
-    """Yield the folders of this process's import path outside Python's installation."""
-    installed = [Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)]
-    for place in sys.path:
-        path = Path(place).resolve()
-        if path.is_dir() and not any(path.is_relative_to(prefix) for prefix in installed):
-            yield str(path)
-
-
-def _is_of_script(folder: Folder) -> bool:
-    """Return true if the sweep's trainable is defined in a script or notebook."""
-    return pickled.is_of_script(lookup.read_spec(folder)[0].trainable)
-
-
-def _refuse_other_settings(folder: Folder, resolved: Resolved) -> None:
-    """Raise NameTaken if the existing sweep of this name has other settings."""
-    with contextlib.closing(Ledger(folder.ledger)) as ledger:
-        first = specs.from_json(ledger.spec)
-    asked, now = resolved.spec, lookup.read_spec(folder)[0]
-    keys = [key for key in SweepSpec.model_fields if key != "trials"]
-    other = [
-        key
-        for key in keys
-        if _written(asked, key) not in (_written(first, key), _written(now, key))
-    ]
-    if other:
-        raise NameTaken(
-            f"name: the sweep '{folder.name}' exists already in {folder.root} with another "
-            f"{', '.join(other)}; give another name, delete it with `sweep rm "
-            f"{folder.in_commands}`, or look at it with sweep.load({folder.name!r})"
-        )
-
-
-def _refuse_other_services(folder: Folder, tracking_uri: str | None, storage: str | None) -> None:
-    """Raise BadConfig if the existing sweep uses another MLflow server or ledger."""
-    tracked = None if tracking_uri is None else sync.read_tracking(folder)
-    uri = None if tracked is None else tracked.uri
-    url = None if storage is None else ledgers.url_of(folder.ledger)
-    for place, asked, kept in (("tracking_uri", tracking_uri, uri), ("storage", storage, url)):
-        if asked not in (None, kept):
-            raise BadConfig(
-                place,
-                without_password(str(asked)),
-                "no argument" if kept is None else f"{without_password(kept)!r}, or no argument",
-                "leave it out to resume the sweep, or give another name",
-                problem=f"the sweep '{folder.name}' exists in {folder.root} with another value",
-            )
-
-
-def _written(spec: SweepSpec, key: str) -> Any:
-    """Return one key of a spec as plain data, as a spec file would contain it."""
-    return spec.model_dump(include={key})[key]
-
-
-# ---- reading ------------------------------------------------------------------------------------
 
 
 class Sweep:
@@ -502,8 +323,8 @@ class Sweep:
 
         rows = overview.results(self._read())["trials"]
         return DataFrame(
-            [_result_row(row) for row in rows],
-            columns=None if rows else [*_FIRST_COLUMNS, *_LAST_COLUMNS],
+            [result_row(row) for row in rows],
+            columns=None if rows else [*FIRST_COLUMNS, *LAST_COLUMNS],
         )
 
     def curves(self) -> "DataFrame":
@@ -601,187 +422,10 @@ class Sweep:
         Raises:
             UsageError: the settings do not belong to the space, or no trials are left.
         """
-        given = plain(_mapping(settings, "settings"), "settings")
+        given = plain(read_mapping(settings, "settings"), "settings")
         answer, _ = control_client.suggest(self._folder, given, reason, author, wait)
         return "" if answer is None else answer.text
 
     def resume(self, **options: Any) -> "Sweep":
         """Resume the sweep, with the arguments of `sweep.resume`."""
         return resume(self.name, root=self._folder.root, **options)
-
-
-#: Fixed columns of `Sweep.results`, before and after the columns of settings and objectives.
-_FIRST_COLUMNS = (
-    *("trial", "status", "score", "expected", "expected_error"),
-    *("iterations", "steps", "own_steps"),
-)
-_LAST_COLUMNS = ("parent", "reason")
-
-
-def _result_row(row: overview.Data) -> dict[str, Any]:
-    """Return a trial as a row of `Sweep.results`."""
-    first = {key: row[key] for key in _FIRST_COLUMNS}
-    first |= {f"config.{name}": value for name, value in row["settings"].items()}
-    taken = {*first, *_LAST_COLUMNS}
-    others = {
-        f"objectives/{name}" if name in taken else name: value
-        for name, value in row.get("objectives", {}).items()
-    }
-    return first | others | {key: row[key] for key in _LAST_COLUMNS}
-
-
-class Trial:
-    """One trial in the state in which it was read."""
-
-    def __init__(self, sweep: lookup.Sweep, trial: HistoryTrial) -> None:
-        self._sweep = sweep
-        self._trial = trial
-
-    def __repr__(self) -> str:
-        said = formatting.settings(self.settings)
-        return f"<trial {self.number}: {self.status}, score {self.score}, {said}>"
-
-    @property
-    def number(self) -> int:
-        """Number of the trial in its sweep."""
-        return self._trial.number
-
-    @property
-    def status(self) -> str:
-        """Status of the trial: ``COMPLETED``, ``PRUNED``, ``FAILED``, ``RUNNING`` and so on."""
-        return self._trial.status.value
-
-    @property
-    def score(self) -> float | None:
-        """Score by which the trial is compared; None if it has none yet."""
-        return self._trial.score
-
-    @property
-    def expected(self) -> float | None:
-        """Expected score of the settings under a new seed at the end of training, or None."""
-        found = self._sweep.history.expected(self._trial)
-        return None if found is None else found.value
-
-    @property
-    def expected_error(self) -> float | None:
-        """Standard error of `expected`; None if there are too few trials to estimate it."""
-        found = self._sweep.history.expected(self._trial)
-        return None if found is None else found.error
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Searched settings by name."""
-        return dict(self._trial.searched)
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """All settings of the trainable by name."""
-        return dict(self._trial.config)
-
-    @property
-    def iterations(self) -> int:
-        """Number of finished iterations."""
-        return self._trial.iteration
-
-    @property
-    def reason(self) -> str:
-        """Reason for the status."""
-        return self._trial.reason
-
-    @property
-    def error(self) -> str:
-        """Newest traceback; empty if there is none."""
-        return self._trial.deciding_replica.error
-
-    def results(self) -> "DataFrame":
-        """Return all results of the trial's best seed, one row per iteration."""
-        from pandas import DataFrame
-
-        rows = lookup.read_results(self._sweep.folder, self._leader)
-        first = {"iteration": 0}  # makes it the first column
-        return DataFrame([{**first, **r.metrics, "iteration": r.iteration} for r in rows])
-
-    def log(self) -> str:
-        """Return the end of what the trial printed."""
-        return lookup.read_log(self._sweep.folder, self._trial)
-
-    def checkpoint(self, name: str | int = "best") -> "Checkpoint":
-        """Return one of the trial's checkpoints; UsageError if it does not exist.
-
-        Args:
-            name: ``best`` by the metric, ``last``, or the iteration of a checkpoint.
-        """
-        saved = trained.find_checkpoint(self._leader, str(name), "checkpoint")
-        its = store.of(self._sweep.folder).replica(self.number, self._leader.index)
-        return Checkpoint(its.path(saved), saved, its)
-
-    def load(self, checkpoint: str | int = "best") -> Trainable:
-        """Return the trainable in the state of a checkpoint; call its `stop()` after use.
-
-        If the checkpoint was deleted since the trial was read, it is chosen again.
-
-        Raises:
-            UsageError: no such checkpoint.
-            TrainableError: the checkpoint is unusable.
-        """
-        now = self._sweep
-        return trained.restore(now.folder, now.spec, self._trial, str(checkpoint))
-
-    def load_policy(self, checkpoint: str | int = "best") -> Policy:
-        """Return the policy in the state of a checkpoint, with its filters.
-
-        Raises:
-            UsageError: no such checkpoint, or the trainable has no `compute_action`.
-            TrainableError: the checkpoint is unusable.
-        """
-        found: Any = self.load(checkpoint)
-        if not callable(getattr(found, "compute_action", None)):
-            found.stop()
-            name = self._sweep.spec.trainable
-            raise UsageError(f"{name} has no compute_action(); load() returns the trainable itself")
-        policy: Policy = found
-        return policy
-
-    @property
-    def _leader(self) -> Replica:
-        """Replica of the trial's best seed."""
-        return self._trial.leader
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A checkpoint of a trial."""
-
-    path: Path
-    """Path of its file; if checkpoints are in object storage, the file may exist only there."""
-    saved: Saved
-    """The ledger's entry: iteration, digest, size, and the metric (``value``)."""
-    _store: Store
-    """Store that contains the checkpoint's file."""
-
-    @property
-    def iteration(self) -> int:
-        """Iteration at which it was saved."""
-        return self.saved.iteration
-
-    @property
-    def value(self) -> float | None:
-        """Metric at that iteration; None if it was not reported there."""
-        return self.saved.value
-
-    def load(self, folder: str | Path | None = None) -> Any:
-        """Return the saved data, or write the saved files into `folder` and return it.
-
-        Raises:
-            CheckpointError: it is unusable, or another user signed it.
-            UsageError: it contains files, and `folder` is None.
-        """
-        loaded = self._store.read(self.saved)
-        kept = saved_by_function(loaded.state["trainable"])
-        if not kept["files"]:
-            return kept["data"]
-        if folder is None:
-            problem = "this checkpoint contains files"
-            raise BadConfig("folder", folder, "a folder to write them to", problem=problem)
-        write_files(Path(folder), kept["files"])
-        return Path(folder)

@@ -1,0 +1,207 @@
+"""A trial and its checkpoints, as Python code sees them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sweep.core.errors import BadConfig, UsageError
+from sweep.history.events import Saved
+from sweep.history.replica import Replica
+from sweep.history.trial import Trial as HistoryTrial
+from sweep.operations.models import trained
+from sweep.slices import store
+from sweep.slices.store import Store
+from sweep.views import formatting, lookup, overview
+from trainables.checkpoint.opaque import write_files
+from trainables.function import saved_by_function
+from trainables.trainable import Trainable
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+class Policy(Protocol):
+    """A trained policy with its filters."""
+
+    def compute_action(self, obs: Any, *, explore: bool = False) -> Any:
+        """Return the action for one observation, both in the environment's format."""
+
+    def stop(self) -> None:
+        """Release its resources; the policy cannot be used afterwards."""
+
+
+#: Fixed columns of `Sweep.results`, before and after the columns of settings and objectives.
+FIRST_COLUMNS = (
+    *("trial", "status", "score", "expected", "expected_error"),
+    *("iterations", "steps", "own_steps"),
+)
+LAST_COLUMNS = ("parent", "reason")
+
+
+def result_row(row: overview.Data) -> dict[str, Any]:
+    """Return a trial as a row of `Sweep.results`."""
+    first = {key: row[key] for key in FIRST_COLUMNS}
+    first |= {f"config.{name}": value for name, value in row["settings"].items()}
+    taken = {*first, *LAST_COLUMNS}
+    others = {
+        f"objectives/{name}" if name in taken else name: value
+        for name, value in row.get("objectives", {}).items()
+    }
+    return first | others | {key: row[key] for key in LAST_COLUMNS}
+
+
+class Trial:
+    """One trial in the state in which it was read."""
+
+    def __init__(self, sweep: lookup.Sweep, trial: HistoryTrial) -> None:
+        self._sweep = sweep
+        self._trial = trial
+
+    def __repr__(self) -> str:
+        said = formatting.settings(self.settings)
+        return f"<trial {self.number}: {self.status}, score {self.score}, {said}>"
+
+    @property
+    def number(self) -> int:
+        """Number of the trial in its sweep."""
+        return self._trial.number
+
+    @property
+    def status(self) -> str:
+        """Status of the trial: ``COMPLETED``, ``PRUNED``, ``FAILED``, ``RUNNING`` and so on."""
+        return self._trial.status.value
+
+    @property
+    def score(self) -> float | None:
+        """Score by which the trial is compared; None if it has none yet."""
+        return self._trial.score
+
+    @property
+    def expected(self) -> float | None:
+        """Expected score of the settings under a new seed at the end of training, or None."""
+        found = self._sweep.history.expected(self._trial)
+        return None if found is None else found.value
+
+    @property
+    def expected_error(self) -> float | None:
+        """Standard error of `expected`; None if there are too few trials to estimate it."""
+        found = self._sweep.history.expected(self._trial)
+        return None if found is None else found.error
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Searched settings by name."""
+        return dict(self._trial.searched)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """All settings of the trainable by name."""
+        return dict(self._trial.config)
+
+    @property
+    def iterations(self) -> int:
+        """Number of finished iterations."""
+        return self._trial.iteration
+
+    @property
+    def reason(self) -> str:
+        """Reason for the status."""
+        return self._trial.reason
+
+    @property
+    def error(self) -> str:
+        """Newest traceback; empty if there is none."""
+        return self._trial.deciding_replica.error
+
+    def results(self) -> "DataFrame":
+        """Return all results of the trial's best seed, one row per iteration."""
+        from pandas import DataFrame
+
+        rows = lookup.read_results(self._sweep.folder, self._leader)
+        first = {"iteration": 0}  # makes it the first column
+        return DataFrame([{**first, **r.metrics, "iteration": r.iteration} for r in rows])
+
+    def log(self) -> str:
+        """Return the end of what the trial printed."""
+        return lookup.read_log(self._sweep.folder, self._trial)
+
+    def checkpoint(self, name: str | int = "best") -> "Checkpoint":
+        """Return one of the trial's checkpoints; UsageError if it does not exist.
+
+        Args:
+            name: ``best`` by the metric, ``last``, or the iteration of a checkpoint.
+        """
+        saved = trained.find_checkpoint(self._leader, str(name), "checkpoint")
+        its = store.of(self._sweep.folder).replica(self.number, self._leader.index)
+        return Checkpoint(its.path(saved), saved, its)
+
+    def load(self, checkpoint: str | int = "best") -> Trainable:
+        """Return the trainable in the state of a checkpoint; call its `stop()` after use.
+
+        If the checkpoint was deleted since the trial was read, it is chosen again.
+
+        Raises:
+            UsageError: no such checkpoint.
+            TrainableError: the checkpoint is unusable.
+        """
+        now = self._sweep
+        return trained.restore(now.folder, now.spec, self._trial, str(checkpoint))
+
+    def load_policy(self, checkpoint: str | int = "best") -> Policy:
+        """Return the policy in the state of a checkpoint, with its filters.
+
+        Raises:
+            UsageError: no such checkpoint, or the trainable has no `compute_action`.
+            TrainableError: the checkpoint is unusable.
+        """
+        found: Any = self.load(checkpoint)
+        if not callable(getattr(found, "compute_action", None)):
+            found.stop()
+            name = self._sweep.spec.trainable
+            raise UsageError(f"{name} has no compute_action(); load() returns the trainable itself")
+        policy: Policy = found
+        return policy
+
+    @property
+    def _leader(self) -> Replica:
+        """Replica of the trial's best seed."""
+        return self._trial.leader
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint of a trial."""
+
+    path: Path
+    """Path of its file; if checkpoints are in object storage, the file may exist only there."""
+    saved: Saved
+    """The ledger's entry: iteration, digest, size, and the metric (``value``)."""
+    _store: Store
+    """Store that contains the checkpoint's file."""
+
+    @property
+    def iteration(self) -> int:
+        """Iteration at which it was saved."""
+        return self.saved.iteration
+
+    @property
+    def value(self) -> float | None:
+        """Metric at that iteration; None if it was not reported there."""
+        return self.saved.value
+
+    def load(self, folder: str | Path | None = None) -> Any:
+        """Return the saved data, or write the saved files into `folder` and return it.
+
+        Raises:
+            CheckpointError: it is unusable, or another user signed it.
+            UsageError: it contains files, and `folder` is None.
+        """
+        loaded = self._store.read(self.saved)
+        kept = saved_by_function(loaded.state["trainable"])
+        if not kept["files"]:
+            return kept["data"]
+        if folder is None:
+            problem = "this checkpoint contains files"
+            raise BadConfig("folder", folder, "a folder to write them to", problem=problem)
+        write_files(Path(folder), kept["files"])
+        return Path(folder)
