@@ -1,9 +1,7 @@
 """Trainers of reinforcement-learning agents that can be stopped, saved and continued exactly.
 
 trainable   the contract: what can be trained, saved and continued
-function    a plain function as a Trainable
-forms       the forms in which such functions are written, those of other tools too
-objectives  the form of Optuna's: runs one, and finds what it asks for
+function    a plain function as a Trainable, also in the forms of other tools
 errors      every error of a trainable, by what a person can do
 stacks      many trials as lanes of one compiled program
 algorithms  one file each: settings, loss and training step

@@ -22,11 +22,10 @@ from typing import Any
 
 from sweep.core.errors import BadConfig, UsageError
 from sweep.core.version import __version__
-from trainables import forms
 from trainables.checkpoint import file, signing
 from trainables.checkpoint.signing import Opaque, Trust
 from trainables.errors import CheckpointError, CorruptCheckpoint, printable
-from trainables.function import FunctionTrainable, TrainingFunction, names_in, wrap
+from trainables.function import FunctionTrainable, TrainingFunction, forms, names_in, wrap
 from trainables.function import name_of as name_of_function
 from trainables.trainable import Trainable
 

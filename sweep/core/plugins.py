@@ -200,8 +200,7 @@ def find_trainable(
         stored: file of a script's trainable (``__main__:name``), or None.
     """
     from sweep.core import pickled
-    from trainables import forms
-    from trainables.function import wrap
+    from trainables.function import forms, wrap
 
     add_paths(paths)
     if pickled.is_of_script(name):

@@ -235,7 +235,7 @@ def _cheapest_first(history: History) -> Iterator["_Spare"]:
                 heapq.heappush(heap, (cheapest.cost_key, cheapest))
         if least != [math.inf]:
             trial = history.trials[number]
-            for replica in (*trial.replicas, *trial.tests):
+            for replica in (*trial.replicas, *trial.test_replicas):
                 if (one := _Spare(replica, _needed(history, replica, best))).left:
                     heapq.heappush(heap, (one.cost_key, one))
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from trainables import forms, get_checkpoint, report
+from trainables import get_checkpoint, report
 from trainables.errors import TrainableError
-from trainables.function import wrap
+from trainables.function import forms, wrap
 from trainables.trainable import TrialContext
 
 

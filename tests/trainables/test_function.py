@@ -20,8 +20,8 @@ import torch
 import trainables
 from tests.support.quadratic import expected_loss, quadratic_function
 from trainables import Trainable, get_checkpoint, get_context, report
-from trainables import function as function_thread
 from trainables.errors import StateError, TrainableError
+from trainables.function import thread as function_thread
 from trainables.function import wrap
 from trainables.trainable import TrialContext
 

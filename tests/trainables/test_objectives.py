@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.trainables.test_forms import results
-from trainables import forms, get_checkpoint
+from trainables import get_checkpoint
 from trainables.errors import TrainableError
-from trainables.function import wrap
-from trainables.objectives import Exploration, explore
+from trainables.function import forms, wrap
+from trainables.function.objectives import Exploration, explore
 from trainables.trainable import TrialContext
 
 

@@ -33,10 +33,9 @@ from sweep.spec.sections import name_from
 from sweep.spec.space import Fixed
 from sweep.views import lookup
 from sweep.views.formatting import plural
-from trainables import forms
 from trainables.core import importing
 from trainables.errors import printable, shorten
-from trainables.function import FunctionTrainable
+from trainables.function import FunctionTrainable, forms
 from trainables.trainable import Trainable
 
 FindTrainable = Callable[[], type[Trainable]]

@@ -235,7 +235,7 @@ def test_tests_that_ended_without_a_score_are_counted_and_told(
     data = overview.best(lookup.read(folder))
     (tested,) = data["final_evaluation"]["trials"]
     trial = sweeps.history(folder).trials[tested["trial"]]
-    assert trial.tests[1].status is status
+    assert trial.test_replicas[1].status is status
     assert (tested["ended"], tested["without_score"], len(tested["scores"])) == (3, 1, 2)
     assert any(
         " of 2 seeds, 1 of 3 without a score; " in line for line in final_evaluation_remarks(data)

@@ -12,7 +12,7 @@ from sweep.core.errors import UsageError
 from sweep.driver.start import prepare
 from sweep.driver.start.creation import suggested
 from tests.support import scripts
-from trainables.objectives import Exploration, ObjectiveRun, Suggestion
+from trainables.function.objectives import Exploration, ObjectiveRun, Suggestion
 
 STUDY = """\
 import optuna

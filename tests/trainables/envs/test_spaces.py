@@ -439,11 +439,11 @@ def test_T19_compute_action_preprocesses_and_filters_without_counting() -> None:
     trainer = trainer_of("dict", "dict", observation_filter="MeanStdFilter")
     trainer.train()
     observed: Any = trainer.filters["observation"]
-    counted = observed.counted
+    counted = observed.row_count
     obs = trainer_env(trainer).observation_space.sample()
     first = trainer.compute_action(obs)
     assert isinstance(first, dict)
-    assert observed.counted == counted
+    assert observed.row_count == counted
     trainer.stop()
 
 

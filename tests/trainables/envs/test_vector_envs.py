@@ -351,7 +351,7 @@ def test_a_row_that_only_restarts_is_in_no_batch_count_metric_or_filter() -> Non
     counted = make({**SHORT, **native, **config})
     counted.train()
     observed: Any = counted.filters["observation"]
-    assert observed.counted == 20
+    assert observed.row_count == 20
     assert observed.mean.tolist() == [2.0]  # of 0 … 4: a last observation is seen by no filter
 
 
@@ -362,7 +362,7 @@ def test_rows_that_only_restart_beside_others_that_go_on_are_seen_by_no_filter()
     steps = trainer.train()["timesteps_this_iter"]
     assert 180 < steps < 200
     observed: Any = trainer.filters["observation"]
-    assert observed.counted == steps
+    assert observed.row_count == steps
 
 
 def test_an_iteration_that_ends_before_a_row_that_only_restarts_goes_on_from_its_checkpoint() -> (

@@ -167,7 +167,7 @@ def test_files_are_read_as_they_were_written(tmp_path: Path) -> None:
     trainer.train()
     statistics: Any = trainer.filters["observation"]
     trainer.stop()
-    assert statistics.counted == 64
+    assert statistics.row_count == 64
     assert statistics.mean[0] == pytest.approx(EPOCH + 31.5, abs=1e-3)
     assert statistics.std[0] == pytest.approx(np.std(np.arange(64)), rel=1e-6)
 

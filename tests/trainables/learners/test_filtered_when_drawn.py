@@ -300,7 +300,7 @@ def test_a_reward_is_stored_as_it_is_and_scaled_when_it_is_drawn(
         trainer.train()
     assert set(rows_of(trainer)["rewards"].tolist()) == {1.0}
     stat = trainer.filters["reward"]
-    assert stat.counted == trainer.progress.timesteps
+    assert stat.row_count == trainer.progress.timesteps
     trainer.stop()
     first, last = pairs[0][1]["rewards"], pairs[-1][1]["rewards"]
     np.testing.assert_allclose(last, 1 / stat.std, rtol=1e-6)
@@ -435,7 +435,7 @@ def test_what_is_read_is_counted_and_filtered_when_it_is_drawn(
     trainer.train()
     statistics = trainer.filters["observation"]
     trainer.stop()
-    assert statistics.counted == len(every)
+    assert statistics.row_count == len(every)
     np.testing.assert_allclose(statistics.mean, every.mean(axis=0))
     if algorithm is BC:
         seen = np.concatenate(given)
@@ -459,7 +459,7 @@ def test_a_mixture_of_files_and_sampling_has_one_filter_and_is_resumed(
     again.restore(first.save(tmp_path / "saved"))
     assert differences(run(again, 2), run(first, 2)) == []
     assert differences(final_state(again), final_state(first)) == []
-    rows, counted = rows_of(first), first.filters["observation"].counted
+    rows, counted = rows_of(first), first.filters["observation"].row_count
     assert counted == first.progress.timesteps
     assert (rows["observations"] == np.rint(rows["observations"])).all()
     for one in (first, again):

@@ -219,7 +219,7 @@ def test_every_observation_is_counted_once_whatever_the_threads_do(trainer: PPO)
         steps = sum(len(sub_env.unwrapped.sent) for sub_env in envs.sub_envs)
         waiting = worker.get_filters()["observation"]["count"]
         merged: Any = trainer.filters["observation"]
-        assert merged.counted + waiting == steps
+        assert merged.row_count + waiting == steps
 
 
 def test_a_sample_is_logged_although_its_thread_has_begun_the_next_one(
@@ -328,7 +328,7 @@ def test_B4_every_observation_beside_a_fake_sample_is_counted_once(black_hole: b
     with source.paused():
         steps = sum(len(sub_env.unwrapped.sent) for sub_env in envs.sub_envs)
         merged: Any = trainer.filters["observation"]
-        assert merged.counted + worker.get_filters()["observation"]["count"] == steps
+        assert merged.row_count + worker.get_filters()["observation"]["count"] == steps
     trainer.stop()
 
 

@@ -84,8 +84,8 @@ def test_W15_a_trial_that_polls_counts_filters_calls_back_and_is_restored(tmp_pa
         lengths = [length for one, length in seen if one == env_index]
         assert lengths == [1 + t % 7 for t in range(32)]
         assert [n for one, n in pieces if one == env_index] == [7, 7, 2, 5, 7, 4]
-    assert cast(Any, trainer.filters["observation"]).counted == 2 * 32
-    assert cast(Any, trainer.filters["reward"]).counted == 2 * 32
+    assert cast(Any, trainer.filters["observation"]).row_count == 2 * 32
+    assert cast(Any, trainer.filters["reward"]).row_count == 2 * 32
     state = copy.deepcopy(trainer.get_state())
     again = make(awaiting(tmp_path / "b"))
     again.set_state(state)

@@ -102,7 +102,7 @@ def test_B4_a_fake_sampler_gives_the_first_batch_for_ever_and_the_metrics_say_so
     assert [one["fake_sampler"] for one in results] == [True] * 3
     assert results[0]["episodes_total"] == results[2]["episodes_total"] > 0
     assert results[2]["timesteps_total"] == 3 * 48
-    assert trainer.filters["observation"].counted == 48  # type: ignore[attr-defined]
+    assert trainer.filters["observation"].row_count == 48  # type: ignore[attr-defined]
     trainer.stop()
     honest = make(CONFIG)
     assert "fake_sampler" not in honest.train()
@@ -162,7 +162,7 @@ def test_B13_a_given_state_is_adopted_and_what_was_seen_since_the_flush_is_kept(
     master = {name: f.get_state() for name, f in worker._filters.items()}
     master["observation"]["base"]["count"] = 100
     worker.sync_filters(master)
-    assert one.counted == 101
+    assert one.row_count == 101
     assert worker.get_filters()["observation"]["count"] == 1
 
 

@@ -470,7 +470,7 @@ def test_a_filter_keeps_what_a_policy_saw_that_does_not_know_yet_what_follows() 
     counted = []
     for _ in range(4):
         trainer.train()
-        counted.append([trainer.members[pid].filters["observation"].counted for pid in "ab"])
+        counted.append([trainer.members[pid].filters["observation"].row_count for pid in "ab"])
     trainer.stop()
     assert counted == [[2, 1], [4, 1], [6, 2], [8, 2]]
 

@@ -18,10 +18,9 @@ from sweep.core import pickled, plugins
 from sweep.core.errors import UsageError
 from sweep.spec import Override, SweepSpec
 from sweep.spec.space import Fixed
-from trainables import objectives
 from trainables.core.processes import worker
-from trainables.function import FunctionTrainable
-from trainables.objectives import Exploration
+from trainables.function import FunctionTrainable, objectives
+from trainables.function.objectives import Exploration
 from trainables.trainable import Trainable
 
 #: Limit of the time to explore an objective, in seconds; more time for a call that hangs.

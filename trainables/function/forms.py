@@ -3,7 +3,7 @@
     def train(config):                        report({"loss": ...}) ends an iteration
     def train(config): yield {"loss": ...}    each yielded dict or number does; also a pair of
                                               that and a checkpoint
-    def objective(trial): ...                 Optuna's; see `trainables.objectives`
+    def objective(trial): ...                 Optuna's; see `trainables.function.objectives`
     def train(config): tune.report(...)       Ray Tune's, which then ends an iteration here
 
 The form is recognised from the function's kind and the names in it. Of these tools only Ray is
@@ -24,10 +24,10 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from trainables import objectives
 from trainables.core.results import named_result
 from trainables.errors import printable
-from trainables.objectives import innermost
+from trainables.function import objectives
+from trainables.function.objectives import innermost
 
 
 @dataclass(frozen=True)

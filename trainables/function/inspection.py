@@ -1,0 +1,50 @@
+"""Names in a training function, and the modules in which its parts are defined."""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+#: A function of the settings; `trainables.function.forms` describes its possible forms.
+TrainingFunction = Callable[
+    [Any], Mapping[str, Any] | float | Sequence[float] | Iterator[Any] | None
+]
+
+
+def name_of(function: object) -> str:
+    """Return the name of a function; for another callable object, that of its class."""
+    inner = innermost(function)
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def innermost(function: Any) -> Any:
+    """Return the function behind `functools.partial`; any other object unchanged."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+def module_of(value: Any) -> str:
+    """Return the name of a module, or of the module in which a value or its class is defined."""
+    kind = type(value)
+    if issubclass(kind, ModuleType):
+        return str(value.__name__)
+    return str((value if issubclass(kind, FunctionType | type) else kind).__module__)
+
+
+def is_own(module: str) -> bool:
+    """Return whether a module belongs to these packages."""
+    return module.partition(".")[0] in ("trainables", "sweep")
+
+
+def names_in(part: Any) -> set[str]:
+    """Return the global names used in a function, or in the methods of a class."""
+    if isinstance(part, type):
+        methods = [m for m in vars(part).values() if isinstance(m, FunctionType)]
+        return set().union(*(names_in(method) for method in methods))
+    names, waiting = set[str](), [part.__code__]
+    while waiting:
+        code: CodeType = waiting.pop()
+        names |= set(code.co_names)
+        waiting += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+    return names

@@ -1,0 +1,355 @@
+"""The thread in which a training function runs, and the functions that it calls, as `report`."""
+
+import contextlib
+import multiprocessing
+import queue
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from trainables.checkpoint.opaque import read_files, temporary_folder, write_files
+from trainables.checkpoint.signing import Opaque
+from trainables.checkpoint.state import pack, unpack
+from trainables.core import rng
+from trainables.errors import StateError, TrainableError, nearest, shorten
+from trainables.function import forms
+from trainables.function.inspection import TrainingFunction, innermost, module_of, name_of, names_in
+from trainables.trainable import TrialContext
+
+#: Time that `FunctionThread.stop_function` waits for the function, seconds.
+STOP_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The checkpoint of a report: data, or the files of a folder; and the report's metrics."""
+
+    data: Any
+    """Data of the checkpoint, or None if it is a folder."""
+    files: Mapping[str, Opaque]
+    """Path in the folder → content; empty if it is data."""
+    metrics: Mapping[str, Any]
+    """Metrics of the report."""
+
+
+class _StopFunction(BaseException):
+    """Ends a function from inside `report()`; not an Exception, since functions may catch those."""
+
+
+class FunctionThread:
+    """One run of a training function in its own thread.
+
+    It and the caller of `advance` take turns, and exactly one of them runs at any time: the caller
+    waits until the function is in `report`, where the function waits for the next `advance`.
+
+    Args:
+        checkpoint: checkpoint to continue from, or None to begin.
+        streams: states of the global streams at that checkpoint.
+    """
+
+    def __init__(
+        self,
+        function: TrainingFunction,
+        config: dict[str, Any],
+        context: TrialContext,
+        checkpoint: Checkpoint | None,
+        streams: Mapping[str, Any] | None,
+    ) -> None:
+        self.context = context
+        self.checkpoint = checkpoint
+        #: Metrics of the last report.
+        self.metrics: Mapping[str, Any] = checkpoint.metrics if checkpoint else {}
+        self.at_checkpoint = False
+        self.has_ended = False
+        """True if the function returned after its last report, without a result of its own."""
+        self._reported = checkpoint is not None
+        """True if there is a report that the end can repeat."""
+        self._function = function
+        self._config = config
+        self._is_checkpoint_unread = checkpoint is not None
+        """True if the function was restored and has not called `get_checkpoint` yet."""
+        self._streams = streams  # the first get_checkpoint restores them
+        self._folders = contextlib.ExitStack()
+        self._turn = queue.SimpleQueue[None]()
+        self._paused = queue.SimpleQueue[None]()
+        self._running = False
+        self._leaving = False
+        self._ended = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._main, name="training function", daemon=True)
+
+    # ---- the caller's side --------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Let the function run up to its next report or its end; raises what it raises."""
+        if not self._running:  # it still is when the last wait was interrupted
+            if self._ended:
+                text = "the training function has ended; restore a checkpoint to continue"
+                raise TrainableError(text)
+            self._running = True
+            _running.add(self)
+            if self._thread.ident is None:
+                self._thread.start()
+            else:
+                self._turn.put(None)
+        self._paused.get()
+        self._running = False
+        _running.discard(self)
+        if self._error is not None:
+            raise self._error
+
+    def stop_function(self) -> bool:
+        """End the function inside its `report()`; False if it runs after `STOP_TIMEOUT_S`."""
+        self._leaving = True
+        _running.discard(self)
+        if self._thread.is_alive():
+            self._turn.put(None)
+            self._thread.join(STOP_TIMEOUT_S)
+        self._folders.close()
+        return not self._thread.is_alive()
+
+    # ---- the function's side ------------------------------------------------------------------
+
+    def _main(self) -> None:
+        """Run the function; the thread's main function."""
+        here.thread = self
+        try:
+            self._end(forms.adapt(self._function, _OURS)(self._config))
+        except _StopFunction:
+            return
+        except BaseException as error:  # noqa: BLE001 it is raised where the result is waited for
+            self._error = error
+        finally:
+            self._ended = True
+            self._paused.put(None)
+
+    def _end(self, returned: Mapping[str, Any] | float | None) -> None:
+        """Set the final metrics: those that the function returned, or its last report's for None.
+
+        Raises TrainableError if it neither reported nor returned anything.
+        """
+        self._require_checkpoint_read()
+        metric, value = self.context.metric, _number(returned)
+        if returned is None and self._reported:
+            self.has_ended = True
+            last = self.metrics.items()
+            final = {key: 0 if key.endswith("_this_iter") else value for key, value in last}
+        elif returned is None:
+            raise TrainableError(_no_result_message(self._function, metric or "loss"))
+        else:
+            self.at_checkpoint = False
+            named = {metric: value} if metric and value is not None else returned
+            final = _mapping(named, "the training function returned")
+        self.metrics = {**final, "done": True}
+
+    def report(self, metrics: Mapping[str, Any], checkpoint: object) -> None:
+        """Hand over the metrics and the checkpoint, and wait until `advance` is called."""
+        if self._leaving:
+            raise _StopFunction
+        self._require_checkpoint_read()
+        self.metrics = _mapping(metrics, "report() was given")
+        self._reported = True
+        if checkpoint is not None:
+            self.checkpoint = _capture(self.metrics, checkpoint)
+        self.at_checkpoint = checkpoint is not None
+        self._streams = None
+        self._paused.put(None)
+        self._turn.get()
+        if self._leaving:
+            raise _StopFunction
+
+    def get_checkpoint(self) -> Any:
+        """Return a copy of the last checkpoint: its data, or a folder with its files.
+
+        None before one.
+
+        The first call after a restore also restores the global streams.
+        """
+        saved, self._is_checkpoint_unread = self.checkpoint, False
+        if saved is None:
+            return None
+        if self._streams is not None:
+            rng.restore_global(self._streams)
+            self._streams = None
+        if saved.data is not None:
+            return _copy(saved.data, "checkpoint")
+        folder = self._folders.enter_context(temporary_folder(self.context.logdir))
+        write_files(Path(folder), saved.files)
+        return folder
+
+    def _require_checkpoint_read(self) -> None:
+        """Raise TrainableError if a restored function trains without having read its checkpoint."""
+        if self._is_checkpoint_unread:
+            raise TrainableError(
+                f"{name_of(self._function)}() continues from a checkpoint and did not ask for it, "
+                f"so it trains from the beginning and its iterations are numbered wrongly; begin "
+                f"it with two lines: "
+                f"`start = get_checkpoint()` and "
+                f'`first = 0 if start is None else start["i"] + 1`, where report(..., '
+                f'checkpoint={{"i": i, ...}}) saved that'
+            )
+
+
+here = threading.local()
+#: Function threads whose functions run at this moment, in this process.
+_running = set[FunctionThread]()
+
+
+def current() -> FunctionThread | None:
+    """Return the function thread that the caller runs in; None if the function was called by hand.
+
+    Raises TrainableError if the caller is a thread or process that a training function has started.
+    """
+    thread: FunctionThread | None = getattr(here, "thread", None)
+    if thread is None and (_running or multiprocessing.parent_process() is not None):
+        raise TrainableError(
+            "report() and similar functions work only in the thread of a training function, not in "
+            "threads or processes that it starts; return their results to that thread, and report "
+            "them there"
+        )
+    return thread
+
+
+def _capture(metrics: Mapping[str, Any], checkpoint: object) -> Checkpoint:
+    """Return a copy of a reported checkpoint, data or the files of a folder.
+
+    Raises StateError if it cannot be stored, or is not a folder with files.
+    """
+    kept = _copy(metrics, "metrics")
+    if isinstance(checkpoint, (str, Path)):
+        folder = Path(checkpoint)
+        if folder.is_file():
+            problem = f"{shorten(str(checkpoint), 200)}, a file,"
+            raise StateError(
+                "checkpoint", problem, "give the folder that contains it, with all files"
+            )
+        if not folder.is_dir():
+            problem = f"{shorten(str(checkpoint))}, no folder,"
+            raise StateError("checkpoint", problem, "give a folder")
+        files = read_files(folder, "checkpoint")
+        if not files:
+            problem = f"{shorten(str(checkpoint))}, a folder without files,"
+            advice = "write what the function needs to continue into it"
+            raise StateError("checkpoint", problem, advice)
+        return Checkpoint(None, files, kept)
+    return Checkpoint(_copy(checkpoint, "checkpoint"), {}, kept)
+
+
+def _copy(value: object, path: str) -> Any:
+    """Return the copy of `value` that a restart would restore; StateError if it cannot be."""
+    packed = pack(value, path)
+    return unpack(packed.pickled, packed.arrays)
+
+
+def _mapping(value: object, subject: str) -> dict[str, Any]:
+    """Return `value` as a dict; raises TrainableError if it is not a mapping."""
+    if not isinstance(value, Mapping):
+        raise TrainableError(f"{subject} {shorten(value)}; expected a dict of metrics")
+    return dict(value)
+
+
+def _number(value: object) -> float | None:
+    """Return `value`, possibly numpy's or torch's, as a float; None if it is not a number."""
+    if getattr(value, "shape", None) == () and callable(item := getattr(value, "item", None)):
+        value = item()
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    return float(value)
+
+
+def report(
+    metrics: Mapping[str, Any] | None = None,
+    checkpoint: Mapping[str, Any] | str | Path | None = None,
+    **named: Any,
+) -> None:
+    """End an iteration of the running training function, and pause until the next one is wanted.
+
+    If the function was called by hand, prints the metrics and returns at once.
+
+    Args:
+        metrics: the iteration's result.
+        checkpoint: everything that determines the future, as plain data, or a folder whose
+            files contain it; copied at once. A trial can be stopped and continued at such
+            reports only.
+        named: the metrics as keyword arguments, instead of `metrics`.
+
+    Raises:
+        TrainableError: called in a thread or process that a training function has started.
+        StateError: the checkpoint contains a value that cannot be stored.
+    """
+    if named and metrics is not None:
+        words = ", ".join(f"{name}=" for name in named)
+        near = nearest(next(iter(named)), ["checkpoint"])
+        raise TrainableError(
+            f"report() was given {words} in addition to metrics{near}; "
+            "expected report(metrics, checkpoint)"
+        )
+    given = _mapping(metrics if metrics is not None else named or None, "report() was given")
+    if thread := current():
+        thread.report(given, checkpoint)
+        return
+    if checkpoint is not None:
+        _capture(given, checkpoint)
+    print("report:", ", ".join(_format_metrics(given)), flush=True)  # noqa: T201 nobody else is told
+
+
+def _format_metrics(metrics: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
+    """Yield each metric as ``name value``, nested names as paths.
+
+    `prefix` is the name of the mapping that contains them, empty at the top.
+    """
+    for name, value in metrics.items():
+        if isinstance(value, Mapping):
+            yield from _format_metrics(value, f"{prefix}{name}/")
+        else:
+            number = _number(value)
+            shown = shorten(value) if number is None else format(number, ".6g")
+            yield f"{prefix}{name} {shown}"
+
+
+def get_checkpoint() -> Any:
+    """Return the last checkpoint reported: its data or a folder's path; None before the first."""
+    thread = current()
+    return thread.get_checkpoint() if thread else None
+
+
+def get_context() -> TrialContext:
+    """Return seed, name and folder of the running trial; default ones outside a trial."""
+    thread = current()
+    return thread.context if thread else TrialContext()
+
+
+#: Packages to which training loops report, but not to a sweep.
+_OTHER_TRACKERS = frozenset(
+    {"clearml", "comet_ml", "mlflow", "neptune", "nni", "syne_tune", "wandb"}
+)
+
+
+def _no_result_message(function: TrainingFunction, metric: str) -> str:
+    """Return the error message for a function that ended without a result."""
+    remedy = f"call report({{{metric!r}: ...}}) of trainables in it, or return {metric}"
+    its, names = innermost(function), set[str]()
+    if isinstance(its, FunctionType):
+        names = {name.partition(".")[0] for name in names_in(its)}
+        values = {name: its.__globals__[name] for name in names if name in its.__globals__}
+        names |= {module_of(value).partition(".")[0] for value in values.values()}
+        if values.get("report", report) is not report:
+            remedy += f"; the report that it calls is that of {module_of(values['report'])}"
+    if told := sorted(names & _OTHER_TRACKERS):
+        remedy += f"; what it tells {' and '.join(told)} is not seen here"
+    return f"{name_of(function)}() ended without a result; {remedy}"
+
+
+_OURS = forms.ReportingCalls(
+    report,
+    get_checkpoint,
+    lambda: get_context().metric,
+    lambda: hasattr(here, "thread"),
+    lambda: get_context().number,
+    lambda: get_context().objectives,
+    _StopFunction,
+)

@@ -1,0 +1,151 @@
+"""The Trainable whose iterations are the reports of a function."""
+
+import copy
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from trainables.errors import StateError
+from trainables.function.inspection import TrainingFunction, innermost, name_of
+from trainables.function.saving import never_saves
+from trainables.function.thread import Checkpoint, FunctionThread, here
+from trainables.trainable import Trainable, gives_data
+
+
+def saved_by_function(saved: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the checkpoint that a function reported, from a state's entry ``trainable``.
+
+    It has entries ``data`` and ``files``. The entry of any other trainable is returned unchanged.
+    """
+    data = saved["data"]
+    ours = isinstance(data, Mapping) and data.keys() == {"data", "files", "metrics"}
+    return data if ours else saved
+
+
+def wrap(function: TrainingFunction, saves: bool | None = None) -> type[Trainable]:
+    """Return a Trainable class whose iterations are the reports of `function`.
+
+    Args:
+        saves: whether the function's reports have checkpoints; None to find out from its source.
+    """
+    inner = innermost(function)
+    own = {"__doc__": inner.__doc__, "__module__": inner.__module__, "saves": saves}
+    own["function"] = staticmethod(function)
+    return type(name_of(function), (FunctionTrainable,), own)
+
+
+class FunctionTrainable(Trainable):
+    """A Trainable whose iterations are a function's reports; made by `wrap`."""
+
+    function: ClassVar[TrainingFunction]
+    """The training function."""
+    saves: ClassVar[bool | None] = None
+    """True or False if it is known whether reports have checkpoints; None to find out from the
+    source."""
+    exactness: ClassVar[str] = "as the function saves"
+    hands_over: ClassVar[bool] = True
+
+    @classmethod
+    def can_save(cls, config: Mapping[str, Any] | None = None) -> bool:
+        """Return whether the function's reports have checkpoints, as far as the source shows."""
+        return cls.saves if cls.saves is not None else not never_saves(cls.function)
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Prepare without running the function, so that a checkpoint can be restored first."""
+        self._thread: FunctionThread | None = None
+        self._checkpoint: Checkpoint | None = None
+        self._streams: Mapping[str, Any] | None = None
+        self._saved_state: dict[str, Any] | None = None
+        self.at_checkpoint = False  # whether the last report carried a checkpoint
+
+    def step(self) -> dict[str, Any]:
+        """Let the function run up to its next report or its end; raises what it raises."""
+        if self._thread is None:
+            config = copy.deepcopy(dict(self.config))
+            self._thread = FunctionThread(
+                type(self).function, config, self.context, self._checkpoint, self._streams
+            )
+        thread = self._thread
+        thread.advance()
+        self.has_ended = thread.has_ended
+        if not self.has_ended:  # else it stands where its last report left it
+            self.at_checkpoint = thread.at_checkpoint
+            self._checkpoint = thread.checkpoint
+        return dict(thread.metrics)
+
+    def train(self) -> dict[str, Any]:
+        """Run one iteration.
+
+        Keeps a reported checkpoint with the counters and streams of that moment.
+        """
+        result = super().train()
+        if self.at_checkpoint and not self.has_ended:
+            self._saved_state = super().get_state()
+        return result
+
+    @gives_data
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        """Return the last checkpoint's ``data``, ``files``, ``metrics``; StateError without one."""
+        saved = self._checkpoint
+        if saved is None:
+            remedy = "call report(metrics, checkpoint=...) with all that it needs to continue"
+            raise StateError(
+                type(self).__name__, "a function that has reported no checkpoint", remedy
+            )
+        return {"data": saved.data, "files": dict(saved.files), "metrics": dict(saved.metrics)}
+
+    def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
+        """Restart the function from a checkpoint, a dict or a folder's path, at the next `step`."""
+        self.cleanup()
+        self._checkpoint = Checkpoint(**checkpoint)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the state, as `Trainable.get_state`, at the last report with a checkpoint."""
+        return super().get_state() if self._saved_state is None else self._saved_state
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Restore a state that `get_state` returned."""
+        super().set_state(state)
+        self._streams = state["streams"]
+        self._saved_state = super().get_state()
+        self.at_checkpoint, self.has_ended = True, False
+
+    @classmethod
+    def exports_own(cls) -> bool:
+        """Return whether the function's module defines ``export_model(folder)``."""
+        return _exporter(cls.function) is not None
+
+    def export_own(self, folder: Path) -> None:
+        """Call ``export_model(folder)``; `get_checkpoint` works in it as in the function."""
+        export = _exporter(type(self).function)
+        if export is None:
+            return
+        before = getattr(here, "thread", None)
+        asked = FunctionThread(
+            type(self).function, dict(self.config), self.context, self._checkpoint, None
+        )
+        here.thread = asked
+        try:
+            export(folder)
+        finally:
+            here.thread = before
+            asked.stop_function()
+
+    def cleanup(self) -> None:
+        """End the function inside its `report()`; a function that does not end is abandoned.
+
+        It then `lingers`, that is, may draw from the global streams at any time.
+        """
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self.lingers = not thread.stop_function()
+
+
+def _exporter(function: TrainingFunction) -> Callable[[Path], object] | None:
+    """Return ``export_model`` of the function or of its module; None if there is none."""
+    inner = innermost(function)
+    beside = getattr(inner, "__globals__", {}).get("export_model")
+    if getattr(beside, "__module__", None) != inner.__module__:  # imported from elsewhere
+        beside = None
+    found = getattr(inner, "export_model", beside)
+    return found if callable(found) else None
