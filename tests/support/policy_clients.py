@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.support.external import seen, seen_by
 from trainables.envs.external import EpisodeLost, PolicyClient, PolicyServer, PolicyServerError
-from trainables.envs.external.calling import Polled
+from trainables.envs.external.polled import Polled
 from trainables.envs.registry import EnvContext
 
 TOKEN = "a token of the tests, long enough"  # noqa: S105 of a server that lives for a test

@@ -24,7 +24,7 @@ from trainables.core.importing import entry_points, load, load_module
 from trainables.core.settings import LONGEST_WAIT_S, Section
 from trainables.envs import compiled, registry
 from trainables.envs.calls.faults import close
-from trainables.envs.external.calling import Called, calls_trainer
+from trainables.envs.external.polled import Called, calls_trainer
 from trainables.envs.kinds import agents, atari, together
 from trainables.envs.kinds.atari import is_atari
 from trainables.envs.kinds.pool import ENVPOOL, Pool

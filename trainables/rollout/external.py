@@ -19,13 +19,8 @@ from numpy.typing import NDArray
 
 from trainables.core import rng
 from trainables.envs.calls.faults import close, describe_fault
-from trainables.envs.external.calling import (
-    AGENT,
-    Called,
-    EpisodeLost,
-    ExternalEnv,
-    Polled,
-)
+from trainables.envs.external.calling import ExternalEnv
+from trainables.envs.external.polled import AGENT, Called, EpisodeLost, Polled
 from trainables.envs.external.polling import PolledEnv, ended_episodes
 from trainables.envs.kinds.agents import ALL, AgentsConnector, AgentsSpace, Seen, step_record
 from trainables.envs.make import (

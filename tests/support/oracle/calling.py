@@ -25,7 +25,7 @@ from tests.support.oracle.scripts import (
     played,
 )
 from tests.support.oracle.several import Episode, SampledByPolicy, SeveralRun
-from trainables.envs.external.calling import AGENT, ASYNC_RESET, Polled
+from trainables.envs.external.polled import AGENT, ASYNC_RESET, Polled
 
 Schedule = Sequence[Sequence[int]]
 

@@ -27,8 +27,9 @@ from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 from trainables.algorithms.ppo import PPO
 from trainables.envs.external import EpisodeLost, PolicyClient, PolicyServer, PolicyServerError
-from trainables.envs.external.calling import AGENT, MOST_QUEUED
+from trainables.envs.external.calling import MOST_QUEUED
 from trainables.envs.external.client import LocalPolicy
+from trainables.envs.external.polled import AGENT
 from trainables.envs.external.tokens import VARIABLE, TokenError, shared_token
 from trainables.envs.external.wire import decode, describe, encode, parse_space
 from trainables.envs.registry import EnvContext

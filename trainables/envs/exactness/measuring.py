@@ -44,7 +44,7 @@ from trainables.envs.exactness.watching import (
     read_stack,
     watched,
 )
-from trainables.envs.external.calling import Called
+from trainables.envs.external.polled import Called
 from trainables.envs.kinds.pool import ENVPOOL
 from trainables.envs.make import (
     EnvironmentConfig,

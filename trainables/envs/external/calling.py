@@ -13,24 +13,32 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
-import gymnasium
-import numpy as np
 from gymnasium import spaces
 
-from trainables.envs.calls.contract import is_plain
-from trainables.envs.kinds.agents import ALL, AgentsSpace
-from trainables.envs.spaces.actions import layout_of
-from trainables.errors import ConfigError, EnvError, TrainableError, shorten
+from trainables.envs.external.polled import (
+    AGENT,
+    ASYNC_RESET,
+    ByAgent,
+    EpisodeError,
+    EpisodeLost,
+    Full,
+    Polled,
+    Values,
+)
+from trainables.envs.external.values import (
+    checked,
+    checked_action,
+    checked_logp,
+    describe_place,
+    is_number,
+)
+from trainables.envs.kinds.agents import ALL
+from trainables.errors import EnvError, shorten
 
 logger = logging.getLogger(__name__)
 
-#: Result of `try_reset` if the first observation comes in a later poll.
-ASYNC_RESET = "async_reset_return"
-#: Name of the only agent of an environment with one agent.
-AGENT = "agent0"
 #: Largest number of an episode's steps that wait to be polled; a caller that logs more is blocked.
 MOST_QUEUED = 64
 #: Number of ended episodes that are remembered.
@@ -38,57 +46,7 @@ REMEMBERED = 10_000
 #: Seconds that a poll waits for an event, and that `close` waits for the thread.
 POLL_S = 0.1
 CLOSE_S = 5.0
-#: Largest distance of a log-probability from 0, for each number of an action; beyond it the ratio
-#: to another policy's overflows.
-MOST_LOGP = 40.0
-#: Tolerance by which a log-probability may exceed 0.
-ROUNDING = 1e-3
-#: Largest float32.
-LARGEST = float(np.finfo(np.float32).max)
 _NOTHING: Any = object()
-
-Values = Mapping[Any, Mapping[Any, Any]]
-"""Episode → agent → value."""
-#: Agent → value.
-ByAgent = Mapping[str, Any]
-
-
-class EpisodeLost(TrainableError):
-    """An episode that cannot continue, for external reasons.
-
-    The caller should begin another one.
-    """
-
-
-class Full(TrainableError):
-    """Too much of an episode waits to be polled, so that nothing more is accepted now."""
-
-
-class EpisodeError(EnvError):
-    """A call that does not fit its episode: an unknown one, or a value outside its space."""
-
-
-class Polled(NamedTuple):
-    """Events since the last poll; all are episode → agent → value."""
-
-    observations: Values
-    """Observations on which the policies are to act."""
-    rewards: Values
-    """Rewards since the agent's last action."""
-    terminateds: Values
-    """True if the episode has ended by itself."""
-    truncateds: Values
-    """True if the episode was cut off."""
-    infos: Values
-    """Infos since the agent's last action."""
-    off_policy_actions: Values
-    """Actions that were not chosen by the policy, for these observations."""
-    lost: Mapping[Any, str] = {}
-    """Episode that cannot continue → reason."""
-    logps: Values = MappingProxyType({})
-    """Log-probabilities of off-policy actions, as far as they are known."""
-    policies: Values = MappingProxyType({})
-    """Policies of agents, as far as they have been requested already."""
 
 
 @dataclass
@@ -560,16 +518,16 @@ class ExternalEnv:
         Raises EpisodeError for an unknown agent. `subject` names the value in errors.
         """
         if not self.has_agents:
-            yield AGENT, _describe_place(episode_id), values
+            yield AGENT, describe_place(episode_id), values
             return
         names = ", ".join(map(repr, self._actions))
         if not isinstance(values, Mapping):
             expected = f"expected a dict by agent, of {names}"
             raise EpisodeError(
-                f"{_describe_place(episode_id)}: {subject} {shorten(values)}; {expected}"
+                f"{describe_place(episode_id)}: {subject} {shorten(values)}; {expected}"
             )
         for agent, one in values.items():
-            where = _describe_place(episode_id, agent)
+            where = describe_place(episode_id, agent)
             if agent not in self._actions:
                 raise EpisodeError(f"{where}: {subject} of an unknown agent; there are {names}")
             yield agent, where, one
@@ -580,7 +538,7 @@ class ExternalEnv:
         """Return rewards, infos and the agents that have died; EpisodeError if one is not valid."""
         rewards = {}
         for agent, where, value in self._by_agent(episode_id, "reward", reward):
-            if not _is_number(value):
+            if not is_number(value):
                 raise EpisodeError(
                     f"{where}: the reward {shorten(value)} is not a number of float32"
                 )
@@ -593,7 +551,7 @@ class ExternalEnv:
         died = {agent: flag for agent, flag in (done or {}).items() if flag}
         if died and (ALL in died or not self.has_agents):
             why = "end_episode() ends an episode for all, multiagent_done_dict for one of several"
-            raise EpisodeError(f"{_describe_place(episode_id)}: {why}")
+            raise EpisodeError(f"{describe_place(episode_id)}: {why}")
         left = self._by_agent(episode_id, "an end", died) if died else ()
         return rewards, infos, [agent for agent, _, _ in left]
 
@@ -606,15 +564,15 @@ class ExternalEnv:
         actions, logps = None, {}
         if action is not _NOTHING:
             actions = {
-                agent: _checked_action(self._actions[agent], one, f"{where}: action")
+                agent: checked_action(self._actions[agent], one, f"{where}: action")
                 for agent, where, one in self._by_agent(episode_id, "action", action)
             }
             if odd := actions.keys() ^ observations.keys():
                 why = "the actions and observations of one call are of the same agents"
-                raise EpisodeError(f"{_describe_place(episode_id, min(odd))}: {why}")
+                raise EpisodeError(f"{describe_place(episode_id, min(odd))}: {why}")
         if logp is not None:
             logps = {
-                agent: _checked_logp(self._actions[agent], one, where)
+                agent: checked_logp(self._actions[agent], one, where)
                 for agent, where, one in self._by_agent(episode_id, "logp", logp)
             }
         return _Event(observations, actions, logps, end)
@@ -627,7 +585,7 @@ class ExternalEnv:
         for agent in (*rewards, *done) if self.has_agents else ():
             if agent not in episode.acting | episode.dead_agents:
                 what = "a reward" if agent in rewards else "an end"
-                where = _describe_place(episode_id, agent)
+                where = describe_place(episode_id, agent)
                 raise EpisodeError(f"{where}: {what} of an agent that has not acted")
 
     def _require_parts(
@@ -639,7 +597,7 @@ class ExternalEnv:
         """
         observations, ended = event.observations, event.ended
         if not (observations or ended):
-            raise EpisodeError(f"{_describe_place(episode_id)}: it asks for no agent's action")
+            raise EpisodeError(f"{describe_place(episode_id)}: it asks for no agent's action")
         if ended == "truncated":
             wrong = episode.acting - {*done} - observations.keys()
             why = "it is cut off, so that its future has a value: give its last observation"
@@ -647,109 +605,4 @@ class ExternalEnv:
             wrong = set() if ended else observations.keys() & {*episode.dead_agents, *done}
             why = "it has ended, and acts no more in this episode"
         if wrong:
-            raise EpisodeError(f"{_describe_place(episode_id, min(wrong))}: {why}")
-
-
-def _describe_place(episode_id: str, *agents: str) -> str:
-    """Return the name of an episode, and of one of its agents, in errors."""
-    of = "".join(f", agent {agent!r}" for agent in agents)
-    return f"episode {shorten(episode_id)}{of}"
-
-
-def _checked_action(space: spaces.Space[Any], action: Any, subject: str) -> Any:
-    """Return an action in its space's type; EpisodeError about `subject` if it is outside."""
-    if isinstance(space, spaces.Box):
-        action = checked(space, action, subject)
-    if not space.contains(action):
-        raise EpisodeError(f"{subject} {shorten(action)} is not in {space}")
-    return action
-
-
-def _checked_logp(space: spaces.Space[Any], logp: Any, place: str) -> Any:
-    """Return a log-probability, or None for an unknown one.
-
-    Raises EpisodeError if it is impossible. `place` names the value in errors.
-    """
-    layout = layout_of(space)
-    most = MOST_LOGP * len(layout.sizes)
-    highest = most if layout.real_columns else 0.0
-    if logp is None or (_is_number(logp) and -most <= logp <= highest + ROUNDING):
-        return logp
-    expected = f"the log-probability of the action, from {-most:g} to {highest:g}, or None"
-    raise EpisodeError(f"{place}: the logp {shorten(logp)}; expected {expected}")
-
-
-def _is_number(value: Any) -> bool:
-    """Return whether a value is a number that float32 can hold."""
-    try:
-        finite = abs(float(value)) <= LARGEST
-    except (OverflowError, TypeError, ValueError):
-        return False
-    return finite and isinstance(value, int | float | np.integer | np.floating)
-
-
-def checked(space: spaces.Space[Any], value: Any, subject: str) -> Any:
-    """Return a copy of `value`; raises EpisodeError with `subject` if it is not in the space."""
-    if not is_plain(space):
-        if not space.contains(value):
-            raise EpisodeError(f"{subject} {shorten(value)} is not in {space}")
-        return value
-    try:
-        given = np.asarray(value)
-    except ValueError:
-        given = np.array(None)
-    fits = given.dtype.kind in "biuf" and given.shape == space.shape
-    dtype: Any = space.dtype
-    if not (fits and np.can_cast(given.dtype, dtype, "same_kind")):
-        raise EpisodeError(
-            f"{subject} of shape {given.shape} and dtype {given.dtype}; expected shape "
-            f"{space.shape} and dtype {dtype}, as {space} promises"
-        )
-    with np.errstate(over="ignore"):
-        held = np.array(given, dtype=dtype)
-    if not np.isfinite(held).all():
-        raise EpisodeError(f"{subject} {shorten(given)} is not finite, as {dtype}")
-    return held
-
-
-class Called(gymnasium.Env[Any, Any]):
-    """A stand-in for an environment that calls the trainer, used to inspect its spaces.
-
-    `base` has `poll`, `send_actions` and spaces, which are dicts for several agents.
-    """
-
-    def __init__(self, base: Any) -> None:
-        self.base = base
-        self.observation_space = base.observation_space
-        self.action_space = base.action_space
-        if not isinstance(base.action_space, spaces.Space):
-            if base.observation_space.keys() != base.action_space.keys():
-                both = f"{[*base.observation_space]} and {[*base.action_space]}"
-                hint = f"{type(base).__name__} has spaces for {both}"
-                allowed = "observation_space and action_space for the same agents"
-                raise ConfigError("env", type(base).__name__, allowed, hint)
-            self.observation_space = AgentsSpace(base.observation_space)
-            self.action_space = AgentsSpace(base.action_space)
-
-    def reset(self, **_: Any) -> Any:
-        """Raise EnvError: such an environment begins its episodes itself."""
-        raise EnvError(
-            f"{type(self.base).__name__} calls the trainer, so nobody can play in it: name "
-            "another environment, for evaluations with evaluation_config: {env: …}"
-        )
-
-    def step(self, action: Any) -> Any:
-        """Raise EnvError: such an environment asks for its actions itself."""
-        return self.reset()
-
-    def close(self) -> None:
-        """Close the environment, or stop it if it is one of RLlib's."""
-        for name in ("close", "stop"):
-            if callable(end := getattr(self.base, name, None)):
-                end()
-                return
-
-
-def calls_trainer(env: Any) -> bool:
-    """Return whether an environment calls the trainer: it is polled, instead of being stepped."""
-    return all(callable(getattr(env, name, None)) for name in ("poll", "send_actions"))
+            raise EpisodeError(f"{describe_place(episode_id, min(wrong))}: {why}")

@@ -23,8 +23,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from trainables.core import strict_json
-from trainables.envs.external.calling import AGENT, MOST_LOGP, EpisodeError, EpisodeLost
+from trainables.envs.external.polled import AGENT, EpisodeError, EpisodeLost
 from trainables.envs.external.tokens import shared_token
+from trainables.envs.external.values import MOST_LOGP
 from trainables.envs.external.wire import (
     CANNOT_RUN,
     PROTOCOL,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trainables.envs.calls.faults import describe_fault
-from trainables.envs.external.calling import ASYNC_RESET, Polled
+from trainables.envs.external.polled import ASYNC_RESET, Polled
 from trainables.envs.kinds.agents import ALL
 from trainables.errors import EnvError, TrainableError, shorten
 

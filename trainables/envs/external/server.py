@@ -31,14 +31,8 @@ from pydantic import Field, field_validator
 from trainables.core import strict_json
 from trainables.core.settings import Settings, parse
 from trainables.envs.calls.faults import close
-from trainables.envs.external.calling import (
-    AGENT,
-    REMEMBERED,
-    EpisodeError,
-    EpisodeLost,
-    ExternalEnv,
-    Full,
-)
+from trainables.envs.external.calling import REMEMBERED, ExternalEnv
+from trainables.envs.external.polled import AGENT, EpisodeError, EpisodeLost, Full
 from trainables.envs.external.tokens import VARIABLE, shared_token
 from trainables.envs.external.wire import (
     CANNOT_RUN,

@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 import numpy as np
 from gymnasium import spaces
 
-from trainables.envs.external.calling import EpisodeError, checked
+from trainables.envs.external.polled import EpisodeError
+from trainables.envs.external.values import checked
 from trainables.errors import shorten
 
 #: Version of the protocol; server and clients refuse other versions.

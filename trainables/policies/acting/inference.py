@@ -13,7 +13,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.envs.external.calling import AGENT
+from trainables.envs.external.polled import AGENT
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.connectors import Connectors
 from trainables.envs.spaces.masks import require_valid

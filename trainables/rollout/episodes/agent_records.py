@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.envs.external.calling import AGENT
+from trainables.envs.external.polled import AGENT
 from trainables.policies.acting.inference import InferencePolicy
 
 Array = NDArray[Any]

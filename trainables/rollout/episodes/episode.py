@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.checkpoint import state as state_
-from trainables.envs.external.calling import AGENT
+from trainables.envs.external.polled import AGENT
 from trainables.envs.vector.base import Step
 from trainables.policies.acting.actor import Actor
 from trainables.rollout.callbacks import Calls

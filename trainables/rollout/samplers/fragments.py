@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.envs.external.calling import AGENT
+from trainables.envs.external.polled import AGENT
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.observations import require_finite
 from trainables.envs.vector.base import Step, VectorEnv
