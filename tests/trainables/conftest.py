@@ -10,7 +10,7 @@ import pytest
 from tests.support.oracle.scripts import SENT
 from trainables.envs.vector import restarts
 from trainables.evaluation import play
-from trainables.rollout import external
+from trainables.rollout.external import sampler as external
 from trainables.rollout.samplers import background
 
 

@@ -27,8 +27,8 @@ from trainables.errors import ConfigError
 from trainables.policies.acting import hand_written
 from trainables.policies.acting.actor import Actor
 from trainables.policies.filters import FilterConfig
+from trainables.rollout.agents.episodes import PolicyPlan
 from trainables.rollout.agents.mapping import Binding, make_mapping, stream_outside_episodes
-from trainables.rollout.agents.sampler import PolicyPlan
 from trainables.rollout.agents.worker import AgentsSpec, AgentsWorker, require_together
 from trainables.rollout.batch import Sample
 from trainables.rollout.callbacks import CallbacksConfig, make_calls

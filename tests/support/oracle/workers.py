@@ -23,10 +23,10 @@ from trainables.evaluation.play import Plan
 from trainables.policies import filters
 from trainables.policies.acting.inference import InferencePolicy
 from trainables.policies.filters import FilterConfig, NoFilter
-from trainables.rollout.agents.sampler import PolicyPlan
+from trainables.rollout.agents.episodes import PolicyPlan
 from trainables.rollout.agents.worker import AgentsSpec
 from trainables.rollout.config import SamplingConfig
-from trainables.rollout.external import ExternalAgentsSpec, ExternalSpec
+from trainables.rollout.external.workers import ExternalAgentsSpec, ExternalSpec
 from trainables.rollout.workers.worker import RolloutWorker
 from trainables.rollout.workers.worker_spec import WorkerSpec
 

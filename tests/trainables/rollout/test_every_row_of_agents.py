@@ -15,7 +15,7 @@ from tests.support.oracle.rows import Rules
 from tests.support.oracle.scripts import Script
 from tests.support.oracle.several import SeveralRun
 from tests.support.oracle.workers import several_spec, take_over
-from trainables.rollout.agents.sampler import reward_filter_name
+from trainables.rollout.agents.episodes import reward_filter_name
 from trainables.rollout.agents.worker import AgentsWorker
 
 

@@ -24,8 +24,8 @@ from tests.support.oracle.known import TWO
 from tests.support.oracle.rows import Rules
 from tests.support.oracle.scripts import SENT
 from tests.support.oracle.workers import calling_spec
-from trainables.rollout.agents.sampler import reward_filter_name
-from trainables.rollout.external import ExternalAgentsWorker, ExternalWorker
+from trainables.rollout.agents.episodes import reward_filter_name
+from trainables.rollout.external.workers import ExternalAgentsWorker, ExternalWorker
 
 CALLING: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -12,8 +12,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +28,13 @@ from trainables.policies.acting.actor import Acted, Actor
 from trainables.policies.acting.inference import InferencePolicy
 from trainables.policies.exploration.actions import require_stateless
 from trainables.policies.filters import Filter, MeanStdFilter, RewardScaler, is_filtering
+from trainables.rollout.agents.episodes import (
+    PLAIN,
+    CollectedByPolicy,
+    PolicyPlan,
+    RunningEpisode,
+    reward_filter_name,
+)
 from trainables.rollout.agents.transitions import Row, Transitions
 from trainables.rollout.batch import Fragment
 from trainables.rollout.config import SamplingConfig
@@ -45,64 +51,6 @@ RECENT_ROWS = 64
 Mapper = Callable[[str, int | str], str]
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class PolicyPlan:
-    """Actor, spaces and columns of one policy in a worker; it is sent to child processes."""
-
-    make_actor: Callable[[], Actor]
-    """Function that makes the policy's actor."""
-    spaces: EnvSpaces
-    """Spaces of the policy's agents."""
-    columns: frozenset[str]
-    """Requested columns of fragments, in addition to the standard ones and those of the actor."""
-    learns: bool
-    """False if the policy does not learn; its filter is not updated either."""
-    gamma: float
-    """Discount of the returns by which rewards are scaled."""
-    unfiltered: bool = False
-    """True if fragments store observations and rewards before the filters, as with
-    `WorkerSpec.unfiltered`."""
-
-
-class CollectedByPolicy(NamedTuple):
-    """The fragments of one call of `AgentsSampler.sample`, by policy."""
-
-    fragments: dict[str, list[Fragment]]
-    """Policy → its fragments; absent if its agents made no transition."""
-    env_steps: int
-    """Number of environment steps."""
-    counted_steps: int
-    """Number of environment steps, or of agent steps if the setting `count_steps_by` says so."""
-    episodes: list[RolloutMetrics]
-    """Episodes that ended, in the order of their ends."""
-    recent: dict[str, Array]
-    """Policy → latest raw observations (≤ 64, D)."""
-
-
-@dataclass
-class RunningEpisode:
-    """The running episode of one environment."""
-
-    number: int
-    """Number of the episode, unique in a trial."""
-    policies: dict[str, str] = field(default_factory=dict)
-    """Agent → its policy in this episode."""
-    rewards: dict[str, float] = field(default_factory=dict)
-    """Agent → sum of its rewards so far."""
-    waiting: dict[str, Array] = field(default_factory=dict)
-    """Agent → raw observation (*S) on which it acts in the next step of the environments."""
-    open: dict[str, int] = field(default_factory=dict)
-    """Agent → index of the row of its policy whose consequence is not known yet."""
-    lanes: dict[str, int] = field(default_factory=dict)
-    """Agent → lane of its trajectory, that is, its column in the policy's fragments."""
-    steps: dict[str, int] = field(default_factory=dict)
-    """Agent → steps of its trajectory."""
-    memory: dict[str, Array] = field(default_factory=dict)
-    """Agent → memory (M + L,) for the next observation: the policy's, then the connectors'."""
-    acted: int = 0
-    """Number of decisions of all agents so far."""
 
 
 class AgentsSampler:
@@ -755,15 +703,6 @@ class AgentsSampler:
             transitions.set_state(state["transitions"][pid])
             rng.set_generator_state(self._streams[pid], state["streams"][pid])
         rng.set_generator_state(self._random_stream, state["missing"])
-
-
-#: Fields of an episode that are dicts of plain values.
-PLAIN = ("policies", "rewards", "open", "lanes", "steps")
-
-
-def reward_filter_name(pid: str) -> str:
-    """Return the name of a policy's filter of rewards."""
-    return f"{pid}/reward"
 
 
 def sort_policies(by_policy: dict[str, Any], policies: Iterable[str]) -> None:

@@ -13,14 +13,8 @@ from trainables.errors import ConfigError, WorkerError
 from trainables.policies import filters as filters_
 from trainables.policies.acting.actor import Actor, Weights
 from trainables.policies.filters import Filter, FilterConfig, make_filters
-from trainables.rollout.agents.sampler import (
-    AgentsSampler,
-    CollectedByPolicy,
-    Mapper,
-    PolicyPlan,
-    reward_filter_name,
-    sort_policies,
-)
+from trainables.rollout.agents.episodes import CollectedByPolicy, PolicyPlan, reward_filter_name
+from trainables.rollout.agents.sampler import AgentsSampler, Mapper, sort_policies
 from trainables.rollout.batch import PackedSample, Sample
 from trainables.rollout.workers.access import name_of_policy
 from trainables.rollout.workers.worker import RolloutWorker

@@ -37,7 +37,7 @@ from trainables.policies.acting.inference import InferencePolicy
 from trainables.policies.filters import make_filter, make_filters
 from trainables.policies.policy import Policy
 from trainables.rollout.batch import Sample
-from trainables.rollout.external import ExternalSpec
+from trainables.rollout.external.workers import ExternalSpec
 from trainables.rollout.media.recording import FOLDER, RecordingPlan
 from trainables.rollout.progress import Progress
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID

@@ -30,7 +30,7 @@ from trainables.offline.estimators import Estimates
 from trainables.offline.reader import RowsByPolicy
 from trainables.offline.workers import Learnt, ReadingAgents, ReadingWorkers
 from trainables.policies import filters as filters_
-from trainables.rollout.agents.sampler import PolicyPlan
+from trainables.rollout.agents.episodes import PolicyPlan
 from trainables.rollout.agents.worker import (
     AgentsSpec,
     MultiAgentBatch,
@@ -39,7 +39,7 @@ from trainables.rollout.agents.worker import (
 )
 from trainables.rollout.batch import Sample
 from trainables.rollout.callbacks import make_calls
-from trainables.rollout.external import ExternalAgentsSpec
+from trainables.rollout.external.workers import ExternalAgentsSpec
 from trainables.rollout.workers.access import name_of_policy
 from trainables.rollout.workers.worker_set import WorkerSet
 from trainables.rollout.workers.worker_spec import WorkerSpec

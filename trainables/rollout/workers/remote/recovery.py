@@ -22,7 +22,7 @@ from trainables.rollout.agents import worker as agents_worker
 from trainables.rollout.agents.worker import AgentsSpec, MultiAgentBatch
 from trainables.rollout.batch import PackedSample, Sample
 from trainables.rollout.episodes.metrics import RolloutMetrics
-from trainables.rollout.external import ExternalSpec
+from trainables.rollout.external.workers import ExternalSpec
 from trainables.rollout.workers.remote.server import as_data, start_worker
 from trainables.rollout.workers.worker_spec import WorkerSpec
 

@@ -9,7 +9,7 @@ consequence is not known yet are stored in a later fragment. N episodes, M numbe
 import heapq
 import logging
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,114 +18,29 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from trainables.core import rng
-from trainables.envs.calls.faults import close, describe_fault
-from trainables.envs.external.calling import ExternalEnv
-from trainables.envs.external.polled import AGENT, Called, EpisodeLost, Polled
+from trainables.envs.calls.faults import describe_fault
+from trainables.envs.external.polled import AGENT, EpisodeLost, Polled
 from trainables.envs.external.polling import PolledEnv, ended_episodes
-from trainables.envs.kinds.agents import ALL, AgentsConnector, AgentsSpace, Seen, step_record
+from trainables.envs.kinds.agents import ALL, AgentsSpace, Seen, step_record
 from trainables.envs.make import (
-    EnvironmentConfig,
     EnvSpaces,
-    checked_spaces,
-    connect,
-    make_env,
 )
-from trainables.envs.registry import EnvContext
 from trainables.envs.spaces.actions import rows_of
-from trainables.envs.spaces.connectors import row_shape
-from trainables.envs.vector.base import Step, VectorEnv, WorkerContext
 from trainables.envs.vector.restarts import MAX_FAILURES_IN_A_ROW, SETTING, STEPS_THAT_COUNT
-from trainables.errors import ConfigError, EnvError, shorten
-from trainables.policies.acting.actor import Acted, Weights
-from trainables.policies.filters import EPSILON, Filter, MeanStdFilter, NoFilter, make_filters
-from trainables.rollout.agents.sampler import (
-    AgentsSampler,
-    CollectedByPolicy,
-    Mapper,
-    PolicyPlan,
-    RunningEpisode,
-)
-from trainables.rollout.agents.worker import AgentsSpec, AgentsWorker
-from trainables.rollout.batch import Sample
-from trainables.rollout.callbacks import Calls
-from trainables.rollout.episodes.episode import Episode, EpisodeTracker, EpisodeWatch
+from trainables.errors import EnvError, shorten
+from trainables.policies.acting.actor import Acted
+from trainables.policies.filters import EPSILON, MeanStdFilter, NoFilter
+from trainables.rollout.agents.episodes import CollectedByPolicy, PolicyPlan, RunningEpisode
+from trainables.rollout.agents.sampler import AgentsSampler, Mapper
+from trainables.rollout.episodes.episode import Episode, EpisodeWatch
 from trainables.rollout.episodes.metrics import RolloutMetrics, with_callback_data
+from trainables.rollout.external.envs import CalledEnvs
 from trainables.rollout.progress import PREFIX
-from trainables.rollout.samplers.fragments import Collected
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID
-from trainables.rollout.workers.worker import RolloutWorker
-from trainables.rollout.workers.worker_spec import WorkerSpec
 
 Array = NDArray[Any]
 
 logger = logging.getLogger(__name__)
-
-
-class CalledEnvs:
-    """The calling environment, of `make_env`, with the interface of a vector environment."""
-
-    restarts_unasked = False
-    count = sub_env_count = 1
-
-    def __init__(self, env: Any, config: EnvironmentConfig, place: WorkerContext) -> None:
-        self.base: Any = env.unwrapped.base
-        self.own_spaces = env.observation_space, env.action_space
-        self.observation_space, self.action_space = self.own_spaces
-        connector = connect(config, *self.own_spaces)
-        of_agents = connector.of if isinstance(connector, AgentsConnector) else {AGENT: connector}
-        self.connectors = of_agents
-        """Agent → the connector at the environment."""
-        self.connector_seconds: Callable[[], dict[str, float]] = lambda: connector.seconds
-        self.sub_envs: Sequence[Any] = [self.base]
-        self.before_restart: Callable[[Step], None] | None = None
-        self._env, self._place = env, place
-
-    def reset(self, seeds: Sequence[int] | None) -> Array:
-        """Start the environment if it has a method for it; returns an empty array.
-
-        `seeds` are ignored, since such an environment has no seed.
-        """
-        if callable(start := getattr(self.base, "start", None)):
-            start()
-        return np.zeros((0,))
-
-    def restart(self, sub_env: int, seed: int) -> Array:
-        """Abandon all running episodes; returns an empty array."""
-        if callable(abandon := getattr(self.base, "abandon", None)):
-            abandon("the trainer went back to a checkpoint")
-        return np.zeros((0,))
-
-    def step(self, actions: Array) -> Step:
-        """Raise an error: the environment is polled, not stepped."""
-        step: Step = self._env.step(actions)
-        return step
-
-    def seed_spaces(self, seeds: Sequence[int]) -> None:
-        """Seed the observation space and the action space."""
-        self.observation_space.seed(seeds[0])
-        self.action_space.seed(seeds[0])
-
-    def get_state(self) -> dict[str, Any]:
-        """Return an empty state, since the environment has none that can be stored."""
-        return {"units": [], "counters": {}}
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Ignore the empty state."""
-
-    def get_counters(self) -> dict[str, Any]:
-        """Return no counters."""
-        return {}
-
-    def set_counters(self, counters: Mapping[str, Any]) -> None:
-        """Ignore the empty counters."""
-
-    def unsaved_attributes(self) -> list[str]:
-        """Return the names of the environments that no checkpoint contains: this one."""
-        return [type(self.base).__name__]
-
-    def close(self) -> None:
-        """Close the environment."""
-        close(self._env, f"worker {self._place.worker}, {type(self.base).__name__}")
 
 
 @dataclass
@@ -652,117 +567,3 @@ class ExternalSampler(AgentsSampler):
             transitions.take(False)
         self._failures.clear()
         self._drop_and_restart([*self._running])
-
-
-class _CalledWorker(RolloutWorker):
-    """The parts of a worker that differ for environments that call the trainer."""
-
-    def _make_envs(self, spec: WorkerSpec, context: WorkerContext) -> VectorEnv:
-        """Make the environment.
-
-        Raises:
-            ConfigError: an `ExternalEnv` with a horizon or with restarts.
-        """
-        environment = spec.environment
-        env = make_env(
-            environment, EnvContext(environment.env_config, spec.index, 0, False, spec.num_workers)
-        )
-        assert isinstance(env.unwrapped, Called)  # noqa: S101 the trainer has checked it
-        if (horizon := spec.envs.horizon) and isinstance(env.unwrapped.base, ExternalEnv):
-            hint = "its episodes end when it calls end_episode(), with truncated=True if cut off"
-            raise ConfigError("horizon", horizon, "null with an ExternalEnv", hint)
-        restarts = "restart_failed_sub_environments"
-        if getattr(spec.envs, restarts) and isinstance(env.unwrapped.base, ExternalEnv):
-            hint = "it plays in its own thread, which cannot be started again"
-            raise ConfigError(restarts, True, "false with an ExternalEnv", hint)
-        return CalledEnvs(env, environment, context)
-
-    def sample(self) -> Any:
-        """Return a sample with at least as many steps as the spec says.
-
-        The environment is started here, because before there are no weights to answer with.
-        """
-        self.envs.reset(None)
-        return super().sample()
-
-    def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
-        """Load the learner's weights and filters, and increase the version of the weights."""
-        super().sync(weights, filters)
-        self._sampler.version += 1
-
-    def _watch(self, calls: Calls | None) -> None:
-        """Set up the tracker that calls the callbacks, if any; see `RolloutWorker._watch`."""
-        if calls:
-            # Each episode gets its cast when it begins.
-            self._sampler.watch = EpisodeTracker(
-                calls, self, self.spec.index, 0, lambda _env, _before: None
-            )
-
-    def _begin_next_episodes(self, sub_envs: Sequence[int]) -> None:
-        """Abandon all running episodes of the environment, unless `sub_envs` is empty."""
-        if sub_envs:
-            self.envs.restart(0, 0)
-
-
-class ExternalWorker(_CalledWorker):
-    """Collects from an environment that calls the trainer, with the newest weights received."""
-
-    def _make_sampler(self, spec: WorkerSpec) -> ExternalSampler:
-        """Make actor, filters and the sampler."""
-        assert isinstance(self.envs, CalledEnvs)  # noqa: S101 as made above
-        spaces_ = checked_spaces(spec.environment, *self.envs.own_spaces)
-        self._log("spaces", spaces_.described())
-        self._actor: Any = spec.make_actor()
-        self._actor.explore = spec.sampling.explore
-        self._filters: dict[str, Filter] = make_filters(
-            spec.filters, row_shape(spaces_.filtered), masks=spaces_.masks
-        )
-        plan = PolicyPlan(spec.make_actor, spaces_, spec.columns, True, spec.gamma, spec.unfiltered)
-        return ExternalSampler(
-            f"worker {spec.index}",
-            spec.effective_sampling,
-            {DEFAULT_POLICY_ID: plan},
-            envs=self.envs,
-            ends=spec.envs,
-            actors={DEFAULT_POLICY_ID: self._actor},
-            filters={DEFAULT_POLICY_ID: self._filters["observation"]},
-            mapper=lambda _agent, _episode: DEFAULT_POLICY_ID,
-            agents={AGENT: spaces_},
-            steps=spec.steps,
-            agent_steps=False,
-            seed=spec.seed,
-            worker=(spec.index, max(1, spec.num_workers)),
-        )
-
-    def _make_sample(self, collected: Any) -> Sample:
-        """Return the only policy's fragments and episodes as a sample."""
-        assert isinstance(collected, CollectedByPolicy)  # noqa: S101 as its sampler gives it
-        of, none = DEFAULT_POLICY_ID, np.zeros((0, 0), dtype=np.float32)
-        fragments, recent = collected.fragments.get(of, []), collected.recent.get(of, none)
-        return super()._make_sample(Collected(fragments, collected.episodes, recent))
-
-
-class ExternalAgentsWorker(_CalledWorker, AgentsWorker):
-    """An `ExternalWorker` for the agents of several policies."""
-
-    sampler_class = ExternalSampler
-
-
-@dataclass(frozen=True)
-class ExternalSpec(WorkerSpec):
-    """The specification of an `ExternalWorker`; it is sent to child processes."""
-
-    @property
-    def worker_class(self) -> type[RolloutWorker]:
-        """Class of the worker to be made."""
-        return ExternalWorker
-
-
-@dataclass(frozen=True)
-class ExternalAgentsSpec(AgentsSpec):
-    """The specification of an `ExternalAgentsWorker`; it is sent to child processes."""
-
-    @property
-    def worker_class(self) -> type[RolloutWorker]:
-        """Class of the worker to be made."""
-        return ExternalAgentsWorker
