@@ -39,7 +39,7 @@ from sweep.history.replica import Replica
 from sweep.history.seeds import FIRST_TEST, is_test
 from sweep.ledger import ledger
 from sweep.ledger.folder import Folder
-from sweep.views import formatting, lookup, overview, progress
+from sweep.views import final_evaluation, formatting, lookup, overview, progress
 from sweep.views.progress import Aim
 from trainables.errors import printable
 
@@ -399,7 +399,7 @@ class LiveView:
         if history.final_evaluation:
             counts, started = (
                 "",
-                overview.progress_of_tests(history, history.final_evaluation),
+                final_evaluation.progress_text(history, history.final_evaluation),
             )
         return Group(bar, Text(f"{started}: {counts}" if counts else started))
 

@@ -1,6 +1,7 @@
 """Views of a sweep as plain data, for the command line and for Python.
 
-overview     sweeps, trials, seeds and final evaluations as data
+overview     sweeps, trials and seeds as data
+final_evaluation  scores of the best trials under test seeds
 comparison   several sweeps side by side: what each found, and with which settings
 explanation  the decisions about a trial; the lineage of a population
 first_result warns about results of the spec that the first result lacks

@@ -4,7 +4,6 @@
 Durations are in seconds, times in seconds since 1970.
 """
 
-import math
 import operator
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,7 +16,6 @@ from sweep.history.events import (
     FINISHED,
     Closed,
     Created,
-    FinalEvaluationBegan,
     Moved,
     Opened,
     Recorded,
@@ -33,9 +31,8 @@ from sweep.history.results import number
 from sweep.history.seeds import FIRST_TEST, is_test, replica_name, seed_of
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder, noted_remark
-from sweep.spec.objective import Aggregate
 from sweep.spec.space import initial
-from sweep.views import formatting, progress
+from sweep.views import final_evaluation, formatting, progress
 from sweep.views.formatting import finite
 from sweep.views.lookup import DRIVEN, State, Sweep
 from sweep.views.progress import Notes
@@ -124,91 +121,6 @@ def _seed_prefix(replica: int) -> str:
     if is_test(replica):
         return f"test {replica - FIRST_TEST}, "
     return f"seed {replica}, " if replica else ""
-
-
-# -------------------------------------------------------------------------------------------------
-# The result of a final evaluation: scores under test seeds, their intervals and one comparison.
-#
-# Scores are aggregated as in the search, except that ``worst`` and bounds become the mean. Tests
-# that failed or have no finite score are left out, and counted.
-
-
-def final_evaluation_report(sweep: Sweep) -> Data | None:
-    """Return the data of all tested trials, the search's best first, or None if there are none.
-
-    The comparison is between the first two that have two scores each.
-    """
-    history = sweep.history
-    tested = [trial for trial in history.ranked() if trial.test_replicas]
-    if not tested:
-        return None
-    events = (record.event for record in reversed(sweep.records))
-    asked = next(event for event in events if isinstance(event, FinalEvaluationBegan))
-    several = [trial for trial in tested if len(scores(trial)) > 1]
-    return {
-        "seeds": asked.seeds,
-        "asked": list(asked.trials),
-        "wanted": asked.seeds * len(asked.trials),
-        "done": final_evaluation_done(history, asked),
-        "estimates": _estimate(history.objective.aggregate),
-        "trials": [_tested(trial, sweep.spec.seed) for trial in tested],
-        "comparison": _compared(several[0], several[1]) if len(several) > 1 else None,
-    }
-
-
-def scores(trial: Trial) -> list[float]:
-    """Return the scores of a trial's tests that ended without failing."""
-    ended = (test for test in trial.test_replicas if test.status in FINISHED - {Status.FAILED})
-    found = (test.score_at() for test in ended)
-    return [score for score in found if score is not None and math.isfinite(score)]
-
-
-def final_evaluation_done(history: History, final_evaluation: FinalEvaluationBegan) -> int:
-    """Return how many tests of a final evaluation have ended."""
-    tests = progress.asked_tests(history, final_evaluation)
-    return sum(test.status in FINISHED for test in tests)
-
-
-def progress_of_tests(history: History, final_evaluation: FinalEvaluationBegan) -> str:
-    """Return the progress of a final evaluation as a text."""
-    trials = ", ".join(str(number) for number in final_evaluation.trials)
-    wanted = final_evaluation.seeds * len(final_evaluation.trials)
-    done = final_evaluation_done(history, final_evaluation)
-    return f"{done} of {wanted} tests of trials {trials}"
-
-
-def _tested(trial: Trial, seed: int) -> Data:
-    """Return the data of a trial that was trained under test seeds; `seed` is the sweep's seed."""
-    scored, aggregate = scores(trial), trial.objective.aggregate
-    ended = sum(test.status in FINISHED for test in trial.test_replicas)
-    interval = None
-    if len(scored) > 1:
-        interval = (
-            stats.mean_interval(scored)
-            if _estimate(aggregate) == "mean"
-            else stats.bootstrap_interval(scored, aggregate.centre, seed)
-        )
-    return {
-        "trial": trial.number,
-        "score": trial.score,
-        "scores": scored,
-        "ended": ended,
-        "without_score": ended - len(scored),
-        "estimate": interval and asdict(interval),
-    }
-
-
-def _estimate(aggregate: Aggregate) -> str:
-    """Return the aggregate for test scores."""
-    return aggregate.kind if aggregate.fair else "mean"
-
-
-def _compared(first: Trial, second: Trial) -> Data:
-    """Return the comparison of two trials' test scores."""
-    sign = first.objective.sign
-    better, worse = ([sign * score for score in scores(trial)] for trial in (first, second))
-    found = stats.improvement(better, worse)
-    return {"first": first.number, "second": second.number, **asdict(found)}
 
 
 #: Columns of `overview` as a table, before those of the best trial's settings.
@@ -421,7 +333,7 @@ def best(sweep: Sweep) -> Data:
         "trials": len(sweep.history.trials),
         "scored": len(sweep.history.ranked()),
         **trial_record(trial),
-        "final_evaluation": final_evaluation_report(sweep),
+        "final_evaluation": final_evaluation.report(sweep),
     }
 
 

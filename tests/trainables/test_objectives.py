@@ -12,7 +12,7 @@ from tests.trainables.test_forms import results
 from trainables import get_checkpoint
 from trainables.errors import TrainableError
 from trainables.function import forms, wrap
-from trainables.function.objectives import Exploration, explore
+from trainables.function.exploration import Exploration, explore
 from trainables.trainable import TrialContext
 
 

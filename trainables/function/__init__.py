@@ -25,7 +25,8 @@ trainable   the Trainable whose iterations are the reports of a function
 saving      whether its reports have checkpoints, from the source
 inspection  the names in a function, and the modules of their values
 forms       the forms in which such functions are written, those of other tools too
-objectives  the form of Optuna's: runs one, and finds what it asks for
+objectives  the form of Optuna's objectives: runs one with the settings of a trial
+exploration  finds the settings that an objective asks for
 """
 
 from trainables.function.inspection import TrainingFunction, name_of, names_in

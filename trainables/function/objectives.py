@@ -9,30 +9,23 @@
                 raise optuna.TrialPruned()
         return accuracy                                           # the last value of the metric
 
-`run` runs one with the settings of a trial. `explore` finds the settings it asks for, by running it
-many times with other values, up to the point from which it asks for no more. Optuna itself is not
-imported here.
+`run` runs one with the settings of a trial. Optuna itself is not imported here.
 """
 
-import ast
-import contextlib
 import functools
 import inspect
-import linecache
 import math
-import signal
-import sys
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
-from trainables.core import rng
 from trainables.core.results import named_result
 from trainables.errors import TrainableError, shorten
 
+#: A range or choice with at most as many values is explored value by value.
+FEW = 32
 #: Parameter of a function by which it is known as an objective.
 _PARAMETERS = ("trial", "_trial")
 
@@ -146,10 +139,10 @@ def _plain(value: Any) -> Any:
     return [_plain(one) for one in value] if isinstance(value, tuple | list) else value
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
     """Return whether a choice can be written in a spec."""
     if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
+        return all(map(is_plain, value))
     return value is None or isinstance(value, bool | int | float | str)
 
 
@@ -198,12 +191,12 @@ class Trial(dict[str, Any]):
         Raises TrainableError if it does not exist; the message says what to write in the spec.
         """
         try:
-            return _setting(self, suggestion.name)
+            return find_setting(self, suggestion.name)
         except KeyError:
+            entry = describe_entry(suggestion.entry)
             raise TrainableError(
                 f"{self._name} asks for {shorten(suggestion.name)}, which the trial's settings do "
-                f"not have; write space: {{{suggestion.name}: {_written(suggestion.entry)}}} in "
-                "the spec"
+                f"not have; write space: {{{suggestion.name}: {entry}}} in the spec"
             ) from None
 
     def _ask(self, suggestion: Suggestion) -> Any:
@@ -296,7 +289,7 @@ class Trial(dict[str, Any]):
         return {**named, **self._numbers()} if isinstance(named, dict) else named
 
 
-def _setting(config: Mapping[str, Any], name: str) -> Any:
+def find_setting(config: Mapping[str, Any], name: str) -> Any:
     """Return the setting `name`, also a dotted path of nested ones; KeyError if it is missing."""
     if name in config:
         return config[name]
@@ -308,7 +301,7 @@ def _setting(config: Mapping[str, Any], name: str) -> Any:
     return inner
 
 
-def _written(entry: Any) -> str:
+def describe_entry(entry: Any) -> str:
     """Return a parameter in the syntax of a spec."""
     if not isinstance(entry, Mapping):
         return str(entry)
@@ -352,312 +345,3 @@ def _names_in(function: Any) -> set[str]:
             names |= set(code.co_names)
             waiting += [one for one in code.co_consts if isinstance(one, CodeType)]
     return names
-
-
-# ---- which settings an objective asks for -------------------------------------------------------
-
-#: A range or choice with at most as many values is explored value by value.
-FEW = 32
-#: Runs after which the exploration ends, at most; runs without a new name after which it ends
-#: earlier, if the objective always asks for the same names, and if not.
-_MOST_RUNS, _QUIET_RUNS, _QUIET_BRANCHED_RUNS = 200, 3, 24
-
-
-@dataclass(frozen=True)
-class ObjectiveRun:
-    """The names and values that one run of an objective asked for."""
-
-    values: Mapping[str, Any]
-    """Name → value, in the order of the calls."""
-    is_whole: bool
-    """True if the run reached the line after which it requests no further value."""
-    error: str = ""
-    """Error that ended the run, as a text; empty for none."""
-
-
-@dataclass
-class Exploration:
-    """The names that several runs of an objective asked for."""
-
-    suggestions: dict[str, Suggestion] = field(default_factory=dict)
-    """Name → call, in the order in which they were seen."""
-    fixed_names: frozenset[str] = frozenset()
-    """Names whose ranges in calls do not matter, since the spec has ranges of its own."""
-    runs: list[ObjectiveRun] = field(default_factory=list)
-    """Runs of the objective, in order."""
-    problem: str = ""
-    """Message about a call that no space can express; empty if there is none."""
-    is_finished: bool = False
-    """False if time ran out."""
-
-    def visited(self, name: str) -> set[str]:
-        """Return the values of a parameter that were tried, as texts."""
-        return {repr(run.values[name]) for run in self.runs if name in run.values}
-
-    def is_always(self, name: str) -> bool:
-        """Return whether each whole run asked for this name."""
-        return all(name in run.values for run in self.runs if run.is_whole)
-
-
-def explore(
-    function: Callable[..., Any],
-    config: Mapping[str, Any],
-    seconds: float,
-    fixed_names: Collection[str] = (),
-) -> Exploration:
-    """Run an objective with different values to find the names it asks for.
-
-    Each value of a choice and of a short range is tried, and the ends of other ranges; then random
-    ones, until nothing new comes.
-    Each run ends where the function can ask for nothing more, or at its first report. Equal
-    functions give equal explorations, unless time runs out. Must be called in the main thread.
-
-    Args:
-        config: settings that the spec fixes; they are answered without being explored.
-        seconds: limit of the time for all runs.
-        fixed_names: names that may be asked for with any ranges.
-    """
-    exploration, quiet = Exploration(fixed_names=frozenset(fixed_names)), 0
-    ends_at = time.monotonic() + seconds
-    while len(exploration.runs) < _MOST_RUNS and not exploration.problem:
-        left = ends_at - time.monotonic()
-        if left <= 0:
-            return exploration
-        known = len(exploration.suggestions)
-        exploration.runs.append(_run_once(function, config, exploration, left))
-        quiet = 0 if len(exploration.suggestions) > known else quiet + 1
-        branches = not all(map(exploration.is_always, exploration.suggestions))
-        if quiet >= (_QUIET_BRANCHED_RUNS if branches else _QUIET_RUNS) and not _untried(
-            exploration
-        ):
-            break
-    exploration.is_finished = True
-    return exploration
-
-
-def _untried(exploration: Exploration) -> bool:
-    """Return whether a value that is to be tried was never tried."""
-    return any(
-        {repr(value) for value in asked.values_to_try()} - exploration.visited(name)
-        for name, asked in exploration.suggestions.items()
-    )
-
-
-class _Enough(BaseException):
-    """Ends a run of an objective that asks for nothing more, or whose time is up."""
-
-    def __init__(self, *, is_whole: bool) -> None:
-        super().__init__()
-        self.is_whole = is_whole
-
-
-class _Explorer(Trial):
-    """A trial that answers each call with a value that was not tried yet, or a random one."""
-
-    def __init__(self, config: Mapping[str, Any], name: str, exploration: Exploration) -> None:
-        super().__init__(config, 0, name, self._stop, ("",))
-        self._found = exploration
-        self._stream = rng.generator(0, "explore", len(exploration.runs))
-        self.asked: dict[str, Any] = {}
-
-    def _value(self, suggestion: Suggestion) -> Any:
-        """Return a value for a call of `Trial`, and remember the call."""
-        with contextlib.suppress(KeyError):
-            return _setting(self, suggestion.name)
-        if suggestion.kind == "choice" and (
-            strange := [v for v in suggestion.options if not _is_plain(v)]
-        ):
-            self._refuse(
-                f"{self._name} chooses {shorten(suggestion.name)} among values such as "
-                f"{shorten(strange[0])}, but a setting is a number, text, true, false, none or a "
-                f"list of those; choose among their names"
-            )
-        before = self._found.suggestions.setdefault(suggestion.name, suggestion)
-        if before.entry != suggestion.entry and suggestion.name not in self._found.fixed_names:
-            self._refuse(
-                f"{self._name} asks for {shorten(suggestion.name)} with {_written(before.entry)} "
-                f"and with {_written(suggestion.entry)}, but a parameter has one range; give each "
-                f"range a name of its own, or write space: {{{suggestion.name}: …}} in the spec"
-            )
-        if suggestion.name in self.asked:
-            return self.asked[suggestion.name]
-        tried = self._found.visited(suggestion.name)
-        left = [one for one in suggestion.values_to_try() if repr(one) not in tried]
-        share = float(self._stream.random())
-        value = left[int(share * len(left))] if left else suggestion.draw(share)
-        self.asked[suggestion.name] = value
-        return value
-
-    def _refuse(self, problem: str) -> None:
-        """End the exploration with a message, by raising _Enough."""
-        self._found.problem = problem
-        raise _Enough(is_whole=False)
-
-    def _stop(self, _metrics: Mapping[str, Any]) -> None:
-        """End the run at its first report, by raising _Enough."""
-        raise _Enough(is_whole=True)
-
-
-def _run_once(
-    function: Callable[..., Any],
-    config: Mapping[str, Any],
-    exploration: Exploration,
-    seconds: float,
-) -> ObjectiveRun:
-    """Run an objective once, up to the point from which it asks for no more."""
-    trial = _Explorer(config, name_of(function), exploration)
-
-    def out_of_time(_number: int, _frame: FrameType | None) -> None:
-        raise _Enough(is_whole=False)
-
-    handler = signal.signal(signal.SIGALRM, out_of_time)
-    timer = signal.setitimer(signal.ITIMER_REAL, seconds)
-    tracing = sys.gettrace()
-    is_whole, error = True, ""
-    try:
-        sys.settrace(_Watch(trial).call)
-        function(trial)
-    except _Enough as end:
-        is_whole = end.is_whole
-    except BaseException as raised:  # noqa: BLE001 whatever it is, trials will meet it, too
-        is_whole, error = False, f"{type(raised).__name__}: {raised}"
-    finally:
-        sys.settrace(tracing)
-        signal.signal(signal.SIGALRM, handler)
-        signal.setitimer(signal.ITIMER_REAL, *timer)
-    return ObjectiveRun(trial.asked, is_whole, error)
-
-
-# ---- the point from which an objective asks for no more -----------------------------------------
-
-
-class _Watch:
-    """Raises `_Enough` in a running objective as soon as no line ahead mentions the trial.
-
-    That is looked up in the source of each function that was given the trial. One whose source
-    cannot be read runs to its end. Calls of `report` and the like do not count.
-    """
-
-    def __init__(self, trial: Trial) -> None:
-        self._trial = trial
-        self._running: list[tuple[FrameType, _Mentions]] = []
-
-    def call(self, frame: FrameType, _event: str, _argument: Any) -> Any:
-        """Watch the lines of a called function that gets the trial; for `sys.settrace`."""
-        code = frame.f_code
-        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        if not names or code.co_filename == __file__:
-            return None
-        home = frame.f_locals
-        given = next((name for name in names if home.get(name) is self._trial), None)
-        if given is None:
-            return None
-        self._running.append((frame, _mentions(code, given)))
-        return self._line
-
-    def _line(self, frame: FrameType, event: str, _argument: Any) -> Any:
-        """Follow a watched function by its lines, up to its return."""
-        if event == "return":
-            self._running = [one for one in self._running if one[0] is not frame]
-        elif event == "line" and self._running and self._running[-1][0] is frame:
-            *callers, (_, own) = self._running
-            if own.are_past(frame.f_lineno) and all(m.are_last(f.f_lineno) for f, m in callers):
-                raise _Enough(is_whole=True)
-        return self._line
-
-
-@dataclass(frozen=True)
-class _Mentions:
-    """The lines of a function that mention the trial."""
-
-    last: float = math.inf
-    """Line of the last mention; a loop counts as a whole. Infinite if the line is not known."""
-    calls: range = range(0)
-    """Lines of the last statement that mentions the trial, if it only passes the trial to one other
-    function."""
-
-    def are_past(self, line: int) -> bool:
-        """Return whether no line from `line` on mentions the trial."""
-        return line > self.last
-
-    def are_last(self, line: int) -> bool:
-        """Return whether nothing mentions the trial after a call at `line` has returned."""
-        return line > self.last or line in self.calls
-
-
-#: Methods and attributes of a trial that suggest nothing.
-_OTHER_METHODS = frozenset(name for name in dir(Trial) if not name.startswith("suggest_")) | {
-    *("number", "params", "user_attrs", "system_attrs")
-}
-
-
-@functools.cache
-def _mentions(code: CodeType, parameter: str) -> _Mentions:
-    """Return the lines of a function that mention its parameter `parameter`."""
-    source = "".join(linecache.getlines(code.co_filename))
-    with contextlib.suppress(SyntaxError, ValueError):
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.FunctionDef | ast.Lambda) and _is_definition_of(node, code):
-                body = node.body if isinstance(node.body, list) else [ast.Return(node.body)]
-                if isinstance(node, ast.Lambda):
-                    ast.copy_location(body[0], node.body)
-                return _find_last(body, parameter)
-    return _Mentions()
-
-
-def _is_definition_of(node: ast.FunctionDef | ast.Lambda, code: CodeType) -> bool:
-    """Return whether `code` was compiled from this definition, by line and names for a lambda."""
-    names = [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
-    first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
-    whole = code.co_argcount + code.co_kwonlyargcount
-    return first == code.co_firstlineno and names == list(code.co_varnames[:whole])
-
-
-#: Expressions whose parts may be computed several times, or later.
-_REPEATED = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-
-
-def _find_last(body: Sequence[ast.stmt], parameter: str) -> _Mentions:
-    """Return the last lines of a function's body that mention the trial, named `parameter`."""
-    names, last = {parameter}, _Mentions(0)
-    for part in _parts(body):
-        count = _count(part, names)
-        if not count:
-            continue
-        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(part.name)  # it is called later
-            continue
-        if isinstance(part, ast.Assign) and isinstance(part.value, ast.Lambda | ast.Name):
-            names |= {one.id for one in part.targets if isinstance(one, ast.Name)}
-        if (part.end_lineno or 0) >= last.last:
-            once = not any(isinstance(node, _REPEATED) for node in ast.walk(part))
-            one = count == 1 and once and isinstance(part, ast.Assign | ast.Expr | ast.Return)
-            calls = range(part.lineno, (part.end_lineno or 0) + 1) if one else range(0)
-            last = _Mentions(part.end_lineno or 0, calls)
-    return last
-
-
-def _parts(body: Sequence[ast.stmt]) -> Iterator[ast.stmt | ast.expr]:
-    """Yield statements in their order; of those with blocks that run once, head and members."""
-    for statement in body:
-        if isinstance(statement, ast.With | ast.AsyncWith):
-            yield from (item.context_expr for item in statement.items)
-        elif isinstance(statement, ast.If):
-            yield statement.test
-        elif not isinstance(statement, ast.Try):
-            yield statement
-            continue
-        for name in ("body", "handlers", "orelse", "finalbody"):
-            for inner in getattr(statement, name, ()):
-                yield from _parts(inner.body if isinstance(inner, ast.ExceptHandler) else [inner])
-
-
-def _count(part: ast.AST, names: set[str]) -> int:
-    """Return how often a part of the syntax tree mentions `names`, other than to report results."""
-    harmless = {
-        id(node.value)
-        for node in ast.walk(part)
-        if isinstance(node, ast.Attribute) and node.attr in _OTHER_METHODS
-    }
-    found = [n for n in ast.walk(part) if isinstance(n, ast.Name) and n.id in names]
-    return sum(id(node) not in harmless for node in found)

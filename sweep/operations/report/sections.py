@@ -14,7 +14,7 @@ from sweep.history.trial import Trial
 from sweep.operations.report import timeline
 from sweep.operations.report.markup import Markup, plain, preformatted, table, tag
 from sweep.spec.objective import Aggregate
-from sweep.views import explanation, formatting, overview
+from sweep.views import explanation, final_evaluation, formatting, overview
 from sweep.views.lookup import Sweep
 
 #: Number of trials in the table of the best; number with all decisions shown, in large sweeps.
@@ -230,7 +230,7 @@ def _is_of_the_mean(aggregate: Aggregate) -> bool:
 
 def tested(sweep: Sweep) -> Section | None:
     """Return the section with the best trials under test seeds; None if none was tested."""
-    data = overview.final_evaluation_report(sweep)
+    data = final_evaluation.report(sweep)
     if data is None:
         return None
     rows = []

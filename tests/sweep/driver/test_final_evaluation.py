@@ -18,6 +18,7 @@ from sweep.history.events import Status
 from sweep.history.seeds import FIRST_TEST, seed_of
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
+from sweep.views import final_evaluation as final_evaluation_view
 from sweep.views import lookup, overview, progress
 from sweep.views.lookup import State
 from sweep.views.progress import Aim
@@ -58,7 +59,9 @@ def test_the_best_are_trained_to_the_top_under_seeds_that_no_decision_has_seen(
     )
     for trial in best:
         seeds = [rng.integer(7, "test", trial.number, index) for index in range(3)]
-        assert overview.scores(trial) == [expected_loss(trial.config, 9, seed) for seed in seeds]
+        assert final_evaluation_view.scores(trial) == [
+            expected_loss(trial.config, 9, seed) for seed in seeds
+        ]
         assert {test.status for test in trial.test_replicas} == {Status.COMPLETED}
         assert (swept.path / "trials" / f"{trial.number}.test2").is_dir()
 
@@ -191,7 +194,7 @@ def test_while_it_runs_the_status_says_so(swept: Folder) -> None:
         FinalEvaluator(parts, lambda _: None)._decide()
         sweep = lookup.read(swept)
         assert sweep.state is State.TESTING
-        assert overview.progress_of_tests(
+        assert final_evaluation_view.progress_text(
             sweep.history, THREE.begin(sweep.history, 1, "inline")
         ).startswith("0 of 6 tests")
     assert lookup.read(swept).state is State.FINISHED
@@ -202,7 +205,7 @@ def test_a_test_that_failed_is_told_and_its_score_does_not_count(swept: Folder) 
     sweep = lookup.read(swept)
     best = sweep.history.ranked()[0]
     best.test_replicas[1].status = Status.FAILED
-    report = overview.final_evaluation_report(sweep)
+    report = final_evaluation_view.report(sweep)
     assert report is not None
     tested = report["trials"][0]
     assert (tested["ended"], tested["without_score"], len(tested["scores"])) == (3, 1, 2)
@@ -249,7 +252,7 @@ def test_a_test_that_ended_at_its_time_limit_counts_as_in_the_search(tmp_path: P
     evaluate_finally(folder, FinalEvaluation(2, 1))
     (trial,) = sweeps.history(folder).ranked()
     assert [r.status for r in (*trial.replicas, *trial.test_replicas)] == [Status.STOPPED] * 3
-    assert overview.scores(trial) == [test.score_at() for test in trial.test_replicas]
+    assert final_evaluation_view.scores(trial) == [test.score_at() for test in trial.test_replicas]
 
 
 # ---- the command ----------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from sweep.core.errors import UsageError
 from sweep.driver.start import prepare
 from sweep.driver.start.creation import suggested
 from tests.support import scripts
-from trainables.function.objectives import Exploration, ObjectiveRun, Suggestion
+from trainables.function.exploration import Exploration, ObjectiveRun
+from trainables.function.objectives import Suggestion
 
 STUDY = """\
 import optuna

@@ -1,5 +1,6 @@
 """Trainers of several policies.
 
-trainer  the trainer of several policies, and its members, one for each policy
+trainer  the trainer of several policies
+member   the trainer of one policy among them
 agents   the policies of several agents, their mapping and their settings
 """

@@ -9,7 +9,7 @@ Sampling, synchronising, evaluating and counting are done here, once for all of 
 import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,8 +19,7 @@ from gymnasium.spaces import Space
 from trainables.core import rng
 from trainables.core.logs import OneTimeLog
 from trainables.core.settings import SettingsView, flatten, override, parse
-from trainables.envs.exactness.measuring import Inquiry, Inspection
-from trainables.envs.make import EnvironmentConfig
+from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.spaces.connectors import row_shape
 from trainables.errors import ConfigError
 from trainables.evaluation.agents import AgentsPlayer
@@ -57,96 +56,13 @@ from trainables.trainer.multi_agent.agents import (
     member_settings,
     with_policies,
 )
+from trainables.trainer.multi_agent.member import (
+    MemberContext,
+    do_nothing,
+    member_class,
+    member_key,
+)
 from trainables.trainer.trainer import Trainer
-
-# ---- one policy ----------------------------------------------------------------------------------
-
-
-class _MemberWorkers(WorkerSet):
-    """A member's workers: they return its part of the common samples."""
-
-    def __init__(self) -> None:
-        self.samples: list[Sample] = []
-
-    def sample(self) -> list[Sample]:
-        """Return the samples of the member's agents in this round."""
-        return self.samples
-
-    def _ask(self, method: str, args: Any) -> dict[int, Any]:
-        """Ignore the request, which the common workers answer; returns an empty dict."""
-        return {}
-
-
-@dataclass(frozen=True)
-class _MemberContext(TrialContext):
-    """The connections of a member to the trainer of all policies."""
-
-    inspection: Inspection | None = None
-    """Inspected environment as the member's agents see it; None before the member is made."""
-    broadcast: Callable[[], None] | None = None
-    """Function that sends the weights and filters of all members to all workers."""
-
-
-class _KnownInquiry(Inquiry):
-    """The inquiry about a member's environment, which was inspected before; nothing is measured."""
-
-    def __init__(self, config: EnvironmentConfig, inspection: Inspection) -> None:
-        super().__init__(config)
-        self._seen = inspection
-
-    def inspect(self) -> Inspection:
-        """Return the given inspection."""
-        return self._seen
-
-
-class _Member(Trainer):
-    """The trainer of one policy among several, as far as it differs from a single one."""
-
-    context: _MemberContext
-    """Connections to the trainer of all policies."""
-    workers: _MemberWorkers
-    """Workers that return the member's part of the common samples."""
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Any:
-        """Return this class."""
-        return cls
-
-    def _inquiry(self) -> Inquiry:
-        """Return the measurements of the environment that the trainer of all policies has made."""
-        assert self.context.inspection is not None  # noqa: S101 as `_make_member` gives it
-        return _KnownInquiry(self.settings.environment, self.context.inspection)
-
-    @staticmethod
-    def _log_batch_size(settings: TrainerConfig) -> None:
-        """Log nothing: the batch size is that of all policies."""
-
-    def _make_workers(self, seed: int) -> WorkerSet:
-        """Return workers that return the member's part of the common samples."""
-        return _MemberWorkers()
-
-    def broadcast(self) -> None:
-        """Send the weights and filters of all policies to all workers."""
-        assert self.context.broadcast is not None  # noqa: S101 as `_make_member` gives it
-        self.context.broadcast()
-
-
-@functools.cache
-def _member_class(algorithm: type[Trainer]) -> type[Trainer]:
-    """Return an algorithm's class of members."""
-    return type(algorithm.__name__, (_Member, algorithm), {"__module__": algorithm.__module__})
-
-
-def _key(pid: str) -> str:
-    """Return the key of a policy's file of trained weights."""
-    return f"multiagent.policies.{pid}.restore"
-
-
-def _do_nothing(agents: Agents, members: Mapping[str, Trainer]) -> None:
-    """Leave new policies as they were made: their weights are loaded from a checkpoint later."""
-
-
-# ---- all of them ---------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -190,7 +106,7 @@ class MultiAgentTrainer(Trainer):
         """Raise ConfigError as `Trainer.check_config`, also for unreadable trained policies."""
         super().check_config(config)
         for pid, source in Agents.of(parse(cls.config_class, config)).sources.items():
-            policy_files.read_source(_key(pid), *source)
+            policy_files.read_source(member_key(pid), *source)
 
     @classmethod
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
@@ -230,7 +146,7 @@ class MultiAgentTrainer(Trainer):
         def begin(agents: Agents, members: Mapping[str, Trainer]) -> None:
             for pid, source in agents.sources.items():
                 try:
-                    members[pid].load_trained(_key(pid), *source)
+                    members[pid].load_trained(member_key(pid), *source)
                 except ConfigError as error:
                     members[pid]._unread_source = error
 
@@ -292,8 +208,8 @@ class MultiAgentTrainer(Trainer):
         config = {**flatten(member_settings(settings, pid, changes)), "output": None}
         plain = {one.name: getattr(self.context, one.name) for one in fields(TrialContext)}
         plain["seed"] = rng.integer(self.seed, "agents", pid)
-        kind = _member_class(self.algorithm)  # type: ignore[arg-type]  # mypy: no class is hashable
-        made = kind(config, _MemberContext(**plain, inspection=inspection, broadcast=broadcast))
+        kind = member_class(self.algorithm)  # type: ignore[arg-type]  # mypy: no class is hashable
+        made = kind(config, MemberContext(**plain, inspection=inspection, broadcast=broadcast))
         made.reporter.log = OneTimeLog(f"trainer, policy {pid}")
         # Choices are made for all policies; a checkpoint with other choices keeps them.
         made._undecided = tuple(key for key in self._undecided if key != "native_vector_env")
@@ -434,7 +350,7 @@ class MultiAgentTrainer(Trainer):
         """
         others = dict(checkpoint.get("agents", {}))
         like = others.pop("like", {})
-        self._apply_policies(from_data(others, self._initial_agents), like, _do_nothing)
+        self._apply_policies(from_data(others, self._initial_agents), like, do_nothing)
         if checkpoint.get("members", {}).keys() != self.members.keys():
             had = ", ".join(checkpoint.get("members", {})) or "a single one"
             hint = f"the checkpoint's are {had}"
@@ -533,7 +449,7 @@ class MultiAgentTrainer(Trainer):
 
         def begin(agents: Agents, members: Mapping[str, Trainer]) -> None:
             if policy_id in agents.sources:
-                members[policy_id].load_trained(_key(policy_id), *agents.sources[policy_id])
+                members[policy_id].load_trained(member_key(policy_id), *agents.sources[policy_id])
             if policy_state is not None:
                 Policy(members[policy_id]).adopt(policy_state)
 
@@ -573,7 +489,7 @@ class MultiAgentTrainer(Trainer):
             )
         said = with_policies(now, policies, self._seen.agents, policy_mapping_fn, policies_to_train)
         like = {pid: agent for pid, agent in self._example_agents().items() if pid != policy_id}
-        self._apply_policies(said, like, _do_nothing)
+        self._apply_policies(said, like, do_nothing)
 
     def _apply_policies(
         self,

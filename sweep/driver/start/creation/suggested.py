@@ -20,7 +20,7 @@ from sweep.spec import Override, SweepSpec
 from sweep.spec.space import Fixed
 from trainables.core.processes import worker
 from trainables.function import FunctionTrainable, objectives
-from trainables.function.objectives import Exploration
+from trainables.function.exploration import Exploration, explore
 from trainables.trainable import Trainable
 
 #: Limit of the time to explore an objective, in seconds; more time for a call that hangs.
@@ -200,4 +200,4 @@ def _serve(
     file, lines = source
     if lines:
         linecache.cache[file] = (sum(map(len, lines)), None, lines, file)
-    return objectives.explore(cloudpickle.loads(data), config, LONGEST_S, fixed_names)
+    return explore(cloudpickle.loads(data), config, LONGEST_S, fixed_names)
