@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.chaos.scheduling_stage import Stage
 from benchmarks.chaos.scheduling_world import require
 from sweep.cli import trial_tables
-from sweep.history.events import FINISHED, Changed, HoldChanged, Status, UserHold
+from sweep.history.events import FINISHED, HoldChanged, LimitsChanged, Status, UserHold
 from sweep.ledger.requests import Verb
 from sweep.operations.upkeep.verify import inspect_sweep
 from sweep.testing.simulation import decisions
@@ -75,7 +75,7 @@ def _requests(stage: Stage) -> None:
         event = record.event
         if isinstance(event, HoldChanged):
             done[event.trial, event.hold] += 1
-        elif isinstance(event, Changed) and event.trials:
+        elif isinstance(event, LimitsChanged) and event.trials:
             done["trials", event.trials] += 1
     for trial in stage.oracle.mirror.trials:
         if trial.clone_of is not None:

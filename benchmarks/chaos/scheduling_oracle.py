@@ -17,11 +17,11 @@ from sweep.driver.start.creation import resolving
 from sweep.history.events import (
     FINISHED,
     UNSAVED,
-    Changed,
     Closed,
     Created,
     Dropped,
     End,
+    LimitsChanged,
     Moved,
     Opened,
     Recorded,
@@ -166,7 +166,7 @@ class Oracle:
             case Moved() as event:
                 self._rungs.check_compared(self.mirror, event.evidence)
                 self._move(self.places[event.trial, event.replica], event.status)
-            case Changed() as event:
+            case LimitsChanged() as event:
                 self._timesteps = event.budget.get("timesteps", self._timesteps)
             case Dropped() as event:
                 self._drop(event)

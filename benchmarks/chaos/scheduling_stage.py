@@ -17,7 +17,7 @@ from sweep.driver.driver import Driver
 from sweep.driver.start import launch
 from sweep.driver.start.creation import creating, resolving
 from sweep.driver.start.launch import Launch
-from sweep.history.events import Changed, Closed, Created, Status
+from sweep.history.events import Closed, Created, LimitsChanged, Status
 from sweep.ledger import lease
 from sweep.ledger.folder import Folder
 from sweep.ledger.requests import Requests, Verb
@@ -115,7 +115,7 @@ class Stage:
         except (Killed, StorageError) as error:
             self.ends.append(type(error).__name__)
         begun = self.oracle.reader.read(after=before)
-        if "trials" in more and any(isinstance(record.event, Changed) for record in begun):
+        if "trials" in more and any(isinstance(record.event, LimitsChanged) for record in begun):
             self.changed_trials["trials", more["trials"]] += 1
         self.look()
 

@@ -17,9 +17,9 @@ from sweep.driver.proposals import Proposer
 from sweep.history import order
 from sweep.history.events import (
     FINISHED,
-    Changed,
     Event,
     HoldChanged,
+    LimitsChanged,
     Moved,
     Status,
     Suggested,
@@ -214,7 +214,7 @@ class RequestHandler:
             self._check_term(request)
             jobs, said = self.resized(jobs)
             changes.append(said)
-        events.append(Changed(trials, budget, max_disk, jobs))
+        events.append(LimitsChanged(trials, budget, max_disk, jobs))
         return Response(Answer(True, ", ".join(changes)), tuple(events), jobs=jobs)
 
     # ---- helpers ------------------------------------------------------------------------
@@ -262,7 +262,7 @@ class RequestHandler:
 
 def changed_before(
     history: History, requests: Sequence[Request]
-) -> tuple[list[Changed], dict[int, Answer]]:
+) -> tuple[list[LimitsChanged], dict[int, Answer]]:
     """Return the changes of earlier `sweep set` requests, to be recorded before newer options.
 
     Returns:
@@ -272,7 +272,7 @@ def changed_before(
     handler = RequestHandler(history, driven=False)
     decided = {r.number: handler.decide(r) for r in requests if r.verb is Verb.SET}
     events = [event for decision in decided.values() for event in decision.events]
-    changes = [event for event in events if isinstance(event, Changed)]
+    changes = [event for event in events if isinstance(event, LimitsChanged)]
     return changes, {number: decision.answer for number, decision in decided.items()}
 
 

@@ -180,7 +180,7 @@ def _closed_event(
         outcome.saved,
         dropped,
         outcome.remembered,
-        outcome.instead,
+        outcome.value_found,
         reported_to=replica.reported_to,
     )
     first = outcome.source if replica.reported_to is None else replica.reported_to
@@ -336,7 +336,7 @@ def _missing_metric(replica: Replica, outcome: SliceOutcome) -> str:
     if seen or not rows or outcome.end is End.TIME or outcome.end is End.ASKED:
         return ""
     names = sorted({*replica.names, *numbers(row.metrics for row in rows)})
-    return f"; {_describe_missing(metric, names, outcome.instead)}"
+    return f"; {_describe_missing(metric, names, outcome.value_found)}"
 
 
 def never_waited(replica: Replica, outcome: SliceOutcome | Closed) -> str:

@@ -1,4 +1,4 @@
-"""The events of a sweep: the contents of its ledger, in order, each with a number ``k``.
+"""The events of a sweep: the contents of its ledger, in order, each with a number.
 
 Everything else known of a sweep is a fold over these (`sweep.history.history`). Events are
 immutable plain data. Times are seconds since 1970 (UTC) and are labels only: no decision uses them.
@@ -43,12 +43,12 @@ class Suspended:
     """A user paused (`on`) or resumed the whole sweep; a new driver resumes it too."""
 
     kind: ClassVar[str] = "suspend"
-    on: bool
+    is_suspended: bool
     """True if the sweep was paused, False if it was resumed."""
 
 
 @dataclass(frozen=True)
-class Changed:
+class LimitsChanged:
     """A user changed the sweep's limits; fields that are None or absent stay unchanged."""
 
     kind: ClassVar[str] = "set"
@@ -79,7 +79,7 @@ class Dropped:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MetricChanged:
     """Trials are compared by another metric from now on, including their earlier results.
 
     A history is folded with the metric of the newest such event.
@@ -91,7 +91,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Recoded:
+class TrainableReplaced:
     """The trainable of a script was replaced; its new file is stored beside the older ones."""
 
     kind: ClassVar[str] = "code"
@@ -100,7 +100,7 @@ class Recoded:
 
 
 @dataclass(frozen=True)
-class OtherKernel:
+class OtherKernelAllowed:
     """From now on trials may continue without the compiled kernel of their checkpoints."""
 
     kind: ClassVar[str] = "kernel"
@@ -133,11 +133,11 @@ class StopChanged:
 UserCommand = (
     HoldChanged
     | Suspended
-    | Changed
+    | LimitsChanged
     | Dropped
-    | Measured
-    | Recoded
-    | OtherKernel
+    | MetricChanged
+    | TrainableReplaced
+    | OtherKernelAllowed
     | StopChanged
     | Suggested
 )

@@ -19,7 +19,6 @@ from sweep.history.curve import Point
 from sweep.history.events import (
     FAIL_FAST,
     FINISHED,
-    Changed,
     Closed,
     Created,
     Dropped,
@@ -29,11 +28,11 @@ from sweep.history.events import (
     FinalEvaluationBegan,
     HoldChanged,
     Learnt,
-    Measured,
+    LimitsChanged,
+    MetricChanged,
     Moved,
     Opened,
-    OtherKernel,
-    Recoded,
+    OtherKernelAllowed,
     Recorded,
     Reported,
     Row,
@@ -45,6 +44,7 @@ from sweep.history.events import (
     Suspended,
     TermBegan,
     TermEnded,
+    TrainableReplaced,
     UserHold,
 )
 from sweep.history.expectation import Expectations, Expected
@@ -362,13 +362,13 @@ class History:
                 self._apply_term(event, record)
             case Learnt() | SpaceChanged() | SpaceExhausted() | Suggested():
                 self._apply_supply(event, record.number)
-            case HoldChanged() | Suspended() | Changed() | Dropped():
+            case HoldChanged() | Suspended() | LimitsChanged() | Dropped():
                 self._apply_command(event)
-            case Measured() | StopChanged():
+            case MetricChanged() | StopChanged():
                 self._apply_spec_change(event)
-            case Recoded() | OtherKernel():
+            case TrainableReplaced() | OtherKernelAllowed():
                 # results after the event come from the new code
-                self.other_kernel |= isinstance(event, OtherKernel)
+                self.other_kernel |= isinstance(event, OtherKernelAllowed)
             case Reported():
                 self._report(event)
             case _:
@@ -403,7 +403,7 @@ class History:
         self.why = ""
         self._span = (record.time, record.time)
 
-    def _apply_command(self, event: HoldChanged | Suspended | Changed | Dropped) -> None:
+    def _apply_command(self, event: HoldChanged | Suspended | LimitsChanged | Dropped) -> None:
         """Apply a user's command."""
         match event:
             case HoldChanged():
@@ -411,8 +411,8 @@ class History:
                     replica.hold = event.hold
                 self.touch(event.trial)
             case Suspended():
-                self.suspended = event.on
-            case Changed():
+                self.suspended = event.is_suspended
+            case LimitsChanged():
                 self.wanted = event.trials or self.wanted
                 self.changed.update(event.budget)
                 self.max_disk = event.max_disk or self.max_disk
@@ -425,7 +425,7 @@ class History:
                     replica.log, replica.log_deleted = 0, True
                 self.touch(event.trial)
 
-    def _apply_spec_change(self, event: Measured | StopChanged) -> None:
+    def _apply_spec_change(self, event: MetricChanged | StopChanged) -> None:
         """Move the top of all goals, or set the values of checkpoints to those of a new metric."""
         if isinstance(event, StopChanged):
             self._move_top(event)

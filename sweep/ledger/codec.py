@@ -14,11 +14,11 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, SchemaValidator, core_schema, from_json
 
 from sweep.history.events import (
-    Changed,
     Closed,
     Created,
     Event,
     FinalEvaluationBegan,
+    LimitsChanged,
     Reported,
     Row,
     Saved,
@@ -198,7 +198,7 @@ def from_body(kind: object, body: object, rows: tuple[Row, ...] = ()) -> Event:
         return event
     if isinstance(event, Created):
         _check_created(event)
-    if isinstance(event, TermBegan | FinalEvaluationBegan | Changed) and event.jobs == 0:
+    if isinstance(event, TermBegan | FinalEvaluationBegan | LimitsChanged) and event.jobs == 0:
         raise DecodeError("jobs: 0, not at least 1")
     return event
 

@@ -184,5 +184,5 @@ class SliceOutcome:
     """Cause of the trial's end, or first line of the slice's exception, as a text."""
     remembered: Mapping[str, Any] = field(default_factory=dict)
     """New findings of the trainable, for later trials."""
-    instead: str = ""
+    value_found: str = ""
     """Description of the value found in place of the metric, if that was not a number."""

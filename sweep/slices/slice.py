@@ -151,7 +151,7 @@ class Stretch:
             exactness=self.exactness,
             why=self.end_reason(end),
             remembered=self.remembered,
-            instead=self.instead,
+            value_found=self.instead,
             **more,
         )
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from sweep import trackers
 from sweep.core.errors import StorageError
-from sweep.history.events import Closed, Measured, Recorded, Reported, Status, TermEnded
+from sweep.history.events import Closed, MetricChanged, Recorded, Reported, Status, TermEnded
 from sweep.history.replica import Replica
 from sweep.history.seeds import is_test
 from sweep.history.trial import Trial
@@ -65,7 +65,7 @@ class Tracker(trackers.Tracker):
         if copy is not None and copy.k != first - 1:
             copy.close()
             copy = None
-        if first > 1 and any(isinstance(record.event, Measured) for record in records):
+        if first > 1 and any(isinstance(record.event, MetricChanged) for record in records):
             if copy is not None:
                 copy.close()
             with closing(Check(self._context, only_read=False)) as check:

@@ -14,7 +14,7 @@ from sweep.core.errors import SweepError
 from sweep.history.events import (
     Closed,
     FinalEvaluationBegan,
-    Measured,
+    MetricChanged,
     Opened,
     Recorded,
     Reported,
@@ -127,7 +127,7 @@ def read(folder: Folder, curves: bool = True) -> Sweep:
     with _paused_collector(), contextlib.closing(Ledger(folder.ledger)) as ledger:
         spec = reading.spec_of(ledger)
         scheduler = reading.outline(ledger)
-        summed = not curves and ledger.newest(Measured.kind) is None
+        summed = not curves and ledger.newest(MetricChanged.kind) is None
         records = _records(ledger, results=not summed)
         events = (record.event for record in records)
         if summed and not all(e.sums for e in events if isinstance(e, Reported | Closed)):

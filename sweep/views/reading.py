@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sweep import schedulers
 from sweep import spec as specs
 from sweep.core.errors import DamagedLedger, UsageError
-from sweep.history.events import Measured, SpaceChanged, StopChanged
+from sweep.history.events import MetricChanged, SpaceChanged, StopChanged
 from sweep.history.history import History
 from sweep.history.objective import Objective
 from sweep.ledger.ledger import Ledger, iterate
@@ -61,10 +61,10 @@ def spec_of(ledger: Ledger) -> SweepSpec:
     """Return the spec of a sweep with its present space, metric and stopping criteria."""
     spec = recorded(ledger)
     changed: dict[str, object] = {}
-    replaced, measured = ledger.newest(SpaceChanged.kind), ledger.newest(Measured.kind)
+    replaced, measured = ledger.newest(SpaceChanged.kind), ledger.newest(MetricChanged.kind)
     if isinstance(replaced, SpaceChanged):
         changed["space"] = Space.parse(replaced.space, forbid=spec.forbid)
-    if isinstance(measured, Measured):
+    if isinstance(measured, MetricChanged):
         changed["metric"] = measured.metric
     ends = ledger.newest(StopChanged.kind)
     if isinstance(ends, StopChanged):

@@ -23,16 +23,16 @@ from sweep.driver.start.creation import provenance, resolving, samples
 from sweep.driver.start.creation.resolving import Resolved
 from sweep.history.events import (
     FAIL_FAST,
-    Changed,
     Closed,
-    Measured,
+    LimitsChanged,
+    MetricChanged,
     Moved,
-    OtherKernel,
-    Recoded,
+    OtherKernelAllowed,
     SpaceChanged,
     Status,
     StopChanged,
     TermBegan,
+    TrainableReplaced,
 )
 from sweep.history.history import History
 from sweep.ledger import hold, lease
@@ -55,7 +55,9 @@ from trainables.errors import ConfigError, shorten
 from trainables.trainable import Trainable
 
 #: Events by which the spec of a sweep changes.
-Respecified = SpaceChanged | Measured | Recoded | OtherKernel | StopChanged | Moved
+Respecified = (
+    SpaceChanged | MetricChanged | TrainableReplaced | OtherKernelAllowed | StopChanged | Moved
+)
 
 
 def pickled_of(folder: Folder, ledger: Ledger, spec: SweepSpec) -> PickledTrainable | None:
@@ -227,9 +229,9 @@ def open_context(
         history = reading.history(ledger, resolved.objective)
         events = _spec_changes(history, before, spec, resolved, launch.say)
         if source not in (None, known["source"]):
-            events.append(Recoded(source))
+            events.append(TrainableReplaced(source))
         if launch.allows_other_kernel and not history.other_kernel:
-            events.append(OtherKernel())
+            events.append(OtherKernelAllowed())
         with stored.background_deletion(), contextlib.closing(make_pool(launch.slots)) as pool:
             capacity.check_pool(spec, pool.blocks)
             pool.say = launch.say
@@ -386,7 +388,7 @@ def _take_over(
         )
     changes, answers = _read_earlier_changes(ledger, history) if launch.changes else ([], {})
     retried = decisions.retried_moves(history) if launch.retry_failed else []
-    other = any(isinstance(e, Measured | SpaceChanged | StopChanged) for e in respecified)
+    other = any(isinstance(e, MetricChanged | SpaceChanged | StopChanged) for e in respecified)
     failing = history.why.startswith(FAIL_FAST)
     if wanted > history.wanted > 0 or launch.budget or changes or other or retried or failing:
         brought_back = decisions.topped_up_moves(history)
@@ -394,7 +396,7 @@ def _take_over(
         retried = [moved for moved in retried if (moved.trial, moved.replica) not in there]
         events += [*brought_back, *retried]
     if launch.budget or launch.max_disk or changes:  # the newest change takes effect
-        events += [*changes, Changed(launch.trials, launch.budget, launch.max_disk)]
+        events += [*changes, LimitsChanged(launch.trials, launch.budget, launch.max_disk)]
     events += respecified
     answer = answer_writer(answers)
 
@@ -423,7 +425,7 @@ def _spec_changes(
         _check_inherited(history, spec.space, resolved)
         events.append(SpaceChanged(spec.space.raw, len(history.trials)))
     if spec.metric != before.metric:
-        events.append(Measured(spec.metric))
+        events.append(MetricChanged(spec.metric))
     if spec.stop is not before.stop:
         change = changing.stop_change(history, spec, resolved)
         moves = list(changing.continuing_moves(history, before, spec, change))
@@ -437,7 +439,7 @@ def _spec_changes(
 
 def _read_earlier_changes(
     ledger: Ledger, history: History
-) -> tuple[list[Changed], dict[int, Answer]]:
+) -> tuple[list[LimitsChanged], dict[int, Answer]]:
     """Return the changes of pending `sweep set` requests, and number of a request → its answer."""
     with contextlib.closing(Requests(ledger.path)) as requests:
         return control.changed_before(history, requests.pending())

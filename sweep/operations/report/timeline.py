@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sweep.history.events import (
-    Changed,
     Closed,
     FinalEvaluationBegan,
+    LimitsChanged,
     Opened,
     Recorded,
     Reported,
@@ -94,7 +94,7 @@ def bars(sweep: Sweep, clock: Clock) -> list[Bar]:
             case TermBegan() | FinalEvaluationBegan():
                 slots.clear(before)
                 slots.count = event.jobs
-            case Changed() if event.jobs is not None:
+            case LimitsChanged() if event.jobs is not None:
                 slots.count = event.jobs
             case Opened():
                 slots.open(event, record.time)

@@ -13,7 +13,7 @@ from pathlib import Path
 from sweep.core import pickled
 from sweep.core.errors import StorageError, first_line
 from sweep.driver.tracking import sync
-from sweep.history.events import Closed, Measured, Reported, Saved
+from sweep.history.events import Closed, MetricChanged, Reported, Saved
 from sweep.history.history import History
 from sweep.history.replica import Replica
 from sweep.history.seeds import replica_name
@@ -77,7 +77,7 @@ def _check_sums(folder: Folder) -> tuple[History, list[Damage]]:
         for record in itertools.chain.from_iterable(iterate(ledger)):
             history.extend([record])
             event = record.event
-            if isinstance(event, Measured):
+            if isinstance(event, MetricChanged):
                 wrong.clear()  # earlier sums belong to another metric and are never read
             elif isinstance(event, Reported | Closed) and event.sums is not None:
                 replica = history.replica(event.trial, event.replica)

@@ -15,7 +15,7 @@ from sweep.core import pickled
 from sweep.core.errors import BadConfig, UsageError
 from sweep.core.pickled import PickledTrainable
 from sweep.driver.start import launch
-from sweep.history.events import Recoded
+from sweep.history.events import TrainableReplaced
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from tests.support import quadratic, scripts, sweeps
@@ -330,7 +330,11 @@ def test_what_names_itself_has_a_digest() -> None:
 
 
 def recoded(folder: Folder) -> list[str]:
-    return [r.event.source for r in Ledger(folder.ledger).read() if isinstance(r.event, Recoded)]
+    return [
+        r.event.source
+        for r in Ledger(folder.ledger).read()
+        if isinstance(r.event, TrainableReplaced)
+    ]
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 
 from sweep.core.errors import UnknownMetric
 from sweep.driver.tracking import sync
-from sweep.history.events import Closed, Measured, Status, TermEnded
+from sweep.history.events import Closed, MetricChanged, Status, TermEnded
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.trackers import find
@@ -261,8 +261,8 @@ def test_another_metric_is_an_event_and_holds_for_whoever_comes_later(tmp_path: 
     sweeps.run(folder, metric="loss")
     sweeps.run(folder, trials=12)
     sweeps.run(folder, metric="loss")  # it is the metric already
-    changes = [r.event for r in Ledger(folder.ledger).read() if isinstance(r.event, Measured)]
-    assert changes == [Measured("lss"), Measured("loss")]
+    changes = [r.event for r in Ledger(folder.ledger).read() if isinstance(r.event, MetricChanged)]
+    assert changes == [MetricChanged("lss"), MetricChanged("loss")]
     assert sweeps.history(folder).objective.metric == "loss"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from sweep.core.errors import IllegalMove, UsageError
 from sweep.driver.start import launch
-from sweep.history.events import Changed, Event, Moved, Status, TermBegan
+from sweep.history.events import Event, LimitsChanged, Moved, Status, TermBegan
 from sweep.ledger.ledger import Ledger
 from sweep.ledger.requests import Answer, Requests, Verb, answer_writer
 from sweep.operations import control_client
@@ -40,7 +40,7 @@ def test_what_resume_is_told_holds_over_what_was_asked_before(tmp_path: Path, ki
         assert past.changed == {"timesteps": None, "patience": 9}
         sweeps.run(folder)
     with closing(Ledger(folder.ledger)) as ledger, closing(Requests(folder.ledger)) as requests:
-        changes = [r.event for r in ledger.read() if isinstance(r.event, Changed)]
+        changes = [r.event for r in ledger.read() if isinstance(r.event, LimitsChanged)]
         assert requests.pending() == []
         assert [(c.trials, dict(c.budget)) for c in changes] == [
             (4, {}),
@@ -54,7 +54,7 @@ def test_requests_are_answered_with_the_newer_word_or_not_at_all(tmp_path: Path)
     sweeps.run(folder)
     refused: list[Event] = [
         TermBegan("host", 1, 6),
-        Changed(4),
+        LimitsChanged(4),
         Moved(0, Status.PRUNED, "it has ended"),
     ]
     with closing(Ledger(folder.ledger)) as ledger, closing(Requests(folder.ledger)) as requests:

@@ -8,7 +8,7 @@ import pytest
 
 from sweep.core.errors import BadConfig
 from sweep.driver.decisions import topped_up_moves
-from sweep.history.events import Changed, Goal, Opened, Status, TermBegan, UserHold
+from sweep.history.events import Goal, LimitsChanged, Opened, Status, TermBegan, UserHold
 from sweep.ledger.ledger import Ledger
 from sweep.schedulers import SchedulerContext, asha
 from sweep.spec.objective import Score
@@ -334,7 +334,7 @@ def test_a_budget_ends_the_sweep_before_the_best_is_finished_and_more_finishes_i
         assert "budget.timesteps" in course.history.why
         assert course.history.of(Status.COMPLETED) == []
         with contextlib.closing(Ledger(simulation.folder.ledger)) as ledger:
-            more = [Changed(None, {"timesteps": None})]
+            more = [LimitsChanged(None, {"timesteps": None})]
             ledger.append(None, [TermBegan("host", 1, 4), *topped_up_moves(course.history), *more])
         assert unfinished(simulation.run(), 1) == []
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import sweep
-from sweep.history.events import OtherKernel, Status
+from sweep.history.events import OtherKernelAllowed, Status
 from sweep.ledger.ledger import Ledger
 from tests.support.kernels import kernel
 from tests.support.trainers import PLAIN, differences, final_state, make, run
@@ -294,7 +294,7 @@ def test_a_sweep_goes_on_without_its_kernel_only_if_it_is_asked_to_and_records_t
     for trials in (3, 4):  # the second time it is known
         done = sweep.resume("demo", trials=trials, retry_failed=True, other_kernel=True, **keys)
     assert {one.status for one in done.trials} == {Status.COMPLETED}
-    assert asked(tmp_path) == [OtherKernel()]
+    assert asked(tmp_path) == [OtherKernelAllowed()]
 
 
 def test_a_later_trial_of_a_sweep_is_computed_as_its_first(built: compiled.Kernel) -> None:
@@ -308,8 +308,8 @@ def test_a_later_trial_of_a_sweep_is_computed_as_its_first(built: compiled.Kerne
     assert PPO.align_settled(settled, {}) == {}
 
 
-def asked(root: Path) -> list[OtherKernel]:
+def asked(root: Path) -> list[OtherKernelAllowed]:
     ledger = Ledger(root / "demo" / "sweep.db")
     events = [one.event for one in ledger.read()]
     ledger.close()
-    return [one for one in events if isinstance(one, OtherKernel)]
+    return [one for one in events if isinstance(one, OtherKernelAllowed)]

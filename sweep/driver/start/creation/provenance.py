@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep.core.version import __version__
-from sweep.history.events import Recoded
+from sweep.history.events import TrainableReplaced
 from sweep.ledger.ledger import Ledger
 from trainables.errors import printable
 from trainables.trainable import Trainable
@@ -37,8 +37,8 @@ def current(trainable: type[Trainable], source: str | None = None) -> dict[str, 
 
 def recorded(ledger: Ledger) -> dict[str, Any]:
     """Return the last recorded provenance of a sweep."""
-    newest = ledger.newest(Recoded.kind)
-    recoded = {"source": newest.source} if isinstance(newest, Recoded) else {}
+    newest = ledger.newest(TrainableReplaced.kind)
+    recoded = {"source": newest.source} if isinstance(newest, TrainableReplaced) else {}
     return {**ledger.provenance, **recoded}
 
 
