@@ -20,7 +20,7 @@ from sweep.ledger import storage as ledgers
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.spec import Mode, Override, SweepSpec
-from sweep.spec.from_python import plain
+from sweep.spec.from_python import to_plain_data
 from sweep.spec.sections import LONGEST_NAME, name_from
 from sweep.views import formatting, lookup
 from trainables.trainable import Trainable
@@ -94,7 +94,7 @@ def prepare_spec(trainable: ScriptTrainable | str | None, spec: SpecKeys) -> tup
     keys, found = {}, Gathering()
     for key, value in spec.items():
         with found.collect():
-            keys[key] = plain(value, key)
+            keys[key] = to_plain_data(value, key)
     found.check()
     cls: type[Trainable] | None = None
     if trainable is None and not isinstance(keys.get("space"), str):

@@ -27,7 +27,7 @@ from sweep.operations.comparison import Comparison
 from sweep.operations.mlflow import attaching
 from sweep.operations.models import export, networks, trained
 from sweep.spec import Budget, CheckpointPolicy, SweepSpec
-from sweep.spec.from_python import plain
+from sweep.spec.from_python import to_plain_data
 from sweep.spec.validation import validate
 from sweep.views import lookup, overview
 
@@ -183,7 +183,7 @@ def resume(
         retry_failed=retry_failed,
         checkpoints=checkpoints,
         strict=strict,
-        space=Path(space) if isinstance(space, str | Path) else plain(space, "space"),
+        space=Path(space) if isinstance(space, str | Path) else to_plain_data(space, "space"),
         metric=metric,
         stop=read_mapping(stop, "stop"),
         budget=changed,
@@ -422,7 +422,7 @@ class Sweep:
         Raises:
             UsageError: the settings do not belong to the space, or no trials are left.
         """
-        given = plain(read_mapping(settings, "settings"), "settings")
+        given = to_plain_data(read_mapping(settings, "settings"), "settings")
         answer, _ = control_client.suggest(self._folder, given, reason, author, wait)
         return "" if answer is None else answer.text
 

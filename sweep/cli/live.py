@@ -246,9 +246,9 @@ _STYLES = {
 
 def make_view(console: Terminal) -> "View":
     """Return a view: a table if lines can be redrawn, plain text otherwise."""
-    if in_notebook() and not console.live:
+    if in_notebook() and not console.is_live:
         return NotebookView(Terminal(sys.stdout, width=NOTEBOOK_WIDTH))
-    return LiveView(console) if console.live else PlainView(console)
+    return LiveView(console) if console.is_live else PlainView(console)
 
 
 def in_notebook() -> bool:
@@ -463,7 +463,7 @@ def watch(folder: Folder, console: Terminal) -> None:
     """Display the status until the sweep stops or Ctrl-C; in a pipe only once."""
     notes = progress.NewestNotes()
     data = current_status(folder, notes)
-    if not console.live:
+    if not console.is_live:
         console.show(tables.status(data))
         return
     with (

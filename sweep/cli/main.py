@@ -261,11 +261,11 @@ def _describe_permission(path: str) -> str:
 
 def _print_error(message: str, code: int) -> int:
     """Print a message as one line on standard error. Returns `code`."""
-    from sweep.core.errors import brief
+    from sweep.core.errors import shorten_message
     from trainables.errors import printable
 
     with contextlib.suppress(OSError):
-        click.echo(f"sweep: {brief(printable(' '.join(message.split())))}", err=True)
+        click.echo(f"sweep: {shorten_message(printable(' '.join(message.split())))}", err=True)
     return code
 
 

@@ -381,7 +381,7 @@ def progress() -> Iterator[tuple[Callable[[str], None], float]]:
     from trainables.errors import printable
 
     console = Terminal(sys.stderr)
-    if not console.live:
+    if not console.is_live:
         yield lambda text: say(printable(text)), _EVERY_S
         return
     with console.status("") as status:

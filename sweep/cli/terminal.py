@@ -70,7 +70,7 @@ class Terminal(Console):
         return self._lasting.failure
 
     @property
-    def live(self) -> bool:
+    def is_live(self) -> bool:
         """True if lines can be redrawn."""
         return self.is_terminal and not self.is_dumb_terminal
 

@@ -63,7 +63,7 @@ def first_line(error: BaseException) -> str:
     return (without_password(str(error)).splitlines() or [type(error).__name__])[0]
 
 
-def brief(text: str) -> str:
+def shorten_message(text: str) -> str:
     """Return `text`, or its beginning and end if it is longer than `LONGEST` characters."""
     if len(text) <= LONGEST:
         return text
@@ -78,7 +78,7 @@ class SweepError(Exception):
     """Exit code of the command line that this error ends."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(brief(printable(message)))
+        super().__init__(shorten_message(printable(message)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the error with its fields, whatever arguments its constructor takes."""

@@ -120,10 +120,10 @@ class Folder:
         """Raise UsageError if a file of the sweep is a link, or no regular file; see `plain`."""
         for database in (self.ledger, self.optuna, self.mlflow):
             for suffix in ("", "-wal", "-shm"):
-                plain(database.with_name(f"{database.name}{suffix}"))
+                require_regular_file(database.with_name(f"{database.name}{suffix}"))
         mine = (self.spec, self.tracking_uri, self.checkpoints, self.path / LOCK)
         for path in (*mine, self.attachments, self.attachments_log, self.by_a_model):
-            plain(path)
+            require_regular_file(path)
 
     def trial(self, number: int, replica: int = 0) -> Path:
         """Return the folder of one replica: ``trials/12``, ``trials/12.1``, ``trials/12.test0``."""
@@ -159,7 +159,7 @@ class Folder:
         Raises SweepLocked if another process holds the lock.
         """
         path = self.path / LOCK
-        plain(path)
+        require_regular_file(path)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(path, flags, 0o644)  # other users who may read it can test the lock
         try:
@@ -302,7 +302,7 @@ def create_atomically(
         raise StorageError(f"making {path}: {where}: {with_remedy(error)}") from error
 
 
-def plain(path: Path) -> None:
+def require_regular_file(path: Path) -> None:
     """Raise UsageError if `path` exists and is not a regular file.
 
     A link would redirect reads and writes, and opening a pipe would block forever.
@@ -328,7 +328,7 @@ def reading(path: Path) -> Iterator[tuple[int, int]]:
         raise UsageError(
             f"{path.parent}: a link; a trial's folder must be inside that of its sweep"
         )
-    plain(path)
+    require_regular_file(path)
     try:
         with disk.open_regular_file(path) as found:
             yield found

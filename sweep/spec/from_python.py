@@ -1,6 +1,6 @@
 """Python arguments as plain data, as YAML would give them.
 
-    plain({"layers": np.array([64, 64]), "since": date(2026, 1, 2)}, "config")
+    to_plain_data({"layers": np.array([64, 64]), "since": date(2026, 1, 2)}, "config")
         → {"layers": [64, 64], "since": "2026-01-02"}
 
 Numbers and arrays of numpy, torch and pandas become numbers and lists; dates and times become ISO
@@ -38,7 +38,7 @@ _REMEDIES: tuple[tuple[type | tuple[type, ...], str], ...] = (
 )
 
 
-def plain(value: Any, place: str, depth: int = 0) -> Any:
+def to_plain_data(value: Any, place: str, depth: int = 0) -> Any:
     """Return an argument at the key `place`, `depth` levels deep, as plain data.
 
     Raises BadConfig for a part that cannot be written; the message says which, and how to write it.
@@ -52,9 +52,9 @@ def plain(value: Any, place: str, depth: int = 0) -> Any:
         keys = [_to_builtin(key) for key in value]
         if all(isinstance(key, str) for key in keys):
             pairs = zip(keys, value.values(), strict=True)
-            return {key: plain(inner, f"{place}.{key}", depth + 1) for key, inner in pairs}
+            return {key: to_plain_data(inner, f"{place}.{key}", depth + 1) for key, inner in pairs}
     elif depth < DEEPEST and isinstance(value, Sequence) and not _is_bytes(value):
-        return [plain(inner, f"{place}[{n}]", depth + 1) for n, inner in enumerate(value)]
+        return [to_plain_data(inner, f"{place}[{n}]", depth + 1) for n, inner in enumerate(value)]
     raise BadConfig(place, value, _ALLOWED, _remedy(value, place, depth))
 
 

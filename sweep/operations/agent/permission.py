@@ -196,7 +196,7 @@ class Permission:
         if place.is_symlink():
             raise UsageError(f"{place}: a link, where sweep mcp has a folder; move it away")
         place.mkdir(parents=True, exist_ok=True)
-        folders.plain(place / "lock")
+        folders.require_regular_file(place / "lock")
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(place / "lock", flags, 0o600)
         try:

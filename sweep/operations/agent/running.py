@@ -17,7 +17,7 @@ from typing import Any
 
 from sweep.core.errors import SweepError, UsageError
 from sweep.driver.start.creation.creating import BY_A_MODEL
-from sweep.ledger.folder import Folder, plain
+from sweep.ledger.folder import Folder, require_regular_file
 from sweep.spec import Override
 from sweep.views import lookup
 from trainables.errors import printable
@@ -53,7 +53,7 @@ def begin(
     """
     named = [*changes, Override("name", folder.name, "name")]
     command = _command("run", file, named, jobs, folder.root)
-    plain(log)
+    require_regular_file(log)
     with log.open("wb") as out:
         process = subprocess.Popen(  # noqa: S603 ours
             command,

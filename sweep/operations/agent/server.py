@@ -17,7 +17,7 @@ import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
-from sweep.core.errors import Mistakes, SweepError, brief, first_line, without_password
+from sweep.core.errors import Mistakes, SweepError, first_line, shorten_message, without_password
 from sweep.core.version import __version__
 from sweep.operations.agent.tools import Tool, Toolbox
 from trainables.errors import TrainableError, printable
@@ -90,5 +90,5 @@ def _call(box: Toolbox, name: str, arguments: dict[str, Any]) -> types.CallToolR
 
 def _result(refusal: str) -> types.CallToolResult:
     """Return a refusal as the result of a call."""
-    line = brief(without_password(" ".join(printable(refusal).split())))
+    line = shorten_message(without_password(" ".join(printable(refusal).split())))
     return types.CallToolResult(content=[types.TextContent(type="text", text=line)], is_error=True)

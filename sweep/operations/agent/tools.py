@@ -13,7 +13,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sweep.core.errors import BadConfig, Source, SweepError, UnknownName, brief, without_password
+from sweep.core.errors import (
+    BadConfig,
+    Source,
+    SweepError,
+    UnknownName,
+    shorten_message,
+    without_password,
+)
 from sweep.ledger.folder import Folder, free_name
 from sweep.ledger.requests import Answer, Verb
 from sweep.operations import control_client
@@ -301,7 +308,7 @@ class Toolbox:
 def _safe_texts(value: Any) -> Any:
     """Return plain data whose texts are short, without passwords, and can be encoded as UTF-8."""
     if isinstance(value, str):
-        return brief(without_password(value.encode(errors="replace").decode()))
+        return shorten_message(without_password(value.encode(errors="replace").decode()))
     if isinstance(value, list):
         return [_safe_texts(one) for one in value]
     if isinstance(value, dict):

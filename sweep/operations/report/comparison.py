@@ -22,7 +22,7 @@ from sweep.operations.report.curves import (
     thinned_indices,
     training,
 )
-from sweep.operations.report.markup import Child, Markup, plain, table, tag
+from sweep.operations.report.markup import Child, Markup, escape, table, tag
 from sweep.operations.report.sections import Section
 from sweep.views import comparison, formatting, overview
 from sweep.views.lookup import Sweep
@@ -177,7 +177,7 @@ def _head(compared: Mapping[str, Any]) -> Markup:
         "p",
         formatting.plural(len(rows), "sweep"),
         ": which settings make ",
-        tag("b", plain(compared["metric"])),
+        tag("b", escape(compared["metric"])),
         f" {want}?",
         class_="lead",
     )

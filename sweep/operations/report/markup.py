@@ -16,7 +16,7 @@ class Markup(str):
 Child = Markup | str | None
 
 
-def plain(text: object) -> Markup:
+def escape(text: object) -> Markup:
     """Return any text as HTML that displays it, with control characters made visible."""
     if isinstance(text, Markup):
         return text
@@ -28,9 +28,9 @@ def tag(name: str, *children: Child | Iterable[Child], **attributes: object) -> 
 
     Attributes and children that are None are left out.
     """
-    inner = "".join(plain(child) for child in _flat(children) if child is not None)
+    inner = "".join(escape(child) for child in _flat(children) if child is not None)
     written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{plain(value)}"'
+        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
@@ -39,7 +39,7 @@ def tag(name: str, *children: Child | Iterable[Child], **attributes: object) -> 
 
 def preformatted(text: str) -> Markup:
     """Return lines of text as a ``pre`` element."""
-    return tag("pre", Markup("\n".join(plain(line) for line in text.splitlines())))
+    return tag("pre", Markup("\n".join(escape(line) for line in text.splitlines())))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Child]], kinds: str) -> Markup:
@@ -63,7 +63,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Child]], kinds: str) -> M
 
 def _title(text: str) -> Markup:
     """Return a column's title, which may be broken on paper after the parts of a long name."""
-    return Markup(re.sub(r"(?<=[_./])(?=[^_./])", "<wbr>", plain(text)))
+    return Markup(re.sub(r"(?<=[_./])(?=[^_./])", "<wbr>", escape(text)))
 
 
 def _flat(children: Iterable[Child | Iterable[Child]]) -> Iterable[Child]:

@@ -12,7 +12,7 @@ from sweep.history.events import Closed, End, OfTrials, Recorded, Status
 from sweep.history.seeds import replica_name
 from sweep.history.trial import Trial
 from sweep.operations.report import timeline
-from sweep.operations.report.markup import Markup, plain, preformatted, table, tag
+from sweep.operations.report.markup import Markup, escape, preformatted, table, tag
 from sweep.spec.objective import Aggregate
 from sweep.views import explanation, final_evaluation, formatting, overview
 from sweep.views.lookup import Sweep
@@ -51,7 +51,7 @@ def head(sweep: Sweep, clock: timeline.Clock, now: float) -> Markup:
     if spec.has_seed_plan:
         seeds = ", with further seeds for trials that came far"
     environment = spec.config.get("env")
-    on = [" on ", tag("b", plain(environment))] if isinstance(environment, str) else []
+    on = [" on ", tag("b", escape(environment))] if isinstance(environment, str) else []
     lead = tag(
         "p",
         *(tag("b", spec.trainable), *on, ": "),
@@ -433,7 +433,7 @@ def shown(section: Section) -> Markup:
     """Return a section as HTML."""
     pieces = section.note.split("`")
     words = (
-        tag("code", piece) if place % 2 else plain(piece) for place, piece in enumerate(pieces)
+        tag("code", piece) if place % 2 else escape(piece) for place, piece in enumerate(pieces)
     )
     note = tag("p", words, class_="note") if section.note else None
     return tag("section", tag("h2", section.title), note, section.body, id=section.id)

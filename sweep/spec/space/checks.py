@@ -23,7 +23,7 @@ from sweep.spec.space.parameters import (
     hold,
     read_conditions,
 )
-from sweep.spec.space.reader import plain
+from sweep.spec.space.reader import require_plain_data
 from trainables.errors import nearest, shorten
 
 #: Maximum number of parameter names in a message.
@@ -249,7 +249,7 @@ def read_clauses(
     clauses = []
     for index, item in enumerate(raw):
         path = ("forbid", index)
-        found = read_conditions(plain(item, path, source), path, source)
+        found = read_conditions(require_plain_data(item, path, source), path, source)
         for condition in found:
             check_known(condition, parameters, path, source)
             if not condition.names:

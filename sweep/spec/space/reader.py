@@ -96,7 +96,7 @@ def read(entry: Entry, space: Source) -> Parameter:
     reading = _make_reading(entry.name, entry.raw, source)
     if "when" in reading.raw:
         conditions += read_conditions(
-            plain(reading.raw["when"], ("when",), source), ("when",), source
+            require_plain_data(reading.raw["when"], ("when",), source), ("when",), source
         )
     return Parameter(
         entry.name,
@@ -111,7 +111,7 @@ def _read_fixed(raw: Any, source: Source) -> Any:
     """Return a fixed value; BadSpace if it looks like a call or is not plain data."""
     if isinstance(raw, str) and (remedy := aliases.remedy_for_call(raw)):
         raise source.refuse((), raw, "a value, or a mapping such as {uniform: [0, 1]}", remedy)
-    return plain(raw, (), source)
+    return require_plain_data(raw, (), source)
 
 
 def _make_reading(name: str, raw: Mapping[str, Any], source: Source) -> Reading:
@@ -326,7 +326,7 @@ def _values(reading: Reading) -> tuple[Any, ...]:
     seen: dict[str, int] = {}
     for index, value in enumerate(values):
         path = (reading.kind, index)
-        plain(value, reading.paths.get(path, path), reading.source)
+        require_plain_data(value, reading.paths.get(path, path), reading.source)
         first = seen.setdefault(equality_key(value), index)
         if first != index:
             hint = f"it equals {shorten(values[first])}, value {first}; write each value once"
@@ -367,7 +367,7 @@ def _read_value(reading: Reading) -> Fixed | Derived:
     """Return the fixed or derived value of ``value``; BadSpace if it is not valid."""
     value = reading.value
     if not isinstance(value, str):
-        return Fixed(plain(value, (reading.kind,), reading.source))
+        return Fixed(require_plain_data(value, (reading.kind,), reading.source))
     try:
         return Derived(Expression(value))
     except ExpressionError as error:
@@ -425,7 +425,7 @@ def integer_problem(value: Any) -> str:
     return ""
 
 
-def plain(value: Any, path: KeyPath, source: Source) -> Any:
+def require_plain_data(value: Any, path: KeyPath, source: Source) -> Any:
     """Return `value` if it is plain JSON data with finite numbers and 64-bit integers.
 
     Raises BadSpace if it is not.
@@ -439,10 +439,10 @@ def plain(value: Any, path: KeyPath, source: Source) -> Any:
             pass
         case list() | tuple():
             for index, item in enumerate(value):
-                plain(item, (*path, index), source)
+                require_plain_data(item, (*path, index), source)
         case dict() if all(isinstance(key, str) for key in value):
             for key, item in value.items():
-                plain(item, (*path, key), source)
+                require_plain_data(item, (*path, key), source)
         case _:
             raise source.refuse(
                 path, value, "text, a finite number, true, false, null, or these in lists"

@@ -21,7 +21,7 @@ from typing import Any
 
 from sweep import trackers
 from sweep.core import plugins
-from sweep.core.errors import StorageError, UsageError, brief, without_password
+from sweep.core.errors import StorageError, UsageError, shorten_message, without_password
 from sweep.history.events import (
     FINISHED,
     Closed,
@@ -175,7 +175,7 @@ class _Server:
         except BaseException as error:  # noqa: BLE001 it may raise anything, and is called again
             frame = traceback.extract_tb(error.__traceback__)[-1]
             text = f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
-            return brief(printable(without_password(text)))
+            return shorten_message(printable(without_password(text)))
         return ""
 
     def end(self) -> None:

@@ -29,7 +29,7 @@ from urllib.parse import unquote, urlsplit
 
 from sweep.core.errors import StorageError
 from sweep.ledger import tables
-from sweep.ledger.folder import Folder, plain
+from sweep.ledger.folder import Folder, require_regular_file
 from sweep.trackers import TrackerContext
 from sweep.trackers._shared.mlflow_content import Value
 from trainables.checkpoint import disk
@@ -123,7 +123,7 @@ def connect(context: TrackerContext) -> "Store":
     if context.tracking_uri is not None:
         return ServerStore(context, _experiment(open_client(context), context.name, None))
     database = context.folder.mlflow.absolute()
-    plain(database)
+    require_regular_file(database)
     artifacts = (database.parent / "mlartifacts").as_uri()
     with _locked(database.with_name(f"{database.name}.lock")) as lock:
         if not database.exists():
