@@ -77,7 +77,7 @@ def test_the_ledger_tells_later_drivers_what_was_found_out(
     folder = ppo(tmp_path, tmp_path / "made", trials=1)
     sweeps.run(folder)
     (found,) = sweeps.history(folder).remembered.values()
-    assert found == {"level": "A", "reasons": [], "left_out": []}
+    assert found == {"level": "A", "reasons": [], "unsaved_attributes": []}
     anew(monkeypatch)
     for page in folder.shared.iterdir():
         page.unlink()

@@ -4,6 +4,7 @@ polled   the interface of environments that are polled: names, errors, results
 values   checks of the values that callers give
 calling  an environment with a thread of its own
 polling  polls an environment, and answers it
+config   settings of a policy server
 server   an environment whose episodes are played by clients
 client   plays episodes with the policy of a server
 wire     what stands in their requests and answers
