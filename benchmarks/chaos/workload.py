@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import tests.support.quadratic
-from trainables.algorithms import ppo
 from trainables.trainable import TrialContext
 
 STEPS = "CHAOS_STEPS"
@@ -58,7 +57,7 @@ LONG = {
 }
 _ROLLOUTS = """
 name: demo
-trainable: benchmarks.chaos.workload:Rollouts
+trainable: benchmarks.chaos.rollouts:Rollouts
 metric: episode_reward_mean
 mode: max
 config:
@@ -145,19 +144,11 @@ class Quadratic(tests.support.quadratic.Quadratic):
 
     def step(self) -> dict[str, Any]:
         """Log the step, then make it."""
-        _log(self.context, self.iteration + 1)
+        log_step(self.context, self.iteration + 1)
         return super().step()
 
 
-class Rollouts(ppo.PPO):
-    """PPO with rollout workers that logs its steps."""
-
-    def step(self) -> dict[str, Any]:
-        """Log the step, then make it."""
-        _log(self.context, self.iteration + 1)
-        return super().step()
-
-
-def _log(context: TrialContext, iteration: int) -> None:
+def log_step(context: TrialContext, iteration: int) -> None:
+    """Append the line of a step that is about to begin."""
     with Path(os.environ[STEPS]).open("a") as file:  # one short write, so that lines do not mix
         file.write(f"{os.getpid()} {context.trial_id} {iteration}\n")

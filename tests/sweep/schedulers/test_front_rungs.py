@@ -198,8 +198,8 @@ def traded(at: CurvePoint) -> dict[str, Any]:
     ("name", "more"),
     [
         ("asha", {}),
-        ("asha", {"seeds": "auto"}),
-        ("hyperband", {"seeds": 2}),
+        ("asha", {"seeds": 2}),
+        ("hyperband", {"seeds": "auto"}),
         ("bohb", {"deterministic": {"batch": 2}}),
     ],
 )

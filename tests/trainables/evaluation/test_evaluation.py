@@ -478,6 +478,7 @@ COUNTED: dict[str, Any] = {
     "env": f"{HERE}:Counting",
     "env_config": {"length": 2},
     "evaluation_num_episodes": 2,
+    "env_level": "C",  # nothing is measured
 }
 
 
