@@ -70,8 +70,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reports = [one for some in terminalreporter.stats.values() for one in some]
-    marked = [one for one in reports if (GPU, True) in getattr(one, "user_properties", ())]
+    told = [one for some in terminalreporter.stats.values() for one in some]
+    reports = [one for one in told if isinstance(one, pytest.TestReport)]
+    marked = [one for one in reports if (GPU, True) in one.user_properties]
     skipped = {one.nodeid for one in marked if one.skipped}
     if marked:
         ran = {one.nodeid for one in marked if one.when == "call"} - skipped

@@ -176,7 +176,7 @@ def secrets_of(folder: Path) -> list[str]:
     return [file.read_text() for file in files]
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_the_services_commands_lead_the_example_sweep_to_its_end(
     outside: Outside, server: postgres.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

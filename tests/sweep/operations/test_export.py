@@ -425,7 +425,7 @@ for uri in sys.argv[2:]:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_registered_model_answers_with_the_policys_own_actions(
     here: Here, tmp_path: Path
 ) -> None:

@@ -276,7 +276,7 @@ def test_a_device_that_is_lost_ends_the_driver_and_the_sweep_is_resumed_to_the_b
     assert everything(runner.folder) == everything(straight)
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_more_places_and_other_neighbours_change_no_bit_on_a_cpu(
     runner: Runner, straight: Folder
 ) -> None:

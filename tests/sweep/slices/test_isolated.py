@@ -70,7 +70,7 @@ def test_a_trials_process_that_is_killed_changes_no_result_and_its_worker_goes_o
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("by", ["thread", "device"])
+@pytest.mark.parametrize("by", [pytest.param("thread", marks=pytest.mark.proof), "device"])
 def test_where_no_fork_is_safe_trials_run_in_their_slots_worker_to_the_same_results(
     tmp_path: Path, marked: Marked, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:

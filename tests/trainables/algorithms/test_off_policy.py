@@ -103,6 +103,7 @@ def test_what_it_explores_with_is_in_the_checkpoint() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sac with gsde", "td3"])
 def test_children_collect_for_it_and_a_restored_run_is_exact(kind: str, tmp_path: Path) -> None:
     config = {"num_workers": 2, "evaluation_num_workers": 1, "evaluation_num_episodes": 2}
     first = make(kind, config)

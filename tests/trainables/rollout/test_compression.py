@@ -38,7 +38,8 @@ def test_B3_repetitive_observations_travel_smaller() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
-    [{"compress_observations": "bulk", "recreate_failed_workers": True},
+    [pytest.param({"compress_observations": "bulk", "recreate_failed_workers": True},
+                  marks=pytest.mark.proof),
      {"compress_observations": True, "batch_mode": "complete_episodes"},
      {"compress_observations": "bulk", "env": "tests.support.agents:Targets",
       "multiagent": {"policies": ["left", "right", "brief"]}}],
