@@ -219,7 +219,7 @@ class Space:
     def has(self, searched: Mapping[str, Any]) -> bool:
         """Return whether a trial's searched values are all allowed here.
 
-        They may not be in a sweep whose space was changed after the trial.
+        Values of a trial from before a change of the space may not be allowed any more.
         """
         return all(
             name in self.searched and self.role(name).contains(value)

@@ -79,14 +79,14 @@ class Called(gymnasium.Env[Any, Any]):
             self.action_space = AgentsSpace(base.action_space)
 
     def reset(self, **_: Any) -> Any:
-        """Raise EnvError: such an environment begins its episodes itself."""
+        """Raise EnvError, since an environment that calls the trainer begins its own episodes."""
         raise EnvError(
             f"{type(self.base).__name__} calls the trainer, so nobody can play in it: name "
             "another environment, for evaluations with evaluation_config: {env: …}"
         )
 
     def step(self, action: Any) -> Any:
-        """Raise EnvError: such an environment asks for its actions itself."""
+        """Raise EnvError, since an environment that calls the trainer requests actions itself."""
         return self.reset()
 
     def close(self) -> None:

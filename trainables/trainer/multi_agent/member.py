@@ -64,7 +64,7 @@ class Member(Trainer):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Any:
-        """Return this class."""
+        """Return this class, also for settings of several policies: a member learns one of them."""
         return cls
 
     def _inquiry(self) -> Inquiry:
