@@ -311,8 +311,7 @@ JUDGES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("mode", ["max", "min"])
-@pytest.mark.parametrize("name", JUDGES)
+@pytest.mark.parametrize(("name", "mode"), [*zip(JUDGES, itertools.cycle(["max", "min"]))])
 def test_what_is_kept_up_decides_as_what_is_made_anew_from_the_whole_history(
     name: str, mode: str
 ) -> None:

@@ -14,7 +14,7 @@ from tests.support.waiting import wait_until
 
 #: Iterations at which the process is killed: before a checkpoint, at the first and the last one.
 KILLED = [2, 3, 6]
-TRIALS = 3
+TRIALS = 2
 
 
 def run(root: Path, marked: Marked, at: list[int], **changes: Any) -> Folder:

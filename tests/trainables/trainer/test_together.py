@@ -123,7 +123,7 @@ def test_images_travel_compressed_as_they_were() -> None:
         "env": "tests.support.spaces:AnySpaces",
         "env_config": {"observation": "image", "action": "discrete"},
         "env_level": "C",  # nothing is measured
-        "num_workers": 2,
+        "num_workers": 1,
         "train_batch_size": None,
         "evaluation_interval": None,
     }
