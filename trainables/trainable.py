@@ -176,6 +176,14 @@ class Trainable:
             self._result_log.close()
             raise
 
+    @property
+    def is_random(self) -> bool | None:
+        """True if the results so far may depend on random numbers, False if they do not.
+
+        None if that is unknown, as for most trainables.
+        """
+        return None
+
     # ---- what a subclass writes -------------------------------------------------------------
 
     def setup(self, config: dict[str, Any]) -> None:

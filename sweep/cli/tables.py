@@ -303,7 +303,9 @@ def _expected(best: Data) -> str:
 
 def results(data: Data) -> RenderableType:
     """Render `sweep results`."""
-    order = "best on a new seed first" if data["front"] is None else "front by front"
+    is_expected = any(row["expected_error"] is not None for row in data["trials"])
+    by_score = "best on a new seed first" if is_expected else "best first"
+    order = by_score if data["front"] is None else "front by front"
     title = f"{printable(data['name'])}: {printable(data['metric'])}, {order}"
     shown = [Text(title), *front_line(data["front"]), *change_lines(data["changes"]), Text()]
     return Group(*shown, ranking(data["trials"], "wrap"))

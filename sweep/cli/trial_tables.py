@@ -35,6 +35,8 @@ def final_evaluation_remarks(data: Data) -> Iterator[str]:
         yield f"{how} of {len(several)} seeds: {', '.join(several)}"
     if data["final_evaluation"] is not None:
         yield from _final_evaluation(data, data["final_evaluation"])
+    elif not data["is_random"]:
+        yield "no trial drew a random number or read its seed, so scores contain no luck"
     elif len(several) == 1 and data["scored"] > 1:
         yield f"it has one seed; {_command(data)} --test-seeds 10 retrains it with new seeds"
 

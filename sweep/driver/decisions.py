@@ -181,6 +181,7 @@ def _closed_event(
         dropped,
         outcome.remembered,
         outcome.value_found,
+        outcome.is_random,
         reported_to=replica.reported_to,
     )
     first = outcome.source if replica.reported_to is None else replica.reported_to

@@ -478,6 +478,8 @@ class Closed:
     """Findings of the trainable for all trials (`Trainable.remembers`): name → data."""
     value_found: str = ""
     """Description of the value found in place of the metric, if that was not a number."""
+    is_random: bool | None = None
+    """True if the replica's results may depend on random numbers; None if that is unknown."""
     rows: tuple[Row, ...] = ()
     """Results of the slice, stored in a table of their own."""
     sums: Sums | None = None

@@ -46,7 +46,7 @@ class Expected:
     value: float
     """Mean of the expected score."""
     error: float | None
-    """Standard error of `value`; None with too few trials or seeds."""
+    """Standard error of `value`; None with too few trials or seeds, or without randomness."""
     noise: float | None
     """Variance of the score of one further seed; None if unknown."""
     seeds: int
@@ -133,6 +133,8 @@ class _TrialScores(NamedTuple):
     """Variance of a score that is due to its evaluation."""
     steps: float
     """Environment steps that the trial has trained."""
+    is_random: bool | None
+    """True if its results may depend on random numbers, False if they do not; None if unknown."""
     top: float | None
     """Level of the trial's goal at which it is COMPLETED; None without one."""
 
@@ -164,7 +166,11 @@ def _extract_scores(trial: Trial) -> _TrialScores | None:
     noises = [replica.noise for replica in trial.compared_replicas]
     known = [noise for noise in noises if noise is not None and math.isfinite(noise)]
     noise = math.fsum(known) / len(known) if known else 0.0
-    return _TrialScores(points, bool(trial.milestones), noise, trial.steps, trial.goal.top)
+    drawn = {replica.is_random for replica in trial.compared_replicas}
+    is_random = None if drawn <= {None} else True in drawn
+    return _TrialScores(
+        points, bool(trial.milestones), noise, trial.steps, is_random, trial.goal.top
+    )
 
 
 def _level_scores(milestone: Milestone, sign: float) -> _LevelScores:
@@ -191,6 +197,8 @@ class Expectations(Summary):
         self._crowds: Counter[float] = Counter()
         """Level → number of trials that paused or ended there."""
         self._tops: Counter[float | None] = Counter()
+        self._random: Counter[bool | None] = Counter()
+        """`_TrialScores.is_random` → number of trials with it."""
         self._exponents: Counter[int] = Counter()
         """`_TrialScores.exponent` → number of trials with it."""
         self._table: _Table | None = None
@@ -211,6 +219,7 @@ class Expectations(Summary):
                     self._crowds[there.level] += sign
                 if seen:
                     self._tops[seen.top] += sign
+                    self._random[seen.is_random] += sign
                     self._exponents[seen.exponent] += sign
             self._stale[number] = None
             self._fit = None
@@ -226,8 +235,15 @@ class Expectations(Summary):
             middle = sign * math.fsum(score / seeds for score in seen.seeds)
             return Expected(middle, None, None, seeds)
         row = fit.rows[trial.number]
+        if not self.is_random:
+            return Expected(sign * float(found.value[row]), None, None, seeds)
         value, error, noise = (float(one[row]) for one in (found.value, found.error, found.noise))
         return Expected(sign * value, error, noise, seeds)
+
+    @property
+    def is_random(self) -> bool:
+        """False if the results of all trials are known to depend on no random number."""
+        return self._random[True] > 0 or not self._random[False]
 
     @property
     def order(self) -> Sequence[int]:
@@ -245,7 +261,7 @@ class Expectations(Summary):
     def spreads(self) -> Spreads | None:
         """Standard deviations of scores by cause; None if there are too few trials."""
         found = self._current_fit.estimates
-        if found is None:
+        if found is None or not self.is_random:
             return None
         parts = (1 - found.share, found.share, min(found.evaluations, found.share))
         return Spreads(*(math.sqrt(part) * found.deviation for part in parts))
@@ -259,7 +275,7 @@ class Expectations(Summary):
         from scipy import special
 
         fit = self._current_fit
-        if fit.estimates is None:
+        if fit.estimates is None or not self.is_random:
             return {}
         numbers = fit.order[:CANDIDATES]
         rows = [fit.rows[number] for number in numbers]
@@ -330,7 +346,7 @@ class Expectations(Summary):
             own = scores.level_scores[np.arange(len(rows)), scores.last_levels]
             order = rows[np.lexsort((rows, table.steps[rows], -own))]
             return _Fit(order.tolist())
-        found = estimate(scores, self._unseen_share(columns[-1])).times(exponent)
+        found = estimate(scores, self._unseen_share(columns[-1]), self.is_random).times(exponent)
         order = rows[np.lexsort((rows, table.steps[rows], -found.value))]
         of = {number: row for row, number in enumerate(numbers)}
         return _Fit(order.tolist(), of, found)

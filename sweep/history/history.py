@@ -559,6 +559,8 @@ class History:
             replica.checkpoints.pop(digest, None)
         replica.error = event.error or replica.error
         replica.exactness = event.exactness or replica.exactness
+        if event.is_random is not None:
+            replica.is_random = bool(replica.is_random) or event.is_random
         if event.remembered:
             self.remembered = {**event.remembered, **self.remembered}
         self._count_failures(replica, event)

@@ -85,6 +85,8 @@ class Replica:
     """Newest traceback."""
     exactness: str = ""
     """Exactness level of its checkpoints, as a text; empty before the first slice ended."""
+    is_random: bool | None = None
+    """True if its results may depend on random numbers, False if they do not; None if unknown."""
     reported: bool = False
     """True if a result ever had the metric, even if that result was lost."""
     names: tuple[str, ...] = ()

@@ -186,3 +186,5 @@ class SliceOutcome:
     """New findings of the trainable, for later trials."""
     value_found: str = ""
     """Description of the value found in place of the metric, if that was not a number."""
+    is_random: bool | None = None
+    """`Trainable.is_random` at the end; None if unknown."""

@@ -124,6 +124,8 @@ class Stretch:
     """Conditions that end the slice."""
     exactness = ""
     instead = ""
+    is_random: bool | None = None
+    """`Trainable.is_random` at the end; None if unknown."""
     remembered: Mapping[str, Any] = {}
     """New findings of the trainable, for later trials: name → data."""
     saves = False
@@ -152,6 +154,7 @@ class Stretch:
             why=self.end_reason(end),
             remembered=self.remembered,
             value_found=self.instead,
+            is_random=self.is_random,
             **more,
         )
 
@@ -261,11 +264,11 @@ class RealSlice(Stretch):
         )
 
     def note_exactness(self, trainable: Trainable) -> None:
-        """Read the trainable's exactness, and its findings that the sweep did not have before.
+        """Read the trainable's exactness, randomness, and findings that the sweep did not have.
 
         Raises TrainableError if the findings are not a JSON object.
         """
-        self.exactness = trainable.exactness
+        self.exactness, self.is_random = trainable.exactness, trainable.is_random
         found: object = trainable.remembers()
         try:
             data = _to_json(found)

@@ -328,6 +328,7 @@ def best(sweep: Sweep) -> Data:
         "mode": sweep.spec.mode,
         **row(trial, sweep.history),
         "pick": pick(sweep.history, trial),
+        "is_random": sweep.history.expectations.is_random,
         "front": front(sweep.history),
         "aggregate": sweep.spec.aggregate.to_spec(),
         "trials": len(sweep.history.trials),

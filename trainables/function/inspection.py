@@ -1,6 +1,7 @@
 """Names in a training function, and the modules in which its parts are defined."""
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -30,6 +31,16 @@ def module_of(value: Any) -> str:
     if issubclass(kind, ModuleType):
         return str(value.__name__)
     return str((value if issubclass(kind, FunctionType | type) else kind).__module__)
+
+
+@functools.cache
+def text_of_module(function: TrainingFunction) -> str:
+    """Return the text of the module that defines a function; empty if there is none."""
+    module = inspect.getmodule(innermost(function))
+    try:
+        return "" if module is None else inspect.getsource(module)
+    except (OSError, TypeError):
+        return ""
 
 
 def is_own(module: str) -> bool:

@@ -73,6 +73,8 @@ class FunctionThread:
         self._is_checkpoint_unread = checkpoint is not None
         """True if the function was restored and has not called `get_checkpoint` yet."""
         self._streams = streams  # the first get_checkpoint restores them
+        self.knows_seed = False
+        """True if the function has read its trial's context, and with it the seed."""
         self._folders = contextlib.ExitStack()
         self._turn = queue.SimpleQueue[None]()
         self._paused = queue.SimpleQueue[None]()
@@ -319,6 +321,13 @@ def get_checkpoint() -> Any:
 
 def get_context() -> TrialContext:
     """Return seed, name and folder of the running trial; default ones outside a trial."""
+    if thread := current():
+        thread.knows_seed = True
+    return _context()
+
+
+def _context() -> TrialContext:
+    """Return the context of the running trial, or a default one; does not count as reading it."""
     thread = current()
     return thread.context if thread else TrialContext()
 
@@ -347,9 +356,9 @@ def _no_result_message(function: TrainingFunction, metric: str) -> str:
 _OURS = forms.ReportingCalls(
     report,
     get_checkpoint,
-    lambda: get_context().metric,
+    lambda: _context().metric,
     lambda: hasattr(here, "thread"),
-    lambda: get_context().number,
-    lambda: get_context().objectives,
+    lambda: _context().number,
+    lambda: _context().objectives,
     _StopFunction,
 )

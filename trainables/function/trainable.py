@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from trainables.core import rng
 from trainables.errors import StateError
-from trainables.function.inspection import TrainingFunction, innermost, name_of
+from trainables.function.inspection import TrainingFunction, innermost, name_of, text_of_module
 from trainables.function.saving import never_saves
 from trainables.function.thread import Checkpoint, FunctionThread, here
 from trainables.trainable import Trainable, gives_data
@@ -50,12 +51,23 @@ class FunctionTrainable(Trainable):
         """Return whether the function's reports have checkpoints, as far as the source shows."""
         return cls.saves if cls.saves is not None else not never_saves(cls.function)
 
+    @property
+    def is_random(self) -> bool:
+        """True if the function may have drawn random numbers, or has read its trial's context.
+
+        The context contains the seed.
+        """
+        if self._thread is not None and self._thread.knows_seed:
+            return True
+        return rng.may_have_drawn(text_of_module(type(self).function), self._first_streams)
+
     def setup(self, config: dict[str, Any]) -> None:
         """Prepare without running the function, so that a checkpoint can be restored first."""
         self._thread: FunctionThread | None = None
         self._checkpoint: Checkpoint | None = None
         self._streams: Mapping[str, Any] | None = None
         self._saved_state: dict[str, Any] | None = None
+        self._first_streams = rng.capture_global()
         self.at_checkpoint = False  # whether the last report carried a checkpoint
 
     def step(self) -> dict[str, Any]:

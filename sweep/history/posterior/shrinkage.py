@@ -100,8 +100,16 @@ class Estimates:
             )
 
 
-def estimate(scores: Scores, unseen: float) -> Estimates:
-    """Return estimates from scores; no trial has reached the share `unseen` of a full training."""
+def estimate(scores: Scores, unseen: float, is_random: bool = True) -> Estimates:
+    """Return estimates from scores.
+
+    Args:
+        unseen: share of a full training that no trial has reached.
+        is_random: False if scores contain no luck, so that the model only transfers them to the
+            end.
+    """
+    if not is_random:
+        return _without_luck(scores, unseen)
     plain, (scores, doubt) = scores, smooth(scores)
     last, moments = scores.last_levels, _moments(scores)
     seeds, last_scores = at_last_level(scores.seeds, last), at_last_level(scores.level_scores, last)
@@ -128,6 +136,17 @@ def estimate(scores: Scores, unseen: float) -> Estimates:
     error = np.sqrt(spread + whole * UNSEEN * unseen)
     limited = _limit(value, error, plain)
     return Estimates(limited, error, noise, float(np.sqrt(whole)), share, evaluations)
+
+
+def _without_luck(scores: Scores, unseen: float) -> Estimates:
+    """Return estimates that take every score as the true one at its level."""
+    levels = _levels(_moments(scores), 0.0)
+    last_scores = at_last_level(scores.level_scores, scores.last_levels)
+    nothing = np.zeros(len(last_scores))
+    value, spread = _transfer_to_end(levels, 0.0, last_scores, nothing, scores.last_levels)
+    whole = float(levels.variance[-1])
+    error = np.sqrt(spread + whole * UNSEEN * unseen)
+    return Estimates(value, error, nothing, math.sqrt(whole), 0.0, 0.0)
 
 
 def _limit(value: Floats, error: Floats, scores: Scores) -> Floats:

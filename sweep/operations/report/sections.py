@@ -122,12 +122,14 @@ def best(sweep: Sweep) -> Section | None:
     columns = names if len(names) <= _COLUMNS else []
     several = any(len(trial.compared_replicas) > 1 for trial in ranked)
     others = [path for path, _ in sweep.history.objective.objectives]
-    titles = ["trial", "status", "score", "on a new seed"]
+    is_random = sweep.history.expectations.is_random
+    titles = ["trial", "status", "score", *["on a new seed"] * is_random]
     titles += [f"{LEVEL:.0%} interval", "seeds"] if several else []
     titles += [formatting.last_part(path) for path in others]
     titles += [*columns] if columns else ["settings"]
     rows = [_best_row(trial, sweep, several, columns) for trial in ranked]
-    kinds = "nwnn" + "wn" * several + "n" * len(others) + ("n" * len(columns) or "t") + "nn"
+    kinds = "nwn" + "n" * is_random + "wn" * several
+    kinds += "n" * len(others) + ("n" * len(columns) or "t") + "nn"
     made = table([*titles, "iterations", "steps"], rows, kinds)
     return Section("best", "Best trials", _note_of_best(sweep, several), [made])
 
@@ -144,6 +146,8 @@ def _note_of_best(sweep: Sweep, several: bool) -> str:
             f"Intervals are {LEVEL:.0%} bootstraps of the {aggregate.kind} over seeds, and too "
             "narrow where these are few: of three they hold the true value three times in four."
         )
+    elif not sweep.history.expectations.is_random:
+        parts.append("No trial drew a random number or read its seed: scores contain no luck.")
     elif scored > 1:
         parts.append(
             "They are ordered by the score that is expected of their settings on new seeds, as "
@@ -181,7 +185,8 @@ def _best_row(
     earlier = _EARLIER if trial.number < sweep.first_of_space else ""
     row: list[Markup | str] = [f"{trial.number}{earlier}", _status(trial.status)]
     row.append(formatting.number(data["score"]))
-    row.append(formatting.give_or_take(data["expected"], data["expected_error"]))
+    if sweep.history.expectations.is_random:
+        row.append(formatting.give_or_take(data["expected"], data["expected_error"]))
     if several:
         found = interval(trial, sweep.spec.seed)
         ends = formatting.ABSENT if found is None else f"[{found.low:.4g}, {found.high:.4g}]"

@@ -7,7 +7,7 @@ import pytest
 
 from sweep.cli.main import main
 from sweep.cli.train import TEMPLATES
-from tests.support.command_line import Here
+from tests.support.command_line import Here, start
 
 
 @pytest.fixture
@@ -28,6 +28,23 @@ def test_what_is_written_runs_and_learns(kind: str, here: Here, tmp_path: Path) 
     assert max(scores) > -0.5
     written = {path.name for path in (tmp_path / "mine").iterdir()} - {"__pycache__"}
     assert written == {*TEMPLATES[kind], "sweep.schema.json"}
+
+
+@pytest.mark.slow
+def test_of_an_example_without_random_numbers_no_luck_is_claimed(
+    here: Here, tmp_path: Path
+) -> None:
+    """Its trials run in processes of their own, in which nothing else has imported torch."""
+    assert main(["init", "mine"]) == 0
+    few = ["--trials", "4", "--set", "trackers=[]", "--jobs", "1", "--root", here.root]
+    process = start("run", "mine/space.yaml", *few, cwd=tmp_path)
+    out, err = process.communicate()
+    assert (process.returncode, "on a new seed" in out) == (0, False), err
+    code, out, _ = here("best", "mine")
+    assert (code, "scores contain no luck" in out, "expected on" in out) == (0, True, False)
+    assert here("report", "mine", "--out", tmp_path / "page.html")[0] == 0
+    page = (tmp_path / "page.html").read_text()
+    assert ("scores contain no luck" in page, "on a new seed" in page) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -227,6 +227,25 @@ def test_of_two_trials_nothing_is_said_but_their_scores() -> None:
     assert [(one.value, one.error) for one in found] == [(0.0, None), (1.0, None)]
 
 
+def test_a_score_without_luck_is_its_own_expectation() -> None:
+    """One trial whose results may be random suffices for luck; unknown ones decide nothing."""
+    trials = drawn(0, several=False).trials
+    by_score = sorted(trials, key=lambda one: -(one.score or 0.0))
+    top = next(one for one in by_score if one.goal.at == TOP)
+    for one in trials[:-1]:
+        one.replicas[0].is_random = False
+    past = history(trials)
+    found = past.expected(top)
+    assert found is not None
+    assert (found.value, found.error, past.expectations.spreads) == (top.score, None, None)
+    assert past.expectations.chances() == {}
+    trials[-1].replicas[0].is_random = True
+    found = history(trials).expected(top)
+    assert found is not None
+    assert found.error is not None
+    assert found.value < (top.score or 0.0)
+
+
 def test_seeds_and_evaluations_are_told_from_settings() -> None:
     table = drawn(5)
     spreads = history(table.trials).expectations.spreads

@@ -19,7 +19,8 @@ def lines(scores: Sequence[Sequence[float]], mode: Mode = "max") -> list[str]:
     assert best is not None
     row = overview.row(best, past)
     said = {**row, "scores": row["scores"][:1], "pick": overview.pick(past, best)}
-    return [*final_evaluation_remarks({**said, "final_evaluation": None, "scored": 1})]
+    rest = {"final_evaluation": None, "scored": 1, "is_random": True}
+    return [*final_evaluation_remarks({**said, **rest})]
 
 
 def test_two_lines_say_what_is_expected_the_luck_and_the_runner_up() -> None:
