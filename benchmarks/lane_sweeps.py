@@ -5,26 +5,27 @@
 Runs one sweep with `--pool stack` and an empty cache of programs, again with the programs of the
 first, and with `--pool loky` in two processes: random settings, each trained to the end. Each has
 the time of the shell, and the CPU time of all processes, which says more on a machine with other
-work. Counts the different programs of random settings of the shipped spaces. `--write` writes both
-tables into docs/stack.md.
+work. Counts the different programs of random settings of the shipped spaces, and the places of
+their stacks if all of them train at once. `--write` writes both tables into docs/stack.md.
 """
 
 import argparse
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.gpu import sweep_from_shell
 from benchmarks.lanes import PAGE
 from benchmarks.pages import replace_between
 from sweep.driver.start import prepare
 from sweep.driver.start.creation import samples
-from trainables.trainable import TrialContext
+from sweep.driver.start.creation.samples import StackWidths
 
 SPACES = ("cartpole_lanes", "cartpole_ppo", "pendulum_ppo", "cartpole_dqn")
 DRAWN = 256
-"""Random settings of a space of which programs are counted."""
+"""Random settings of a space of which programs and places are counted."""
 RUNS = {
     "`--pool stack`, compiling": "stack",
     "`--pool stack`, programs cached": "stack",
@@ -33,20 +34,25 @@ RUNS = {
 BEGIN, END = "<!-- begin: benchmarks.lane_sweeps -->", "<!-- end: benchmarks.lane_sweeps -->"
 
 
-def count_programs(space: str, count: int) -> int:
-    """Return the number of different programs of `count` random settings of a shipped space."""
+class Needed(NamedTuple):
+    """The programs that lanes need, and the places of their stacks."""
+
+    programs: int
+    places: int
+
+
+def count_needed(space: str, count: int) -> Needed:
+    """Return what `count` random settings of a shipped space need if all of them train at once."""
     resolved, _ = prepare.prepare(space, [])
     spec, trainable = resolved.spec, resolved.trainable
-    shapes = set()
-    for point in samples.draw_samples(spec.space, spec.seed, count):
+    widths, lanes = StackWidths(spec, trainable, count), Counter[tuple[Any, int]]()
+    for point in samples.draw_samples(spec.space, spec.seed + 1, count):
         config = spec.space.nest(point.settings, spec.config)
-        lane: Any = trainable(
-            trainable.as_lane(samples.complete_config(trainable, spec, config), 1),
-            TrialContext(seed=0),
-        )
-        shapes.add(lane.shape)
-        lane.stop()
-    return len(shapes)
+        whole = samples.complete_config(trainable, spec, config)
+        width = widths.width(whole)
+        lanes[trainable.lane_shape(trainable.as_lane(whole, width)), width] += 1
+    places = sum(-(-number // width) * width for (_, width), number in lanes.items())
+    return Needed(len({shape for shape, _ in lanes}), places)
 
 
 def options(pool: str, trials: int, steps: int) -> list[str]:
@@ -69,13 +75,15 @@ def compare(space: str, trials: int, steps: int) -> dict[str, dict[str, Any]]:
     return figures
 
 
-def table(figures: Mapping[str, Mapping[str, Any]], programs: Mapping[str, int]) -> str:
-    """Return the results in Markdown."""
+def table(
+    figures: Mapping[str, Mapping[str, Any]], needed: Mapping[str, Needed], drawn: int
+) -> str:
+    """Return the results in Markdown; `drawn` is the number of lanes of which `needed` says."""
     lines = ["| sweep | seconds | CPU seconds |", "| --- | --- | --- |"]
     for name, found in figures.items():
         lines.append(f"| {name} | {found['wall_s']:.0f} | {found['cpu_s']:.0f} |")
-    lines += ["", "| space | programs |", "| --- | --- |"]
-    lines += [f"| `{space}` | {count} |" for space, count in programs.items()]
+    lines += ["", f"| space | programs | places of {drawn} lanes |", "| --- | --- | --- |"]
+    lines += [f"| `{space}` | {of.programs} | {of.places} |" for space, of in needed.items()]
     return "\n".join(lines)
 
 
@@ -88,11 +96,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--drawn", type=int, default=DRAWN)
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args(arguments)
-    programs = {space: count_programs(space, given.drawn) for space in SPACES}
+    needed = {space: count_needed(space, given.drawn) for space in SPACES}
     figures = compare(given.space, given.trials, given.steps)
     if failed := [found["output"] for found in figures.values() if found["exit_code"]]:
         raise SystemExit(failed[0])
-    results = table(figures, programs)
+    results = table(figures, needed, given.drawn)
     print(results)  # noqa: T201
     if given.write:
         page = PAGE.read_text("utf-8")

@@ -25,7 +25,7 @@ import re
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -309,7 +309,7 @@ class Trainable:
 
     @classmethod
     def as_lane(cls, config: Mapping[str, Any], lanes: int) -> dict[str, Any]:
-        """Return the settings of a trial that trains as one of `lanes` lanes of one program.
+        """Return the settings of a trial that trains in a stack of `lanes` lanes of one program.
 
         `check_config` refuses the result if a setting is impossible in a lane.
 
@@ -321,6 +321,15 @@ class Trainable:
             "ppo or dqn with the pool stack",
             "others do not train in lanes",
         )
+
+    @classmethod
+    def lane_shape(cls, config: Mapping[str, Any]) -> Hashable:
+        """Return a value that is equal for the settings of lanes that can be in one program.
+
+        Args:
+            config: settings that `as_lane` returned.
+        """
+        return None
 
     @classmethod
     def can_be_lane(cls) -> bool:

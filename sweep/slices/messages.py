@@ -148,7 +148,8 @@ class DeviceFailed:
     why: str
     """The error of the device, on one line."""
     lanes: int | None = None
-    """Number of lanes for which the device's memory did not suffice; None if the device is lost."""
+    """Number of lanes at once for which the device's memory did not suffice; None if the device is
+    lost."""
 
 
 @dataclass(frozen=True)

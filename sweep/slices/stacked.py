@@ -101,7 +101,7 @@ def _raise_if_of_device(error: BaseException) -> None:
 
 
 def _narrowed(spec: SliceSpec, limit: int | None) -> SliceSpec:
-    """Return the slice with at most `limit` lanes in the settings of its trial."""
+    """Return the slice with a stack of at most `limit` places in the settings of its trial."""
     lanes = _lanes_of(spec)
     if limit is None or lanes is None or lanes <= limit:
         return spec
@@ -110,13 +110,13 @@ def _narrowed(spec: SliceSpec, limit: int | None) -> SliceSpec:
 
 
 def _lanes_of(spec: SliceSpec) -> int | None:
-    """Return the number of lanes in the settings of a trial; None if they have none."""
+    """Return the number of places of the stack of a trial, by its settings; None without one."""
     lanes = spec.config.get("lanes")
     return lanes if isinstance(lanes, int) else None
 
 
 def _start_lane(number: int, spec: SliceSpec, limit: int | None) -> _Lane | SliceOutcome:
-    """Start a slice in a stack of at most `limit` lanes; return its lane, or its outcome."""
+    """Start a slice in a stack of at most `limit` places; return its lane, or its outcome."""
     slice_ = RealSlice(spec)
     try:
         slice_.spec = _narrowed(spec, limit)
@@ -142,7 +142,7 @@ def serve(
 ) -> None:
     """Run slices until the sender closes `requests`, or the device fails; send `replies`.
 
-    Output of the process goes to the log of the first trial. Stacks have at most `limit` lanes, if
+    Output of the process goes to the log of the first trial. Stacks have at most `limit` places, if
     given, whatever the settings of trials say.
     """
     with contextlib.ExitStack() as entered:
@@ -158,7 +158,7 @@ class _Server:
     """The lanes of one process, and its connections to the pool.
 
     Pairs of number and slice are read from `requests`, outcomes and paces sent to `replies`.
-    `entered` are contexts that end with the process; `limit` is the maximum number of lanes of a
+    `entered` are contexts that end with the process; `limit` is the maximum number of places of a
     stack, if any.
     """
 
@@ -171,8 +171,8 @@ class _Server:
     ) -> None:
         self._requests, self._replies = requests, replies
         self._most = limit
-        self._widest = 1
-        """The most lanes of a stack that any trial was given."""
+        self._needed = 1
+        """Greatest number of lanes at once, or of places of a stack if that is more, so far."""
         self._entered, self._is_logged = entered, False
         self._lanes: dict[int, _Lane] = {}
         self._steps = 0.0
@@ -198,8 +198,9 @@ class _Server:
             self._is_logged = True
             with contextlib.suppress(OSError):
                 self._entered.enter_context(redirected_into(Path(spec.folder), spec.log_bytes))
-        lanes = _lanes_of(spec) or 1
-        self._widest = max(self._widest, lanes if self._most is None else min(lanes, self._most))
+        width, at_once = _lanes_of(spec) or 1, len(self._lanes) + 1
+        most = width if self._most is None else min(width, self._most)
+        self._needed = max(self._needed, most, at_once)
         begun = _start_lane(number, spec, self._most)
         if isinstance(begun, _Lane):
             self._lanes[number] = begun
@@ -232,7 +233,7 @@ class _Server:
         """
         for lane in self._lanes.values():
             lane.leave()
-        lanes = self._widest if isinstance(error, DeviceOutOfMemory) else None
+        lanes = self._needed if isinstance(error, DeviceOutOfMemory) else None
         self._replies.send((None, DeviceFailed(str(error), lanes)))
 
     def _say_pace(self, lanes: Sequence[_Lane]) -> None:

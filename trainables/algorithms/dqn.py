@@ -122,7 +122,6 @@ class Config(TrainerConfig):
         "the CPU that are neither dueling nor noisy nor distributional.",
     )
     lanes: Lanes = None
-    """Number of trials trained at once in one program; null for none."""
 
 
 class Differences(NamedTuple):

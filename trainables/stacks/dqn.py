@@ -13,7 +13,6 @@ from trainables.learners.schedules import learning_rate
 from trainables.stacks.dqn_program import STATS, Lane, Rates, Settings, Shape
 from trainables.stacks.lanes import Tree, as_arrays
 from trainables.stacks.n_step import NO_STEP, Step, Transition, no_steps
-from trainables.stacks.networks import program_width
 from trainables.stacks.replay import Replay, packed, unpacked, width
 from trainables.stacks.stack import Stack
 from trainables.stacks.trainer import (
@@ -102,7 +101,7 @@ class LaneReplay(ReplayBuffer):
 
 
 class LaneDQN(LaneTrainer, DQN):
-    """DQN as one of ``lanes`` lanes of a compiled program."""
+    """DQN as a lane of a compiled program, in a stack of ``lanes`` places."""
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
@@ -128,25 +127,25 @@ class LaneDQN(LaneTrainer, DQN):
         self.replay = self._rows
         return {**parts, "replay": self._rows}
 
-    @property
-    def shape(self) -> Shape:
-        """Shape of the lane's program; equal for all lanes of a stack."""
-        settings = self.settings
-        hidden = len(self.architecture.hidden)
+    @classmethod
+    def shape_of(cls, settings: Config) -> Shape:
+        """Return the shape of the program of a lane with these settings."""
+        common = cls.common_shape(settings)
+        hidden = len(common["hidden"])
         trunk = [f"trunk.dense.{index}" for index in range(hidden - 1)]
         head = [f"head.{index}" for index in range(min(hidden, 1) + 1)]
         return Shape(
-            env=self.env_named,
-            limit=self.limit,
-            num_envs=settings.sampling.num_envs_per_worker,
-            steps=settings.sampling.rollout_fragment_length,
-            rounds=self.rounds,
+            **common,
             layers=(*trunk, *head),
-            hidden=tuple(map(program_width, self.architecture.hidden)),
             batch=settings.replay.replay_batch_size,
             places=places_of(settings.replay.buffer_size),
             waiting=max(_USUAL_STEPS, settings.n_step) - 1,
         )
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the lane's program; equal for all lanes of a stack."""
+        return self.shape_of(self.settings)
 
     def lane_settings(self) -> Settings:
         """Return the settings that are passed to the program as arrays."""

@@ -13,7 +13,7 @@ from trainables.errors import ConfigError
 from trainables.learners.schedules import learning_rate
 from trainables.stacks.filtering import Discounted, as_counted, as_filter_state
 from trainables.stacks.lanes import Tree, as_arrays
-from trainables.stacks.networks import cut, padded, program_width
+from trainables.stacks.networks import cut, padded
 from trainables.stacks.ppo_program import Lane, Rates, Settings, Shape
 from trainables.stacks.trainer import (
     Array,
@@ -36,7 +36,7 @@ _READ_OF_MODEL = frozenset({"hidden", "activation", "log_std_init"})
 
 
 class LanePPO(LaneTrainer, PPO):
-    """PPO as one of ``lanes`` lanes of a compiled program."""
+    """PPO as a lane of a compiled program, in a stack of ``lanes`` places."""
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
@@ -62,20 +62,19 @@ class LanePPO(LaneTrainer, PPO):
         """Return an empty text, as the program computes gradients for all allowed settings."""
         return ""
 
-    @property
-    def shape(self) -> Shape:
-        """Shape of the lane's program; equal for all lanes of a stack."""
-        settings = self.settings
+    @classmethod
+    def shape_of(cls, settings: Config) -> Shape:
+        """Return the shape of the program of a lane with these settings."""
         return Shape(
-            env=self.env_named,
-            limit=self.limit,
-            num_envs=settings.sampling.num_envs_per_worker,
-            steps=settings.sampling.rollout_fragment_length,
-            rounds=self.rounds,
-            hidden=tuple(map(program_width, self.architecture.hidden)),
+            **cls.common_shape(settings),
             minibatch=min(settings.minibatch_size, settings.fragment_size),
             spreads_actions=settings.sampling.spreads_actions,
         )
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the lane's program; equal for all lanes of a stack."""
+        return self.shape_of(self.settings)
 
     def more_held(self) -> dict[str, Array]:
         """Return the initial noise of actions, zero matrices of age 0, and discounted returns."""

@@ -57,7 +57,7 @@ class Stack:
 
     def __init__(self, shape: Shape, width: int) -> None:
         _keep_programs()
-        self.shape = shape
+        self.shape, self.width = shape, width
         self._at_once = jax.default_backend() != "cpu"
         groups = 1 if self._at_once else min(len(os.sched_getaffinity(0)), width)
         self._group_size = -(-width // groups)
@@ -65,16 +65,27 @@ class Stack:
         self._lanes: list[Tree] = [None] * groups
         self._fetched: list[dict[str, Tree]] = [{} for _ in range(groups)]
         """For each group, fields of its lanes copied to the host since the last change."""
-        self._free = list(range(groups * self._group_size))[::-1]
-        self._put = jax.jit(_with_place, donate_argnums=(0,))
+        self._free = set(range(groups * self._group_size))
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no place is occupied."""
+        return len(self._free) == len(self._lanes) * self._group_size
 
     def reserve(self) -> int | None:
-        """Return a free place and occupy it. Returns None if there is none."""
-        return self._free.pop() if self._free else None
+        """Occupy a free place and return it, so that groups have equally many lanes.
+
+        Returns None if there is none.
+        """
+        if not self._free:
+            return None
+        place = min(self._free, key=lambda place: divmod(place, self._group_size)[::-1])
+        self._free.remove(place)
+        return place
 
     def release(self, place: int) -> None:
         """Free a place."""
-        self._free.append(place)
+        self._free.add(place)
 
     def put(self, place: int, settings: Tree, lane: Tree) -> None:
         """Put a lane and its settings into a place."""
@@ -83,8 +94,8 @@ class Stack:
         if self._lanes[group] is None:
             self._settings[group] = _repeated(settings, self._group_size)
             self._lanes[group] = _repeated(lane, self._group_size)
-        self._settings[group] = self._put(self._settings[group], index, settings)
-        self._lanes[group] = self._put(self._lanes[group], index, lane)
+        self._settings[group] = _put(self._settings[group], index, settings)
+        self._lanes[group] = _put(self._lanes[group], index, lane)
 
     def take(self, place: int, field: str) -> Tree:
         """Return a copy of a field of the lane in a place, as arrays on the host."""
@@ -211,7 +222,8 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(len(os.sched_getaffinity(0)), "stack")
 
 
-def _with_place(every: Any, place: int, entry: Any) -> Any:
+@functools.partial(jax.jit, donate_argnums=(0,))
+def _put(every: Any, place: int, entry: Any) -> Any:
     """Return the tree `every` of arrays (L, …) with the arrays of `entry` at index `place`."""
     return jax.tree.map(lambda many, own: many.at[place].set(own), every, entry)
 

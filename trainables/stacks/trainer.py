@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.core import rng
-from trainables.core.settings import flatten
+from trainables.core.settings import flatten, parse
 from trainables.envs.compiled import PREFIXES, classic
 from trainables.envs.compiled.contract import Environment
 from trainables.envs.compiled.named import Named, make, named
@@ -35,7 +35,7 @@ from trainables.stacks.episodes import Episodes
 from trainables.stacks.evaluation import Request
 from trainables.stacks.filtering import Counted, as_counted, as_filter_state
 from trainables.stacks.lanes import Shape, Tree
-from trainables.stacks.networks import cut, padded
+from trainables.stacks.networks import cut, padded, program_width
 from trainables.stacks.optimizer import Adam, Learnt
 from trainables.stacks.stack import Stack, play_evaluations, step
 from trainables.trainable import Trainable
@@ -128,6 +128,11 @@ class LaneTrainer(Trainer):
 
     # ---- implemented by a subclass -----------------------------------------------------------
 
+    @classmethod
+    @abstractmethod
+    def shape_of(cls, settings: Any) -> Shape:
+        """Return the shape of the program of a lane with these settings."""
+
     @property
     @abstractmethod
     def shape(self) -> Shape:
@@ -165,6 +170,28 @@ class LaneTrainer(Trainer):
         """Return initial values of further arrays that are kept with the environments, by name."""
         return {}
 
+    # ---- shape -------------------------------------------------------------------------------
+
+    @classmethod
+    def lane_shape(cls, config: Mapping[str, Any]) -> Shape:
+        """Return the shape of the program, see `Trainable.lane_shape`."""
+        return cls.shape_of(parse(cls.config_class, config))
+
+    @classmethod
+    def common_shape(cls, settings: TrainerConfig) -> dict[str, Any]:
+        """Return the fields that shapes of all algorithms have, by name."""
+        hidden = settings.model.hidden
+        return {
+            "env": _require_named(settings.environment),
+            "limit": _limit(settings),
+            "num_envs": settings.sampling.num_envs_per_worker,
+            "steps": settings.sampling.rollout_fragment_length,
+            "rounds": _rounds(settings),
+            "hidden": tuple(
+                map(program_width, cls.usual_networks[0] if hidden is None else hidden)
+            ),
+        }
+
     # ---- environments and rounds -------------------------------------------------------------
 
     def _inquiry(self) -> Inquiry:
@@ -194,25 +221,14 @@ class LaneTrainer(Trainer):
         return self._own
 
     @property
-    def limit(self) -> int:
-        """Steps after which an episode is truncated."""
-        return _limit(self.settings)
-
-    @property
-    def env_named(self) -> Named:
-        """The environment in the program, by its settings."""
-        return _require_named(self.settings.environment)
-
-    @property
     def lane_env(self) -> Environment:
         """The environment in the program."""
-        return make(self.env_named)
+        return make(_require_named(self.settings.environment))
 
     @property
     def rounds(self) -> int:
         """Number of rounds per iteration."""
-        of = self.settings
-        return max(1, -(-of.iteration.timesteps_per_iteration // of.fragment_size))
+        return _rounds(self.settings)
 
     @property
     def round_starts(self) -> list[int]:
@@ -460,8 +476,9 @@ class LaneTrainer(Trainer):
     def cleanup(self) -> None:
         """Free the place in the stack."""
         if self._place is not None:
-            self._stack.release(self._place)
+            _release(self._stack, self._place)
             self._place = None
+            del self._stack
         super().cleanup()
 
 
@@ -555,14 +572,29 @@ def _limit(settings: TrainerConfig) -> int:
     return min(limit, settings.envs.horizon or limit)
 
 
+def _rounds(settings: TrainerConfig) -> int:
+    """Return the number of rounds per iteration."""
+    return max(1, -(-settings.iteration.timesteps_per_iteration // settings.fragment_size))
+
+
 def _reserve(shape: Shape, width: int) -> tuple[Stack, int]:
-    """Occupy a free place, in an existing stack or a new one; return both."""
+    """Occupy a free place of the oldest stack that has one, else of a new stack; return both.
+
+    So lanes of trials that begin or continue gather in few stacks, and the others become empty.
+    """
     stacks = _stacks.setdefault((shape, width), [])
     for stack in stacks:
         if (place := stack.reserve()) is not None:
             return stack, place
     stacks.append(Stack(shape, width))
     return _reserve(shape, width)
+
+
+def _release(stack: Stack, place: int) -> None:
+    """Free a place, and the memory of a stack without lanes."""
+    stack.release(place)
+    if stack.is_empty:
+        _stacks[stack.shape, stack.width].remove(stack)
 
 
 def _transposed(name: str, array: Any) -> Array:

@@ -71,7 +71,7 @@ def changed_settings(
     return {
         key: (was[key], present[key])
         for key in COLLECTING
-        if key in was and was[key] != present[key]
+        if key in was and was[key] != present[key] and not _are_lanes(key, was[key], present[key])
     }
 
 
@@ -119,6 +119,11 @@ def describe_changes(changes: Mapping[str, tuple[Any, Any]], timesteps: int) -> 
     """Return the reason for an inexact curve, for the log, checkpoints and results."""
     listed = ", ".join(f"{key}: {now} (saved with {was})" for key, (was, now) in changes.items())
     return f"restored after {timesteps} steps with {listed}"
+
+
+def _are_lanes(key: str, *values: Any) -> bool:
+    """Return whether the values are numbers of lanes: a lane can continue among more or fewer."""
+    return key == "lanes" and None not in values
 
 
 def _filter_name(kind: Any) -> str:

@@ -79,8 +79,8 @@ Lanes: TypeAlias = Annotated[
     int | None,
     Field(
         gt=0,
-        description="Number of lanes of the compiled program that trains this trial with others "
-        "(docs/stack.md), set by the pool stack; null: trained alone.",
+        description="Number of places of the stack in which this trial is a lane of a compiled "
+        "program (docs/stack.md), set by the pool stack; null: trained alone.",
     ),
 ]
 

@@ -258,7 +258,14 @@ def open_context(
                     resolved.scheduler,
                     resolved.searcher,
                     pool,
-                    functools.partial(_trial_config, resolved, history, pool),
+                    functools.partial(
+                        _trial_config,
+                        resolved,
+                        history,
+                        samples.StackWidths(spec, resolved.trainable, launch.slots)
+                        if pool.lanes
+                        else None,
+                    ),
                     paths,
                     resolved.trainable.can_save(spec.config),
                     held.check,
@@ -310,17 +317,19 @@ def _refuse_what_a_copy_shares(folder: Folder, ledger: Ledger) -> None:
 
 
 def _trial_config(
-    resolved: Resolved, history: History, pool: Pool, config: Mapping[str, Any]
+    resolved: Resolved,
+    history: History,
+    widths: samples.StackWidths | None,
+    config: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return all settings of a new trial that runs in `pool`.
+    """Return all settings of a new trial; `widths` are those of stacks if trials are lanes.
 
     The values of ``auto`` are those of the sweep's first trial, so that all trials agree. Settings
     that the trainable refuses are returned unchanged: the trial then fails when it is set up.
     """
     whole = samples.complete_config(resolved.trainable, resolved.spec, config)
-    if pool.lanes:
-        before = (trial.config["lanes"] for trial in history.trials if "lanes" in trial.config)
-        whole = resolved.trainable.as_lane(whole, int(next(before, pool.slots)))
+    if widths is not None:
+        whole = resolved.trainable.as_lane(whole, widths.width(whole))
     if (values := _settle_auto(resolved, whole)) is None:
         return whole
     firsts = (

@@ -204,6 +204,47 @@ stop:"""
     assert everything(again.folder) == everything(runner.folder)
 
 
+#: Two shapes, of which one has three quarters of the lanes.
+SHAPES_SPEC = SPEC.replace("model: {hidden: [8]}", "horizon: 30").replace(
+    "stop:",
+    "  model.hidden: {choice: [[8], [16]], weights: [3, 1]}\n"
+    "initial: [{model.hidden: [16]}]\n"
+    "stop:",
+)
+
+
+@pytest.fixture(scope="module")
+def several_shapes(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Folder:
+    """The sweep of two shapes that nobody killed."""
+    runner = Runner(tmp_path_factory.mktemp("shapes"), cache)
+    code, said = runner.run(spec=SHAPES_SPEC)
+    assert code == 0, said
+    return runner.folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "failpoint",
+    [
+        pytest.param("submitted:2:self", marks=pytest.mark.proof),
+        "stepping:9:parent",
+        pytest.param("stepping:9:self", marks=pytest.mark.proof),
+    ],
+)
+def test_stacks_of_several_widths_are_resumed_to_the_bit(
+    runner: Runner, several_shapes: Folder, failpoint: str
+) -> None:
+    trials = sweeps.history(several_shapes).trials
+    widths = {*((str(one.searched["model.hidden"]), one.config["lanes"]) for one in trials)}
+    assert widths == {("[8]", 6), ("[16]", 2)}
+    code, said = runner.run(spec=SHAPES_SPEC, failpoint=failpoint)
+    if failpoint != "stepping:9:self":
+        assert code == -signal.SIGKILL, said
+        code, said = runner.call("resume", "lanes")
+    assert code == 0, said
+    assert everything(runner.folder) == everything(several_shapes)
+
+
 @pytest.mark.slow
 def test_lanes_with_a_replay_are_resumed_to_the_bit(
     runner: Runner, tmp_path: Path, cache: Path

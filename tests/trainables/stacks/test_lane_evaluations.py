@@ -98,7 +98,7 @@ def test_episodes_are_gymnasiums_from_the_same_first_states(kind: str) -> None:
 
 def drawn_in_program(lane: LaneTrainer, row: NDArray[Any], count: int) -> NDArray[Any]:
     """Return `count` actions for a filtered observation, each with its own key."""
-    shape = lane.shape.evaluating(lane.env_named, count)
+    shape = lane.shape.evaluating(lane.shape.env, count)
     given = lane.lane_settings(), lane.read_policy().weights, lane.epsilon(0)
 
     def draw(settings: Any, weights: Any, epsilon: Any) -> jax.Array:

@@ -1,6 +1,6 @@
 """What an algorithm declares and defines, and how its config becomes settings."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
@@ -238,6 +238,11 @@ class Algorithm(Trainable):
             policy_files.read_source("restore", settings.restore, DEFAULT_POLICY_ID)
         config_checks.check_by_trying(settings, cls.networks)
         cls._checked_choice(settings, measuring.inspect(settings.environment))
+
+    @classmethod
+    def lane_shape(cls, config: Mapping[str, Any]) -> Hashable:
+        """Return the shape of the program of a lane, see `Trainable.lane_shape`."""
+        return None if (asked := cls.of(config)) is cls else asked.lane_shape(config)
 
     @classmethod
     def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:

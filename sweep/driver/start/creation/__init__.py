@@ -2,7 +2,7 @@
 
 resolving     finds the plugins of a spec, and every mistake in it
 suggested     the parameters that an objective of Optuna's asks for
-samples       checks random points of the space with the trainable before anything runs
+samples       draws random points of the space, which the trainable checks before anything runs
 result_names  checks the results that a spec names
 creating      makes the folder and the ledger of a new sweep
 provenance    conditions of the results other than the spec

@@ -1,6 +1,8 @@
-"""Sampled points of a spec's space, which the trainable checks before anything runs."""
+"""Sampled points of a spec's space: the trainable checks them, and they decide widths of stacks."""
 
-from collections.abc import Callable, Mapping
+import functools
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from sweep.core.errors import BadConfig, Gathering, Source
@@ -12,6 +14,8 @@ from trainables.trainable import Trainable
 
 #: Number of points to check.
 SAMPLES = 10
+#: Number of points by which the share of a shape is estimated.
+DRAWN = 256
 
 
 def draw_samples(space: Space, seed: int, count: int = SAMPLES) -> list[Settings]:
@@ -57,3 +61,43 @@ def refusal(error: ConfigError, source: Source, space: Space) -> BadConfig:
             path = ("space", *space.parameters[name].path)
             return source.refuse(path, error.value, error.allowed, error.hint)
     return source.refuse(("config", *names), error.value, error.allowed, error.hint)
+
+
+class StackWidths:
+    """The widths of the stacks of a sweep with `lanes` lanes at once, in places.
+
+    On some devices the last bits of a lane's numbers depend on the width of its stack. So a trial's
+    width is one of its settings, and follows from the spec and the number of lanes alone: never
+    from what runs at a time, which a kill may change.
+    """
+
+    def __init__(self, spec: SweepSpec, trainable: type[Trainable], lanes: int) -> None:
+        self._spec, self._trainable, self._lanes = spec, trainable, lanes
+
+    def width(self, config: Mapping[str, Any]) -> int:
+        """Return the number of places of a trial's stack.
+
+        It is the least power of two that holds as many of the lanes as the space has random points
+        of the trial's shape, and at most the number of lanes. `config` are all settings of the
+        trial but this.
+        """
+        expected = self._lanes * self._drawn[self._shape(config)] / DRAWN
+        width = 1
+        while width < expected:
+            width *= 2
+        return min(width, self._lanes)
+
+    @functools.cached_property
+    def _drawn(self) -> Counter[Hashable]:
+        """Shape → number of random points of the space with this shape."""
+        spec = self._spec
+        points = draw_samples(spec.space, spec.seed, DRAWN)
+        configs = (spec.space.nest(point.settings, spec.config) for point in points)
+        return Counter(self._shape(complete_config(self._trainable, spec, one)) for one in configs)
+
+    def _shape(self, config: Mapping[str, Any]) -> Hashable:
+        """Return the shape of a lane with these settings; None if the trainable refuses them."""
+        try:
+            return self._trainable.lane_shape(self._trainable.as_lane(config, self._lanes))
+        except ConfigError:
+            return None
