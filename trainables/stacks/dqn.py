@@ -17,8 +17,7 @@ from trainables.stacks.replay import Replay, packed, unpacked, width
 from trainables.stacks.stack import Stack
 from trainables.stacks.trainer import (
     LaneTrainer,
-    check_parts,
-    check_read,
+    check_lane,
     or_infinite,
 )
 from trainables.trainer.base.algorithm import Stateful
@@ -109,10 +108,10 @@ class LaneDQN(LaneTrainer, DQN):
         super().validate_config(settings)
         if not isinstance(settings, Config):
             return
-        check_read(settings, _READ, _READ_OF_MODEL)
-        check_parts(settings, settings.learner)
+        more = []
         if (kind := settings.exploration_config.type) != "EpsilonGreedy":
-            raise ConfigError("exploration_config.type", kind, "EpsilonGreedy with lanes")
+            more.append(ConfigError("exploration_config.type", kind, "EpsilonGreedy with lanes"))
+        check_lane(settings, _READ, _READ_OF_MODEL, settings.learner, more)
 
     @classmethod
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:

@@ -18,8 +18,7 @@ from trainables.stacks.ppo_program import Lane, Rates, Settings, Shape
 from trainables.stacks.trainer import (
     Array,
     LaneTrainer,
-    check_parts,
-    check_read,
+    check_lane,
     or_infinite,
 )
 from trainables.trainer.config import TrainerConfig
@@ -44,12 +43,11 @@ class LanePPO(LaneTrainer, PPO):
         super().validate_config(settings)
         if not isinstance(settings, Config):
             return
-        check_read(settings, _READ, _READ_OF_MODEL)
-        check_parts(settings, settings.learner)
-        rows = settings.fragment_size
+        rows, more = settings.fragment_size, []
         if rows % min(settings.minibatch_size, rows):
             allowed = f"a divisor of the batch's {rows} rows with lanes"
-            raise ConfigError("sgd_minibatch_size", settings.minibatch_size, allowed)
+            more.append(ConfigError("sgd_minibatch_size", settings.minibatch_size, allowed))
+        check_lane(settings, _READ, _READ_OF_MODEL, settings.learner, more)
 
     @classmethod
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:

@@ -10,7 +10,7 @@ as under another seed.
 import functools
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -23,7 +23,7 @@ from trainables.envs.compiled.contract import Environment
 from trainables.envs.compiled.named import Named, make, named
 from trainables.envs.exactness.measuring import Inquiry
 from trainables.envs.make import EnvironmentConfig
-from trainables.errors import ConfigError, NotFiniteError
+from trainables.errors import ConfigError, ConfigErrors, NotFiniteError
 from trainables.evaluation.config import evaluation_settings, is_due
 from trainables.evaluation.play import Played
 from trainables.policies.acting.inference import InferencePolicy
@@ -44,7 +44,7 @@ from trainables.trainer.evaluation import results_of
 from trainables.trainer.trainer import Trainer
 
 Array = NDArray[Any]
-#: Keys that every lane reads, or that have no effect on a lane; see `check_read`.
+#: Keys that every lane reads, or that have no effect on a lane; see `check_lane`.
 READ = frozenset(
     {
         *("env", "env_config", "horizon", "num_envs_per_worker", "rollout_fragment_length"),
@@ -482,27 +482,45 @@ class LaneTrainer(Trainer):
         super().cleanup()
 
 
-def check_read(settings: TrainerConfig, keys: Collection[str], of_model: Collection[str]) -> None:
-    """Raise ConfigError for a setting that has no effect on a lane and is not its default.
+def check_lane(
+    settings: TrainerConfig,
+    keys: Collection[str],
+    of_model: Collection[str],
+    learner: str,
+    more: Iterable[ConfigError] = (),
+) -> None:
+    """Raise ConfigErrors with everything in the settings that is impossible in a lane.
 
     Args:
-        settings: settings of the lane.
         keys: keys that this kind of lane reads, in addition to `READ`.
         of_model: keys of ``model`` that this kind of lane reads.
+        more: further mistakes, of this kind of lane alone.
     """
+    wrong = [*_unread(settings, keys, of_model), *_without_program(settings, learner), *more]
+    if wrong:
+        raise ConfigErrors(wrong)
+
+
+def _unread(
+    settings: TrainerConfig, keys: Collection[str], of_model: Collection[str]
+) -> Iterator[ConfigError]:
+    """Yield an error for each setting that has no effect on a lane and is not its default."""
     usual = flatten(type(settings)(environment=settings.environment))
     for key, value in flatten(settings).items():
         if key not in READ and key not in keys and value != usual[key]:
-            raise ConfigError(key, value, f"{usual[key]} with lanes")
+            yield ConfigError(key, value, f"{usual[key]} with lanes")
     for key, value in settings.model:
         default = getattr(usual["model"], key)
         if key not in of_model and value != default:
-            raise ConfigError(f"model.{key}", value, f"{default} with lanes")
+            yield ConfigError(f"model.{key}", value, f"{default} with lanes")
 
 
-def check_parts(settings: TrainerConfig, learner: object) -> None:
-    """Raise ConfigError for an environment, filter or optimiser that programs do not have."""
-    make(_require_named(settings.environment))
+def _without_program(settings: TrainerConfig, learner: str) -> Iterator[ConfigError]:
+    """Yield an error for each environment, filter or optimiser that programs do not have."""
+    try:
+        make(_require_named(settings.environment))
+    except ConfigError as error:
+        yield error
     filtering = settings.filters.observation_filter
     known: dict[str, tuple[Any, Collection[str]]] = {
         "optimizer.name": (settings.optimizer.name, ("adam",)),
@@ -511,10 +529,10 @@ def check_parts(settings: TrainerConfig, learner: object) -> None:
     }
     for key, (value, allowed) in known.items():
         if value not in allowed:
-            raise ConfigError(key, value, f"{' or '.join(allowed)} with lanes")
+            yield ConfigError(key, value, f"{' or '.join(allowed)} with lanes")
     rows = settings.fragment_size
     if settings.batch_size != rows:
-        raise ConfigError("train_batch_size", settings.batch_size, f"null or {rows} with lanes")
+        yield ConfigError("train_batch_size", settings.batch_size, f"null or {rows} with lanes")
 
 
 def advance(trainers: Sequence[LaneTrainer]) -> None:

@@ -361,6 +361,25 @@ def test_what_cannot_be_a_lane_is_refused_before_anything_is_written(
     assert not (runner.root / "sweeps").exists()
 
 
+def test_everything_that_cannot_be_a_lane_is_said_at_once_after_misspelt_keys(
+    runner: Runner,
+) -> None:
+    not_in_lanes = "monitor: true\n  optimizer: {name: sgd}"
+    spec = SPEC.replace("log_sys_usage: false", not_in_lanes).replace("[8]}", "[8]}\n  MORE")
+    line = 1 + spec.splitlines().index("  monitor: true")
+    code, said = runner.run(spec=spec.replace("MORE", "gama: 0.9"))
+    assert code == 2
+    misspelt = f"space.yaml:{line - 3}: config.gama: 0.9 is not allowed; expected a key that this"
+    assert said.splitlines()[-1].startswith(f"sweep: {misspelt}")
+    assert "lanes" not in said
+    code, said = runner.run(spec=spec.replace("  MORE\n", ""))
+    assert code == 2
+    *_, monitor, optimizer = said.splitlines()
+    assert f"space.yaml:{line - 1}: config.monitor: True is not allowed; expected False" in monitor
+    assert f"space.yaml:{line}: config.optimizer.name: 'sgd'" in optimizer
+    assert not (runner.root / "sweeps").exists()
+
+
 @pytest.mark.parametrize(
     ("space", "refused"),
     [
@@ -375,18 +394,15 @@ def test_what_cannot_be_a_lane_is_refused_before_anything_is_written(
         ("lunarlander_ppo", "config.env: 'LunarLander-v3'"),
     ],
 )
-def test_a_shipped_space_trains_in_lanes_or_one_line_names_the_key(
-    space: str, refused: str
-) -> None:
+def test_a_shipped_space_trains_in_lanes_or_lines_name_the_keys(space: str, refused: str) -> None:
     resolved, _ = prepare.prepare(space, [])
     if not refused:
         prepare.check_lanes(resolved)
         return
     with pytest.raises(BadConfig) as error:
         prepare.check_lanes(resolved)
-    (line,) = str(error.value).splitlines()
-    assert refused in line
-    assert "with lanes" in line
+    assert refused in str(error.value)
+    assert all("with lanes" in line for line in str(error.value).splitlines())
 
 
 def test_the_space_for_lanes_has_many_trials_and_one_program() -> None:
