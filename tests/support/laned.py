@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.support.quadratic import Quadratic
 from trainables import Trainable
+from trainables.core import rng
 from trainables.errors import ConfigError
 
 #: Variable with the file that gets a line for each iteration of several at once: how many.
@@ -21,6 +22,10 @@ class JaxRuntimeError(RuntimeError):
 
 class Laned(Quadratic):
     """A lane must have a setting ``lr`` below 1."""
+
+    def get_state(self) -> dict[str, Any]:
+        rng.seed_global(self.context.seed, "global")  # all lanes share the global streams
+        return super().get_state()
 
     @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:

@@ -19,6 +19,8 @@ from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.pools import stack
 from tests.support import laned, sweeps
+from tests.support.command_line import start, write_spec
+from tests.support.leftovers import Marked
 from tests.support.quadratic import expected_loss
 from tests.support.slices import slice_spec
 from tests.support.waiting import wait_until
@@ -271,6 +273,41 @@ def test_a_killed_process_of_lanes_costs_each_of_them_one_slice(
     assert code == 0, said
     assert len(list(lost(runner.folder))) > 1
     assert everything(runner.folder) == everything(straight)
+
+
+def test_a_driver_that_is_killed_alone_leaves_no_process_and_is_resumed_to_the_bit(
+    tmp_path: Path, marked: Marked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = write_spec(
+        tmp_path,
+        trainable="tests.support.laned:Laned",
+        config={"noise": 0.1, "step_s": 0.02},
+        scheduler={"name": "asha", "grace_period": 9, "reduction_factor": 3},
+        stop={"training_iteration": 27},
+    )
+    begin = ("run", spec, "--pool", "stack", "--jobs", 4, "--root")
+    undisturbed = start(*begin, "undisturbed", cwd=tmp_path)
+    said = undisturbed.communicate()
+    assert undisturbed.returncode == 0, said
+    wait_until(lambda: not marked.pids())
+
+    iterations = tmp_path / "iterations"
+    monkeypatch.setenv(laned.TOGETHER, str(iterations))
+    driver = start(*begin, "killed", cwd=tmp_path, start_new_session=True)
+    wait_until(lambda: iterations.exists() and len(iterations.read_text().splitlines()) > 3)
+    lanes = set(marked.pids(but=[driver.pid]))
+    driver.kill()
+    assert driver.wait() == -signal.SIGKILL
+    assert lanes
+    wait_until(lambda: not marked.pids())
+    killed = Folder(tmp_path / "killed", "demo")
+    assert not sweeps.history(killed).replicas(Status.COMPLETED)
+
+    resumed = start("resume", "demo", "--root", "killed", cwd=tmp_path)
+    said = resumed.communicate()
+    assert resumed.returncode == 0, said
+    wait_until(lambda: not marked.pids())
+    assert everything(killed) == everything(Folder(tmp_path / "undisturbed", "demo"))
 
 
 FAILING = SPEC.replace("trainable: ppo", "trainable: tests.support.failing_devices:OnFailingDevice")
