@@ -81,6 +81,17 @@ def test_the_sweep_ends_when_a_trial_at_its_first_rung_never_had_the_metric(
     assert last.event == TermEnded("failed", said)
 
 
+@pytest.mark.parametrize("pool", ["inline", "loky", "stack"])
+def test_a_trial_without_the_metric_ends_at_its_goal_in_any_pool(tmp_path: Path, pool: str) -> None:
+    rungs = {"name": "asha", "grace_period": 3, "reduction_factor": 3}
+    changes = {"trainable": "tests.support.laned:Laned", "scheduler": rungs, "trials": 2}
+    folder = sweeps.make(tmp_path, metric="los", **changes)
+    said = refused(folder, pool=pool)
+    assert "at training_iteration 3, and its results had no metric 'los', they have: loss" in said
+    assert "\n" not in said
+    assert set(iterations(folder)) == {3}
+
+
 def test_without_rungs_it_ends_when_a_trial_has_come_to_its_end(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, metric="los", scheduler="fifo", **ONE_BY_ONE)
     assert "trial 0 reached its end, and its results had no metric 'los'" in refused(folder)
