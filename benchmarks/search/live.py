@@ -53,10 +53,13 @@ class Game:
     """Environment steps of each sweep."""
     final: int
     """Environment steps of the pick's final training with each seed."""
+    target: float | None = None
+    """Return at which a trial ends; None if it does not."""
 
 
 GAMES: Mapping[str, Game] = {
     "CartPole, ppo": Game("cartpole_ppo", 850_000, 45_000),
+    "CartPole, ppo, trials end at 500": Game("cartpole_ppo", 850_000, 45_000, 500.0),
     "Acrobot, ppo": Game("acrobot_ppo", 3_000_000, 300_000),
     "Pendulum, ppo": Game("pendulum_ppo", 2_000_000, 100_000),
     "LunarLander, ppo": Game("lunarlander_ppo", 3_000_000, 300_000),
@@ -97,7 +100,7 @@ def play(match: Match, game: Game, fresh: int, folder: Path, jobs: int) -> dict[
     name = name.replace(" ", "-").lower()
     seeds, searcher = METHODS[match.method]
     if searcher["prior"] == OTHERS:
-        others = prior.other_games(match.game.split(",")[0], match.game.split()[-1])
+        others = prior.other_games(*match.game.split(", ")[:2])
         searcher = {**searcher, "prior": others}
     result = sweep.run(
         space=game.space,
@@ -110,6 +113,7 @@ def play(match: Match, game: Game, fresh: int, folder: Path, jobs: int) -> dict[
         seeds=seeds,
         searcher={"name": "tpe", **searcher},
         budget={"timesteps": game.budget},
+        **_with_target(game),
         trackers=[],
         progress=False,
     )
@@ -144,6 +148,15 @@ def play(match: Match, game: Game, fresh: int, folder: Path, jobs: int) -> dict[
         "steps": steps,
         "returns": final_returns(tested),
     }
+
+
+def _with_target(game: Game) -> dict[str, Any]:
+    """Return the key of a sweep by which trials end at the game's target, if it has one."""
+    if game.target is None:
+        return {}
+    from sweep.spec import find, load
+
+    return {"stop": {**load(find(game.space)).stop, METRIC: game.target}}
 
 
 def final_returns(trained: "sweep.Sweep") -> list[float]:
@@ -225,6 +238,7 @@ def main(words: Sequence[str] | None = None) -> None:
             shipped.space,
             round(shipped.budget * options.share),
             round(shipped.final * options.share),
+            shipped.target,
         )
         line = play(match, game, options.fresh, options.out, options.jobs)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -54,3 +54,9 @@ def test_a_sweep_is_played_once_and_its_pick_trained_anew(
     live.main(words)
     assert " of 1:" not in capsys.readouterr().err
     assert log.read(live.LINES) == [played]
+
+
+def test_trials_end_at_a_games_target() -> None:
+    ends, continues = live.GAMES["CartPole, ppo, trials end at 500"], live.GAMES["CartPole, ppo"]
+    assert live._with_target(ends) == {"stop": {"timesteps_total": 100_000, live.METRIC: 500.0}}
+    assert live._with_target(continues) == {}
