@@ -181,7 +181,7 @@ These causes were found in the folders of runs with errors:
   checkpoint as it does not exist on storage anymore`. Keeping all checkpoints, the default, avoids
   this.
 - *Processes left* (Optuna + joblib): loky's workers survive a driver that is killed alone. The
-  surviving workers finish their tasks beside the restarted run, and then wait.
+  surviving workers finish their tasks while the restarted run continues, and then wait.
 - `sem.loky-#` in `/dev/shm` (Optuna with joblib) are names of semaphores of a few bytes each. The
   process that removes them, loky's resource tracker, was killed with the group. In sweep, the next
   driver removes the semaphores of a killed one.

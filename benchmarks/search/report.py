@@ -299,7 +299,7 @@ _HOW = """## How the searches are played
 
 **A game** is a table of learning curves: one for each setting and seed. A search plays a game by
 asking for parts of curves instead of training. One full training is a whole curve: one setting
-under one seed. In each play half of the seeds of each setting, drawn anew, are shown to the search;
+under one seed. Each play draws half of the seeds of each setting, which are shown to the search;
 the other half judge the setting that it recommends. The tables have medians over plays with 95 %
 bootstrap intervals. `benchmarks/search/game.py` describes the file; `--table` plays any such file,
 and `python -m benchmarks.search.trained` makes one from our own trainers.

@@ -24,7 +24,7 @@ from tests.support.cluster import Cluster, running
 from tests.support.quadratic import expected_loss
 from tests.support.slices import slice_spec
 from tests.support.waiting import wait_until
-from trainables import function
+from trainables.function import thread
 
 NAMES = plugins.names(pools.PACKAGE)
 HERE = (str(Path.cwd()),)
@@ -153,7 +153,7 @@ def test_a_process_in_which_an_earlier_trial_still_runs_takes_no_other(tmp_path:
 def test_the_pool_of_one_process_says_in_a_line_that_an_earlier_trial_still_runs_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(function, "STOP_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(thread, "STOP_TIMEOUT_S", 0.0)
     monkeypatch.setattr(cache, "_process", cache._Process())
     pool, name = inline.Pool(1), "tests.support.mishaps:stays"
     spec = slice_spec(tmp_path / "a", {}, trainable=name, paths=HERE, goal=Goal(2), metric="value")

@@ -262,7 +262,7 @@ def test_a_tracker_imports_nothing_heavy_before_it_publishes() -> None:
 import sys
 from sweep import trackers
 from sweep.core import plugins
-from sweep.driver import outbox
+from sweep.driver.tracking import outbox
 for name in plugins.names(trackers.PACKAGE):
     trackers.find(name)(None).close()
 sys.exit(bool({"mlflow", "optuna", "torch"} & set(sys.modules)))
