@@ -13,7 +13,7 @@ PROGRAM = """
 import json
 import sys
 from sweep import spec as specs
-from sweep.driver import launch
+from sweep.driver.start import launch
 from sweep.driver.start.creation import resolving
 from sweep.testing import simulate
 

@@ -67,7 +67,7 @@ class Row:
 
 #: Fields of a row that checkpoints store as arrays.
 PLAIN = (
-    *("lane", "t", "episode", "reward", "terminated", "truncated", "valid", "known", "over"),
+    *("lane", "t", "episode", "reward", "terminated", "truncated", "valid", "is_known", "is_over"),
     *("dropped", "agent"),
 )
 
