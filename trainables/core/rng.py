@@ -12,7 +12,6 @@ make those three part of a trial's state as well.
 import contextlib
 import hashlib
 import random
-import re
 import struct
 import sys
 from collections.abc import Iterator, Mapping
@@ -27,12 +26,6 @@ if TYPE_CHECKING:
 Name = str | int
 #: Layout of the 625 words of Python's own generator.
 _WORDS = struct.Struct("<625I")
-#: Libraries that draw random numbers from streams of their own.
-_LIBRARIES = frozenset({"gym", "gymnasium", "jax", "tensorflow", "torch"})
-#: Names in a module's text by which it may draw random numbers, here or in another process.
-_OTHER_STREAMS = re.compile(
-    r"random|_rng\b|\brng\b|secrets|uuid|subprocess|os\.system|Popen|multiprocessing|Process|Pool"
-)
 
 
 def derive(seed: int, *path: Name) -> "np.random.SeedSequence":
@@ -130,20 +123,6 @@ def preserve_global() -> Iterator[None]:
 def equal_global(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Return whether two captures of the global streams are equal: nothing was drawn in between."""
     return _equal(before, after)
-
-
-def may_have_drawn(source: str, start: Mapping[str, Any]) -> bool:
-    """Return whether code may have drawn random numbers since the capture `start`.
-
-    The global streams show draws from them. Other streams are not visible, so the code counts as
-    random if its text names one, or if a library with streams of its own is imported.
-
-    Args:
-        source: text of the code's module; empty if it is unknown, which counts as random.
-    """
-    if not source or _OTHER_STREAMS.search(source) or _LIBRARIES.intersection(sys.modules):
-        return True
-    return not equal_global(start, capture_global())
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -1,5 +1,6 @@
 """Names in a training function, and the modules in which its parts are defined."""
 
+import ast
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +11,17 @@ from typing import Any
 TrainingFunction = Callable[
     [Any], Mapping[str, Any] | float | Sequence[float] | Iterator[Any] | None
 ]
+
+#: Packages, and names of trainables, without random numbers except where something is named so.
+_PREDICTABLE = frozenset(
+    {
+        *("__future__", "abc", "bisect", "collections", "copy", "csv", "dataclasses", "datetime"),
+        *("decimal", "enum", "fractions", "functools", "heapq", "itertools", "json", "logging"),
+        *("math", "numbers", "numpy", "operator", "pathlib", "re", "statistics", "string"),
+        *("textwrap", "time", "typing", "warnings"),
+        *("trainables.get_checkpoint", "trainables.get_context", "trainables.report"),
+    }
+)
 
 
 def name_of(function: object) -> str:
@@ -34,13 +46,29 @@ def module_of(value: Any) -> str:
 
 
 @functools.cache
-def text_of_module(function: TrainingFunction) -> str:
-    """Return the text of the module that defines a function; empty if there is none."""
+def may_draw(function: TrainingFunction) -> bool:
+    """Return whether a function may draw random numbers, as far as the text of its module shows.
+
+    It draws none if nothing in the text is named random, and all that it imports is `_PREDICTABLE`.
+    """
     module = inspect.getmodule(innermost(function))
     try:
-        return "" if module is None else inspect.getsource(module)
-    except (OSError, TypeError):
-        return ""
+        text = "" if module is None else inspect.getsource(module)
+        tree = ast.parse(text)
+    except (OSError, TypeError, SyntaxError):
+        return True
+    return not text or "random" in text or not _PREDICTABLE.issuperset(_imports(tree))
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    """Yield what a module imports, also within functions: packages, and names of trainables."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (name.name.partition(".")[0] for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.level, node.module) == (0, "trainables"):
+            yield from (f"trainables.{name.name}" for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield "" if node.level else str(node.module).partition(".")[0]
 
 
 def is_own(module: str) -> bool:

@@ -5,9 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from trainables.core import rng
 from trainables.errors import StateError
-from trainables.function.inspection import TrainingFunction, innermost, name_of, text_of_module
+from trainables.function.inspection import TrainingFunction, innermost, may_draw, name_of
 from trainables.function.saving import never_saves
 from trainables.function.thread import Checkpoint, FunctionThread, here
 from trainables.trainable import Trainable, gives_data
@@ -53,13 +52,8 @@ class FunctionTrainable(Trainable):
 
     @property
     def is_random(self) -> bool:
-        """True if the function may have drawn random numbers, or has read its trial's context.
-
-        The context contains the seed.
-        """
-        if self._thread is not None and self._thread.knows_seed:
-            return True
-        return rng.may_have_drawn(text_of_module(type(self).function), self._first_streams)
+        """True if the function may draw random numbers, or has read its seed in the context."""
+        return may_draw(type(self).function) or bool(self._thread and self._thread.knows_seed)
 
     def setup(self, config: dict[str, Any]) -> None:
         """Prepare without running the function, so that a checkpoint can be restored first."""
@@ -67,7 +61,6 @@ class FunctionTrainable(Trainable):
         self._checkpoint: Checkpoint | None = None
         self._streams: Mapping[str, Any] | None = None
         self._saved_state: dict[str, Any] | None = None
-        self._first_streams = rng.capture_global()
         self.at_checkpoint = False  # whether the last report carried a checkpoint
 
     def step(self) -> dict[str, Any]:
