@@ -215,11 +215,11 @@ def importance(result: Importance, causes: Causes) -> Data | None:
 
 
 def _parts(causes: Causes) -> Iterator[tuple[str, float]]:
-    """Yield name and share of each cause that is not a setting."""
+    """Yield name and share of each cause that is not a setting and has a share."""
     seeds, evaluations = causes.seeds, causes.evaluations
-    if seeds is not None:
+    if seeds:
         yield ("seed" if evaluations is not None else "seed and evaluation"), seeds
-    if evaluations is not None:
+    if evaluations:
         yield "evaluation", evaluations
     if seeds is None and evaluations is None:
         yield "unexplained", causes.rest

@@ -105,6 +105,8 @@ class Causes:
         """Return the shares, as far as the scores of a sweep distinguish the causes."""
         left, spreads = importance.unexplained, history.expectations.spreads
         scored = history.ranked()
+        if not history.expectations.is_random:
+            return cls(0.0, 0.0, left)
         if spreads is None or importance.gained or not scored:
             return cls(None, None, left)
         measured = any(one.noise is not None for trial in scored for one in trial.compared_replicas)

@@ -36,7 +36,7 @@ def test_of_an_example_without_random_numbers_no_luck_is_claimed(
 ) -> None:
     """Its trials run in processes of their own, in which nothing else has imported torch."""
     assert main(["init", "mine"]) == 0
-    few = ["--trials", "4", "--set", "trackers=[]", "--jobs", "1", "--root", here.root]
+    few = ["--trials", "12", "--set", "trackers=[]", "--jobs", "1", "--root", here.root]
     process = start("run", "mine/space.yaml", *few, cwd=tmp_path)
     out, err = process.communicate()
     assert (process.returncode, "on a new seed" in out) == (0, False), err
@@ -45,6 +45,7 @@ def test_of_an_example_without_random_numbers_no_luck_is_claimed(
     assert here("report", "mine", "--out", tmp_path / "page.html")[0] == 0
     page = (tmp_path / "page.html").read_text()
     assert ("scores contain no luck" in page, "on a new seed" in page) == (True, False)
+    assert ("too few trials to see more" in page, "is chance" in page) == (True, False)
 
 
 @pytest.mark.parametrize(
