@@ -56,7 +56,7 @@ def add_paths(paths: Iterable[str]) -> None:
 def _hiding(module: str, paths: Iterable[str]) -> str:
     """Return a text that names the file that hides a module of `paths`; empty if none does."""
     top, _, below = module.partition(".")
-    origin = importing.origin(top)
+    origin = importing.module_origin(top)
     own = [file for folder in paths if (file := Path(folder, f"{top}.py")).is_file()]
     if below or not own or origin is None or own[0].resolve() == Path(origin).resolve():
         return ""
@@ -107,7 +107,7 @@ class Kind(Generic[T]):
         path: str | None = name
         try:
             if ":" not in name:
-                path = importing.path_of(self.package, name)
+                path = importing.entry_point_path(self.package, name)
             if path is None:
                 known = [*names(self.package), *importing.entry_points(self.package)]
                 raise UnknownName(self.noun, name, known, "or your own, as package.module:Name")

@@ -253,7 +253,7 @@ def end_processes() -> None:
     if is_subreaper.value:
         _stop_forkserver()
         own = {child for child in reaper.children(os.getpid()) if reaper.is_tracker(child)}
-        reaper.end_below(os.getpid(), own)
+        reaper.kill_descendants(own)
 
 
 def _stop_forkserver() -> None:

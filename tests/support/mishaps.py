@@ -90,7 +90,7 @@ class Interrupts(Quadratic):
         marker = Path(self.config["marker"])
         if self.iteration == 3 and not marker.exists():
             marker.touch()
-            driver = failpoints.driver() if self.config["child"] else os.getpid()
+            driver = failpoints.driver_pid() if self.config["child"] else os.getpid()
             for _ in range(self.config["times"]):
                 os.kill(driver, signal.SIGINT)
                 time.sleep(0.3)  # two signals at once are one to the system
@@ -184,7 +184,7 @@ class KillsItsWorker(Counter):
 
     def at(self, iteration: int) -> float:
         if iteration == 3 and self.context.trial_id.startswith("00000"):
-            os.kill(failpoints.driver(), signal.SIGKILL)
+            os.kill(failpoints.driver_pid(), signal.SIGKILL)
             time.sleep(600)
         return float(iteration)
 

@@ -53,9 +53,9 @@ class DevicesConfig(Section):
 
 
 def accelerator() -> str:
-    """Return torch's name of the GPU on which trials learn; empty if torch sees no GPU.
+    """Return the torch device type on which trials learn: ``cuda``, or "" if torch sees no GPU.
 
-    Tests replace this function: with ``cpu`` all that is special on a GPU runs on the CPU.
+    Tests replace this function by one that returns ``cpu``, to run the code for GPUs on the CPU.
     """
     import torch
 
@@ -63,15 +63,18 @@ def accelerator() -> str:
 
 
 def accelerator_bytes() -> int:
-    """Return the memory of the GPU in bytes; tests replace this function, too."""
+    """Return the total memory of the first CUDA device, bytes; tests replace this function, too."""
     import torch
 
     return int(torch.cuda.get_device_properties(0).total_memory)
 
 
 @contextmanager
-def precise(config: DevicesConfig) -> Iterator[None]:
-    """Set torch's flags for the precision inside the block, and restore them after it."""
+def matmul_precision(config: DevicesConfig) -> Iterator[None]:
+    """Let torch use TF32 in matrix products and convolutions inside the block if settings say so.
+
+    That is ``precision: tf32``; other values change nothing. The flags are restored afterwards.
+    """
     if config.precision != "tf32":
         yield
         return
@@ -87,7 +90,11 @@ def precise(config: DevicesConfig) -> Iterator[None]:
 
 
 def device_error(error: BaseException) -> DeviceError | None:
-    """Return the device's error in an exception or its causes; None if there is none."""
+    """Return the DeviceError that an exception or one of its causes is, or stands for.
+
+    JAX's errors about a lost device, or about too little memory, are translated to one. Returns
+    None for every other exception.
+    """
     for one in _with_causes(error):
         if isinstance(one, DeviceError):
             return one
@@ -104,7 +111,10 @@ def device_error(error: BaseException) -> DeviceError | None:
 
 
 def device_name() -> str:
-    """Return the name of JAX's device, of a CPU with its threads; empty if JAX is not imported."""
+    """Return the name of JAX's first device, such as ``NVIDIA H200`` or ``the CPU in 2 threads``.
+
+    Returns "" if JAX is not imported.
+    """
     if (jax := sys.modules.get("jax")) is None:
         return ""
     device, count = jax.devices()[0], len(os.sched_getaffinity(0))
@@ -114,7 +124,7 @@ def device_name() -> str:
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error, its cause, the cause of that, and so on."""
+    """Yield an exception, its cause or context, the cause of that, and so on; each once."""
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:
@@ -124,5 +134,5 @@ def _with_causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _first_line(text: str) -> str:
-    """Return the first line of a text, printable."""
+    """Return the first line of a text, with control characters escaped."""
     return printable(text.partition("\n")[0])

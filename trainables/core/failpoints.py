@@ -47,10 +47,11 @@ ATTACHMENT_PLACES = (
 
 
 def reach(place: str) -> None:
-    """Declare that the process has reached `place`.
+    """Kill a process here if a test has set the failpoint `place`; else do nothing.
 
-    Kills a process if a test has requested this for the place; if it kills the current one, it does
-    not return.
+    The environment variable ``SWEEP_FAILPOINT`` holds ``place:count:victim``. At the count-th call
+    with this place, the victim gets SIGKILL: this process, its driver, or a worker below this
+    process.
     """
     wanted = os.environ.get("SWEEP_FAILPOINT")
     if wanted is None:
@@ -60,8 +61,8 @@ def reach(place: str) -> None:
         os.kill(_VICTIMS[victim](), signal.SIGKILL)
 
 
-def driver() -> int:
-    """Return the pid of the driver for which this worker, or this process of a trial, works.
+def driver_pid() -> int:
+    """Return the pid of the driver's process, above this worker or this child process of a trial.
 
     Between the two processes are a reaper's two processes, and a worker if the trial has a process
     of its own.
@@ -93,11 +94,14 @@ def _is_reaper(process: "psutil.Process") -> bool:
     return any(word.endswith("processes/reaper.py") for word in process.cmdline())
 
 
-_VICTIMS = {"self": os.getpid, "parent": driver, "worker": _worker_pid}
+_VICTIMS = {"self": os.getpid, "parent": driver_pid, "worker": _worker_pid}
 
 
 def _count_arrival(counter: Path) -> int:
-    """Count one more arrival in the file `counter`; return how often the place was reached."""
+    """Append one byte to the file `counter`, under a lock; return the file's new length.
+
+    The length is the number of times that any process has reached the failpoint.
+    """
     with counter.open("a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.write(b".")

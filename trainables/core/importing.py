@@ -71,7 +71,7 @@ def import_module(path: str) -> ModuleType:
 
 @contextlib.contextmanager
 def _hidden_arguments(name: str) -> Iterator[None]:
-    """Hide this command's arguments inside the block: `sys.argv` is then only ``[name]``.
+    """Set `sys.argv` to ``[name]`` inside the block, so that no code sees this command's arguments.
 
     A script that parses arguments when imported then gets its defaults, and its error messages name
     that script.
@@ -85,17 +85,18 @@ def _hidden_arguments(name: str) -> Iterator[None]:
 
 
 def _place_of(error: BaseException, name: str) -> str:
-    """Return where in the module `name` `error` was raised, as `` (file:line)``, or ""."""
+    """Return the line of the module `name` from which `error` came, as `` (file:line)``, or ""."""
     own = f"{name.replace('.', '/')}.py"
     frames = traceback.extract_tb(error.__traceback__)
     found = [one for one in frames if one.filename.endswith(own)]
     return f" ({found[-1].filename}:{found[-1].lineno})" if found else ""
 
 
-def origin(name: str) -> str | None:
-    """Return the file of the top-level module `name`, or its kind, such as "built-in".
+def module_origin(name: str) -> str | None:
+    """Return the path of a top-level module's file, or its kind, such as "built-in".
 
-    Imports nothing. Returns None if there is no such module.
+    Imports nothing. Returns None if there is no such module, or it has no file, as a namespace
+    package.
     """
     try:
         found = importlib.util.find_spec(name)
@@ -123,8 +124,11 @@ def import_object(path: str) -> object:
     return found
 
 
-def path_to(value: Any) -> str | None:
-    """Return the path by which any process can import `value`; None for local or nested ones."""
+def import_path_of(value: Any) -> str | None:
+    """Return the path ``package.module:Name`` by which any process can import a class or function.
+
+    Returns None for values that are local, nested or defined in ``__main__``.
+    """
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     if module in (None, "__main__") or "." in name or "<" in name:
         return None
@@ -133,17 +137,20 @@ def path_to(value: Any) -> str | None:
 
 
 def load_module(place: str, path: str) -> ModuleType:
-    """Import the module that the setting `place` names; raises ConfigError if that fails."""
+    """Import the module of ``package.module:Name``, the value of the setting `place`.
+
+    Raises ConfigError, which names `place`, if the import fails.
+    """
     try:
         return import_module(path)
     except NotImportable as error:
         raise ConfigError(place, path, "a module that can be imported", str(error)) from error
 
 
-def load(place: str, path: str, description: str) -> Callable[..., Any]:
-    """Return the callable that the setting `place` names by its path ``package.module:Name``.
+def load_callable(place: str, path: str, description: str) -> Callable[..., Any]:
+    """Import the callable at ``package.module:Name``, the value of the setting `place`.
 
-    Raises ConfigError, with its `description`, if the path leads to no callable.
+    Raises ConfigError if there is none; the message says that `description` was expected.
     """
     module = load_module(place, path)
     allowed = f"{description} in {module.__name__}"
@@ -163,10 +170,10 @@ def entry_points(group: str) -> list[str]:
     return sorted(_entry_points(group, tuple(sys.path)))
 
 
-def path_of(group: str, name: str) -> str | None:
-    """Return the path ``package.module:Name`` of an entry point.
+def entry_point_path(group: str, name: str) -> str | None:
+    """Return the path ``package.module:Name`` to which an installed entry point leads.
 
-    Returns None if the group has no such name.
+    Returns None if no package declares `name` in the entry-point group `group`.
 
     Raises NotImportable if two installed packages use the name for different paths.
     """

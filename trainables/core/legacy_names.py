@@ -13,15 +13,15 @@ from trainables.errors import nearest
 
 @dataclass(frozen=True)
 class Renamed:
-    """A key that exists here under another name."""
+    """A setting of other trainers or older versions that exists here under another name."""
 
-    today: str
-    """Present name of the key, dotted if it is nested."""
+    new_name: str
+    """Name of the setting here, dotted if it is nested."""
     note: str = ""
     """Difference in meaning or values; empty if only the name differs."""
 
     def __str__(self) -> str:
-        text = f"its name is {self.today}"
+        text = f"its name is {self.new_name}"
         return f"{text}: {self.note}" if self.note else text
 
 
@@ -236,11 +236,14 @@ RESULTS: Mapping[str, str] = {
     **dict.fromkeys(("episodes", "num_episodes_lifetime"), "episodes_total"),
     **dict.fromkeys(("time", "time_s", "time_elapsed", "time/time_elapsed"), "time_total_s"),
 }
-"""Result names of other trainers → the same result's name here."""
+"""Name of a result in other trainers → name of the same result here."""
 
 
 def nearest_results(name: str, results: Collection[str], limit: int = 3) -> list[str]:
-    """Return up to `limit` of the names `results` that resemble `name`, the most likely first."""
+    """Return up to `limit` of `results` that a user may have meant by the unknown result `name`.
+
+    The same result's name in another trainer is first, then equal last parts, then similar names.
+    """
     same = [RESULTS[name]] if RESULTS.get(name) in results else []
     close = difflib.get_close_matches(name, sorted(results), n=limit, cutoff=0.6)
     last = [one for one in sorted(results) if one.rpartition("/")[2] == name.rpartition("/")[2]]
@@ -250,35 +253,39 @@ def nearest_results(name: str, results: Collection[str], limit: int = 3) -> list
 VALUES: Mapping[tuple[str, str], str] = {
     ("batch_mode", "pack_episodes"): "its name is truncate_episodes",
 }
-"""(key, value) of other trainers or older versions → advice."""
+"""(dotted setting, value of other trainers or older versions) → advice for the error message."""
 
 
-def value_answer(place: str, value: object) -> str:
-    """Return the advice for the refused `value` of the key `place`; empty if there is none."""
+def refused_value_advice(place: str, value: object) -> str:
+    """Return advice for the error about a setting whose value was refused; empty if there is none.
+
+    `place` is the dotted name of the setting, `value` what the user wrote.
+    """
     return VALUES.get((place, value), "") if isinstance(value, str) else ""
 
 
-def entry(place: str, keys: Collection[str]) -> Entry | None:
-    """Return the table entry for the unknown dotted key `place`, or None if no table has it.
+def find_entry(place: str, keys: Collection[str]) -> Entry | None:
+    """Return what the tables of old names say about an unknown setting, or None if they do not.
 
-    Entries that lead to other keys than the trainer's `keys` are skipped.
+    That is a `Renamed`, or advice as text. A `Renamed` whose new name is not among the trainer's
+    `keys` is skipped. `place` is the dotted name that the user wrote.
     """
     found = (table[place] for table in TABLES if place in table)
     return next((one for one in found if isinstance(one, str) or _fits(one, place, keys)), None)
 
 
 def _fits(entry: Renamed, place: str, keys: Collection[str]) -> bool:
-    """Return whether the renamed key is among `keys`; always true for dotted keys."""
-    return "." in place or entry.today.partition(".")[0] in keys
+    """Return whether `keys` has the new name's first part; always true if `place` is dotted."""
+    return "." in place or entry.new_name.partition(".")[0] in keys
 
 
-def answer(place: str, keys: list[str]) -> str:
-    """Return the advice for the unknown dotted key `place`.
+def unknown_key_advice(place: str, keys: list[str]) -> str:
+    """Return advice for the error about an unknown setting, whose dotted name is `place`.
 
-    The advice is the table's entry for the key; else the most similar of `keys`; else a list of all
-    `keys`. For a key of other trainers without a counterpart among `keys`, the advice says so.
+    It says the setting's new name if a table has one; else that this algorithm lacks a setting
+    which other trainers have; else the most similar of `keys`; else all `keys`.
     """
-    if found := entry(place, keys):
+    if found := find_entry(place, keys):
         return str(found)
     if any(place in table for table in TABLES):
         return "this algorithm has no such setting; remove the key"

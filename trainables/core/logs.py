@@ -48,7 +48,7 @@ def set_level(config: LogConfig) -> None:
 
 @contextlib.contextmanager
 def use_level(config: LogConfig) -> Iterator[None]:
-    """Set the level of the package's logger inside the block and restore it afterwards."""
+    """Set the level of the package's logger inside the block, and restore it afterwards."""
     package = logging.getLogger(PACKAGE)
     before = package.level
     set_level(config)
@@ -64,14 +64,22 @@ def is_shown() -> bool:
 
 
 def show(process: str) -> None:
-    """Write the package's log records to standard error, prefixed with the name of the process."""
+    """Write the package's log records to standard error, each prefixed with the process's name.
+
+    Adds a handler to the package's logger.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"%(levelname)s {process}: %(message)s"))
     logging.getLogger(PACKAGE).addHandler(handler)
 
 
 class OneTimeLog:
-    """A log of the process `subject` that writes each subject once, or nothing if not `is_on`."""
+    """A log of what a process handles: of each subject, only the first value is logged.
+
+    Args:
+        subject: name of the process, the prefix of every line.
+        is_on: False to log nothing.
+    """
 
     def __init__(self, subject: str, is_on: bool = True) -> None:
         self._who = subject
@@ -80,7 +88,10 @@ class OneTimeLog:
         self._rounds = 0
 
     def begin_round(self) -> bool:
-        """Count a round of sampling or learning; return whether it logs all subjects again."""
+        """Count one round of sampling or learning; return True if all subjects will be logged anew.
+
+        That is so in every `PERIOD`-th round, at level DEBUG.
+        """
         self._rounds += 1
         again = self._rounds % PERIOD == 0 and logger.isEnabledFor(logging.DEBUG)
         if again:
@@ -88,7 +99,10 @@ class OneTimeLog:
         return again
 
     def __call__(self, subject: str, value: Any) -> None:
-        """Log a summary of `value`, or of what it returns, unless `subject` was logged already."""
+        """Log ``subject: summary of value``, unless a value of `subject` was logged already.
+
+        A callable `value` is called for the value, only if the line is written.
+        """
         if not self._on or subject in self._logged:
             return
         self._logged.add(subject)

@@ -26,7 +26,7 @@ MOST_WORKERS = 1024
 
 
 def _check_worker_count(count: int) -> int:
-    """Return `count`, or raise ValueError if it exceeds `MOST_WORKERS`."""
+    """Return the number of workers, or raise ValueError if it exceeds `MOST_WORKERS`."""
     if count > MOST_WORKERS:
         raise ValueError(
             f"at most {MOST_WORKERS}: each is a separate process; "
@@ -39,14 +39,14 @@ WorkerCount: TypeAlias = Annotated[int, Field(ge=0), AfterValidator(_check_worke
 
 
 def _check_zero(value: int) -> int:
-    """Return `value`, or raise ValueError if it is not 0."""
+    """Return `value`, or raise ValueError unless it is 0; for settings without an effect here."""
     if value:
         raise ValueError("0: there is no object store; memory_per_worker limits a worker")
     return value
 
 
 def _check_empty(names: dict[str, float]) -> dict[str, float]:
-    """Return `names`, or raise ValueError if it is not empty."""
+    """Return `names`, or raise ValueError unless it is empty: no custom resources exist here."""
     if names:
         raise ValueError(
             "{}: a pool provides CPUs, GPUs and memory, but nothing named "
@@ -61,7 +61,7 @@ Variables: TypeAlias = dict[str, str | int | float | bool]
 
 
 def _check_variables(variables: Variables) -> Variables:
-    """Return `variables`, or raise ValueError if the system cannot set one of them."""
+    """Return environment variables, or raise ValueError for a name or value that none can have."""
     for name, value in variables.items():
         if not name or "=" in name or "\0" in f"{name}{value}":
             raise ValueError(
@@ -81,7 +81,7 @@ _TENSORFLOW_DEFAULTS: Mapping[str, Any] = {
 
 
 class ThreadCounts(Settings):
-    """The number of threads of torch, and of numpy during training, under TensorFlow's names."""
+    """The numbers of threads of torch and numpy, under TensorFlow's names for them."""
 
     # Among others those below are accepted that are left out.
     model_config = ConfigDict(json_schema_extra={"additionalProperties": True})
@@ -181,7 +181,7 @@ class ResourcesConfig(Section):
         return {name: str(value) for name, value in self.extra_python_environs.items()}
 
     def request(self, children: int) -> dict[str, float]:
-        """Return the resources that a trial with this many child processes needs.
+        """Return the resources that a trial with `children` child processes needs.
 
         Keys are ``cpu``, ``gpu`` and ``memory`` (bytes) of the trainer itself, and ``extra_cpu``,
         ``extra_gpu`` and ``extra_memory`` of all its children together.
@@ -211,7 +211,10 @@ def blas_threads(count: int) -> AbstractContextManager[object]:
 
 @functools.cache
 def _blas() -> "ThreadpoolController | None":
-    """Return the controller of numpy's BLAS library, or None without threadpoolctl; cached."""
+    """Return threadpoolctl's controller of numpy's BLAS library; cached.
+
+    Returns None if threadpoolctl is not installed.
+    """
     try:
         from threadpoolctl import ThreadpoolController
     except ImportError:
@@ -231,7 +234,7 @@ def limit_child(config: ResourcesConfig | None) -> None:
 
 
 def check_quota(quota: int) -> None:
-    """Raise TrainableError if this process holds more than `quota` bytes; 0 is no limit."""
+    """Raise TrainableError if this process holds more than `quota` bytes of memory; 0: no limit."""
     if not quota:
         return
     pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
@@ -243,7 +246,7 @@ def check_quota(quota: int) -> None:
 
 
 class EnvironmentVariables:
-    """Environment variables that are set in this process until `undo` is called."""
+    """Environment variables that are set in this process from construction until `undo`."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._before = {name: os.environ.get(name) for name in variables}

@@ -51,14 +51,15 @@ OF_EVERY_RESULT = frozenset(
 
 
 def has_name(names: Collection[str], name: str) -> bool:
-    """Return whether `name` is in `names`, or below one of them that ends with ``/``."""
+    """Return whether `names` contains the metric `name`, or a prefix such as ``info/`` of it."""
     return name in names or any(one.endswith("/") and name.startswith(one) for one in names)
 
 
 def named_result(value: Any, metric: str) -> Any:
-    """Return a number, possibly numpy's or torch's, as a result with the metric's name.
+    """Return the number with which a function ended as a result: ``{metric: number}``.
 
-    Returns anything else unchanged. The name is ``value`` if `metric` is empty.
+    The number may be numpy's or torch's; the name is ``value`` if `metric` is empty. Returns
+    anything else unchanged.
     """
     if getattr(value, "shape", None) == () and callable(item := getattr(value, "item", None)):
         value = item()
@@ -77,7 +78,10 @@ def _date(second: int) -> str:
 
 
 class Counters:
-    """Iterations, steps, episodes and training time of a trial, restarts included."""
+    """Totals of iterations, environment steps, episodes and training time since the trial began.
+
+    They are saved with checkpoints, so they go on after a restore.
+    """
 
     def __init__(self) -> None:
         self._totals: dict[str, float] = {
@@ -100,12 +104,12 @@ class Counters:
         identity: Mapping[str, Any],
         is_new: bool = True,
     ) -> dict[str, Any]:
-        """Count one more iteration and return its result with all standard keys.
+        """Count one more iteration, and return its result with the keys that every result has.
 
         Args:
             result: the dict that `step` returned; its keys take precedence.
             elapsed: duration of the iteration, seconds.
-            identity: keys that identify the trial.
+            identity: trial id and other keys about the trial, to be included.
             is_new: False if `result` repeats that of the previous iteration; then only time is
                 counted.
         """
@@ -139,11 +143,11 @@ class Counters:
         return {**filled, **given}
 
     def get_state(self) -> dict[str, float]:
-        """Return the totals: ``training_iteration``, timesteps, episodes and seconds."""
+        """Return name → total: ``training_iteration``, timesteps, episodes and seconds."""
         return dict(self._totals)
 
     def set_state(self, state: Mapping[str, float]) -> None:
-        """Restore the totals of `get_state`, and restart the ``*_since_restore`` counts."""
+        """Restore totals that `get_state` returned; ``*_since_restore`` counts begin at 0 again."""
         self._totals = dict(state)
         self._restored = dict(self._totals)
 
@@ -154,7 +158,7 @@ class Counters:
 
 @runtime_checkable
 class ResultLogger(Protocol):
-    """The protocol that a user's logger must implement."""
+    """The protocol of a logger that a user's `logger_creator` returns."""
 
     def on_result(self, result: dict[str, Any]) -> object:
         """Receive one complete result, as a copy that the logger may change."""

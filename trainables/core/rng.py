@@ -29,7 +29,7 @@ _WORDS = struct.Struct("<625I")
 
 
 def derive(seed: int, *path: Name) -> "np.random.SeedSequence":
-    """Return the seed sequence of the stream named by `path` under `seed`.
+    """Return numpy's seed sequence of the random stream that `path` names, for the trial's `seed`.
 
     The path is hashed (SHA-256 over its parts, their types and lengths), so that ``("a", "bc")``
     and ``("ab", "c")``, ``1`` and ``"1"`` name different streams.
@@ -45,21 +45,21 @@ def derive(seed: int, *path: Name) -> "np.random.SeedSequence":
 
 
 def integer(seed: int, *path: Name) -> int:
-    """Return a seed in [0, 2**63) of the named stream, for a library that takes an int."""
+    """Return a seed in [0, 2**63) for the stream `path`, for a library that takes an int."""
     import numpy as np
 
     return int(derive(seed, *path).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def generator(seed: int, *path: Name) -> "np.random.Generator":
-    """Return a numpy generator (PCG64) of the named stream."""
+    """Return a numpy generator (PCG64) at the start of the stream `path` of `seed`."""
     import numpy as np
 
     return np.random.Generator(np.random.PCG64(derive(seed, *path)))
 
 
 def torch_generator(seed: int, *path: Name) -> "torch.Generator":
-    """Return a torch generator on the CPU of the named stream."""
+    """Return a torch generator on the CPU at the start of the stream `path` of `seed`."""
     import torch
 
     return torch.Generator().manual_seed(integer(seed, *path))
@@ -76,7 +76,7 @@ def set_generator_state(stream: "np.random.Generator", state: Mapping[str, Any])
 
 
 def seed_global(seed: int, *path: Name) -> None:
-    """Set the three global streams to the start of the named stream."""
+    """Set the global streams of `random`, numpy and torch to the start of the stream `path`."""
     import numpy as np
 
     random.seed(integer(seed, *path, "python"))  # noqa: TID251 the one door
@@ -86,7 +86,11 @@ def seed_global(seed: int, *path: Name) -> None:
 
 
 def capture_global() -> dict[str, Any]:
-    """Return the states of the global streams: entries ``python``, ``numpy`` and ``torch``."""
+    """Return the states of the global streams of `random`, numpy and torch.
+
+    The entries are ``python``, ``numpy`` and ``torch``. Torch is not imported for this: its entry
+    is then the state that it will get once it is imported.
+    """
     import numpy as np
 
     version, internal, gauss = random.getstate()
@@ -99,7 +103,7 @@ def capture_global() -> dict[str, Any]:
 
 
 def restore_global(state: Mapping[str, Any]) -> None:
-    """Set the three global streams to a state that `capture_global` returned."""
+    """Set the global streams of `random`, numpy and torch to what `capture_global` returned."""
     import numpy as np
 
     version, internal, gauss = state["python"]
@@ -112,7 +116,7 @@ def restore_global(state: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def preserve_global() -> Iterator[None]:
-    """Restore the three global streams when the block ends."""
+    """Restore the global streams of `random`, numpy and torch when the block ends."""
     state = capture_global()
     try:
         yield
@@ -121,7 +125,7 @@ def preserve_global() -> Iterator[None]:
 
 
 def equal_global(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Return whether two captures of the global streams are equal: nothing was drawn in between."""
+    """Return whether two results of `capture_global` are equal: nothing was drawn in between."""
     return _equal(before, after)
 
 

@@ -42,7 +42,7 @@ def _digest(results: Iterable[NDArray[Any]]) -> str:
 
 
 def _numbers(*shape: int) -> NDArray[np.float32]:
-    """Return fixed float32 numbers between -0.5 and 0.5 of the given shape."""
+    """Return an array of this shape with fixed, irregular float32 numbers between -0.5 and 0.5."""
     spread = np.arange(np.prod(shape), dtype=np.int64) * 2_654_435_761 % 1_009
     return (spread / 1_009 - 0.5).astype(np.float32).reshape(shape)
 

@@ -40,7 +40,7 @@ KeyPath = tuple[str | int, ...]
 
 
 def parse(model: type[C], flat: Mapping[str, Any]) -> C:
-    """Make an instance of `model` from a flat dict, assigning each key to its section.
+    """Make settings of class `model` from a flat dict, which has the keys of all sections together.
 
     Raises:
         ConfigError: a key is unknown or missing, or a value is refused.
@@ -58,7 +58,7 @@ def parse(model: type[C], flat: Mapping[str, Any]) -> C:
         elif key in model.model_fields and key not in sections:
             grouped[key] = value
         else:
-            hint = legacy_names.answer(str(key), known_keys(model))
+            hint = legacy_names.unknown_key_advice(str(key), known_keys(model))
             wrong.append(ConfigError(str(key), value, "a key that this trainer knows", hint))
     try:
         made = model.model_validate(grouped)
@@ -70,7 +70,7 @@ def parse(model: type[C], flat: Mapping[str, Any]) -> C:
 
 
 def flatten(settings: Settings) -> dict[str, Any]:
-    """Return all keys and values as a flat dict from which `parse` makes equal settings."""
+    """Return settings as one flat dict, with the keys of all sections; `parse` is the inverse."""
     sections = sections_of(type(settings))
     flat = {key: value for key, value in vars(settings).items() if key not in sections}
     for name in sections:
@@ -137,7 +137,7 @@ class SettingsView(Mapping[str, Any]):
         }
 
     def _shown(self, key: str, value: Any) -> Any:
-        """Wrap nested settings in a view and copy lists, so that the view stays read-only."""
+        """Return a value as the view shows it: nested settings as a view, a list as a copy."""
         if isinstance(value, Settings):
             value = flatten(value)
         if isinstance(value, Mapping):
@@ -145,12 +145,14 @@ class SettingsView(Mapping[str, Any]):
         return list(value) if isinstance(value, list) else value
 
     def _hint(self, key: str) -> str:
-        """Return ``; advice`` for the unknown key, or an empty string."""
-        hint = legacy_names.answer(key, list(self._flat)) if isinstance(key, str) else ""
+        """Return ``; advice`` about an unknown key, or an empty string without advice."""
+        hint = (
+            legacy_names.unknown_key_advice(key, list(self._flat)) if isinstance(key, str) else ""
+        )
         return f"; {hint}" if hint else ""
 
     def _refusal(self, key: str, value: Any) -> ConfigError:
-        """Return the error for an attempt to change `key`."""
+        """Return the error to raise for an attempt to set `key` to `value`."""
         return ConfigError(
             f"{self._place}.{key}",
             value,
@@ -164,7 +166,7 @@ _MUTATING_METHODS = frozenset({"update", "pop", "popitem", "clear", "setdefault"
 
 
 def defaults(model: type[Settings]) -> dict[str, Any]:
-    """Return flat key → default as plain data; keys without a default are left out."""
+    """Return key → default of all sections of `model`; keys without a default are left out."""
     sections = sections_of(model)
     values: dict[str, Any] = {}
     for name, field in model.model_fields.items():
@@ -177,9 +179,9 @@ def defaults(model: type[Settings]) -> dict[str, Any]:
 
 
 def override(settings: C, changes: Mapping[str, Any], place: str) -> C:
-    """Return `settings` with the `changes`.
+    """Return new settings of the same class in which the flat `changes` replace values.
 
-    Raises ConfigError, naming the key `place`, if they are not valid.
+    Raises ConfigError, which names keys below the setting `place`, if a change is not valid.
     """
     if not changes:
         return settings
@@ -190,12 +192,12 @@ def override(settings: C, changes: Mapping[str, Any], place: str) -> C:
 
 
 def known_keys(model: type[Settings]) -> list[str]:
-    """Return every key that the flat dict may hold, sorted."""
+    """Return the keys of all sections of `model`, sorted: those that `parse` accepts."""
     return sorted(_fields(model))
 
 
 def _fields(model: type[Settings]) -> dict[str, FieldInfo]:
-    """Return flat key → pydantic field."""
+    """Return key → pydantic field of all sections of `model` together."""
     sections = sections_of(model)
     fields = {key: field for key, field in model.model_fields.items() if key not in sections}
     for section in sections.values():
@@ -214,7 +216,7 @@ def sections_of(model: type[Settings]) -> dict[str, type[Section]]:
 
 
 def _preset(model: type[Settings], section: str) -> dict[str, Any]:
-    """Return the values of `section` that `model` sets otherwise than the section itself."""
+    """Return key → value of those defaults of `section` that `model` sets differently."""
     preset = model.model_fields[section].default
     if not isinstance(preset, Section):
         return {}
@@ -234,15 +236,15 @@ def _plain(value: Any) -> Any:
 
 
 def _refusal(mistake: "Mistake", model: type[Settings]) -> ConfigError:
-    """Return the ConfigError for a mistake, with the dotted path that the user wrote."""
+    """Return the ConfigError for a mistake in settings, with the dotted key that the user wrote."""
     in_section = mistake.path and mistake.path[0] in sections_of(model)
     place = ".".join(str(part) for part in mistake.path[1 if in_section else 0 :])
     if mistake.kind == "unknown key":
-        hint = legacy_names.answer(place, sorted(mistake.allowed_keys))
+        hint = legacy_names.unknown_key_advice(place, sorted(mistake.allowed_keys))
         return ConfigError(place, mistake.value, "a key that this section knows", hint)
     if mistake.kind == "missing key":
         return ConfigError(place, None, "a value", "it has no default")
-    hint = legacy_names.value_answer(place, mistake.value) or mistake.hint
+    hint = legacy_names.refused_value_advice(place, mistake.value) or mistake.hint
     return ConfigError(place, mistake.value, mistake.allowed, hint.removeprefix("; "))
 
 
@@ -255,7 +257,7 @@ class Mistake:
     """A mistake that a pydantic model finds in plain data."""
 
     path: KeyPath
-    """Path in the data, without the names of a union's branches."""
+    """Keys and indices from the top of the data to the refused value."""
     value: object
     """The refused value."""
     kind: Literal["unknown key", "missing key", "value"]
@@ -271,9 +273,9 @@ class Mistake:
 
     @classmethod
     def all_of(cls, error: ValidationError, model: type[BaseModel], raw: object) -> "list[Mistake]":
-        """Return the mistakes that `error` reports, one for each place; unknown keys come first.
+        """Return the mistakes that pydantic's `error` reports, one for each place.
 
-        The `model` was to be made from the data `raw`.
+        Unknown keys come first. `raw` is the data from which `model` was to be made.
         """
         found = error.errors(include_url=False)
         found.sort(key=lambda one: one["type"] != "extra_forbidden")
@@ -286,7 +288,7 @@ class Mistake:
     def _joined(
         cls, path: KeyPath, details: list[ErrorDetails], model: type[BaseModel]
     ) -> "Mistake":
-        """Return the mistake at `path`, which joins the `details` of a union's alternatives."""
+        """Return one mistake at `path` that joins pydantic's errors for a union's alternatives."""
         first = details[0]
         about = {"path": path, "value": first["input"], "model": _model_at(model, path[:-1])}
         if first["type"] == "extra_forbidden":
@@ -306,7 +308,10 @@ class Mistake:
 
 
 def _path(detail: ErrorDetails, raw: Any) -> KeyPath:
-    """Return the path of an error within `raw`, without the names of a union's branches."""
+    """Return the keys and indices in the data `raw` at which pydantic's error `detail` is.
+
+    Pydantic's names for the branches of a union, which are no keys of the data, are left out.
+    """
     path: KeyPath = ()
     inner = raw
     for part in detail["loc"]:
@@ -326,7 +331,7 @@ def _has(container: Any, part: str | int) -> bool:
 
 
 def _model_at(model: type[BaseModel], path: KeyPath) -> type[BaseModel] | None:
-    """Return the model that describes the value at `path` below `model`, or None if unknown."""
+    """Return the model of the value at `path` in the data of `model`; None if it is not a model."""
     current: type[BaseModel] | None = model
     for part in path:
         if current is None or part not in current.model_fields:
@@ -342,7 +347,7 @@ def _is_model(annotation: Any) -> TypeGuard[type[BaseModel]]:
 
 
 def _allowed(detail: ErrorDetails) -> str:
-    """Return a description of the accepted values, from pydantic's message."""
+    """Return a description of the accepted values, made from the message of pydantic's error."""
     if detail["type"] == "value_error":
         return str(detail["ctx"]["error"])
     if detail["type"] in ("model_type", "dict_type"):
@@ -352,7 +357,7 @@ def _allowed(detail: ErrorDetails) -> str:
 
 
 def _hint(detail: ErrorDetails) -> str:
-    """Return advice for a refused value, or an empty string."""
+    """Return advice for a value that pydantic refused, such as to drop quotes; may be empty."""
     value = detail["input"]
     if detail["type"] == "literal_error":
         return nearest(value, re.findall(r"'([^']*)'", detail["ctx"]["expected"]))

@@ -67,7 +67,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _short_int(digits: str) -> int:
-    """Return the integer of `digits`; raises ValueError if it is too long."""
+    """Return the integer of `digits`; raises ValueError if it has too many digits."""
     if len(digits) > MAX_DIGITS:
         raise ValueError(f"a number of {len(digits)} digits")
     return int(digits)

@@ -18,7 +18,7 @@ _waiting: dict[str, Act] = {}
 def when_torch_imported(name: str, act: Act) -> None:
     """Call ``act(torch)`` now if torch is imported, else right after its first import.
 
-    A later call under the same `name` replaces a waiting one.
+    A waiting call that was registered under the same `name` is replaced.
     """
     torch = sys.modules.get("torch")
     if torch is not None:
@@ -30,7 +30,7 @@ def when_torch_imported(name: str, act: Act) -> None:
 
 
 class _TorchImportHook(importlib.abc.MetaPathFinder):
-    """An import hook that calls the waiting functions right after torch's first import."""
+    """An import hook that calls the functions of `when_torch_imported` once torch is imported."""
 
     def find_spec(
         self,

@@ -20,7 +20,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from pydantic import BeforeValidator, Field, PrivateAttr
 
-from trainables.core.importing import entry_points, load, load_module
+from trainables.core.importing import entry_points, load_callable, load_module
 from trainables.core.settings import LONGEST_WAIT_S, Section
 from trainables.envs import compiled, registry
 from trainables.envs.calls.faults import close
@@ -383,7 +383,7 @@ def _several_agents(config: EnvironmentConfig, env: Any) -> Env | None:
     """Return an environment of several agents as one, or None; ConfigError if it must be."""
     path, observe = config.observation_fn, None
     if path is not None:
-        observe = load("observation_fn", path, "a function of what all agents observe")
+        observe = load_callable("observation_fn", path, "a function of what all agents observe")
     several = agents.as_single_env(env, config.env, observe, config.action_mask)
     if several is None and observe is not None:
         hint = f"{config.env} has one agent: wrap it in a gymnasium.ObservationWrapper"
@@ -417,7 +417,7 @@ def is_vector_only(config: EnvironmentConfig) -> bool:
     if found is None and ":" in config.env and config.env not in gymnasium.registry:
         load_module("env", config.env)
         if config.env.partition(":")[2] not in gymnasium.registry:
-            found = load("env", config.env, "an environment class or callable")
+            found = load_callable("env", config.env, "an environment class or callable")
     return together.is_vector_class(found)
 
 
@@ -562,7 +562,7 @@ def _creator(
         load_module("env", env)
         env = env.partition(":")[2]  # the import may have registered an id
         if env not in gymnasium.registry:
-            creator = load("env", config.env, "an environment class or callable")
+            creator = load_callable("env", config.env, "an environment class or callable")
     if creator is not None:
         keywords = {} if num_envs is None else {"num_envs": num_envs}
         return partial(registry.call, creator, context, **keywords)

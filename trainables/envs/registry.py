@@ -18,7 +18,7 @@ from typing import Any
 
 import gymnasium
 
-from trainables.core.importing import path_of, path_to
+from trainables.core.importing import entry_point_path, import_path_of
 from trainables.errors import ConfigError, NotImportable
 
 Creator = Callable[..., Any]
@@ -97,7 +97,7 @@ def to_name(env: Any) -> Any:
         return env if ":" in env or env in _creators else _installed(env)
     if not callable(env):
         raise ValueError("a class, a registered id, or package.module:Name")  # noqa: TRY004 for pydantic
-    path = path_to(env)
+    path = import_path_of(env)
     if path is not None:
         return path
     name = env.__name__ if isinstance(env, type) else _own_name(env)
@@ -115,7 +115,7 @@ def _installed(name: str) -> str:
     if name in gymnasium.registry:
         return name
     try:
-        return path_of(GROUP, name) or name
+        return entry_point_path(GROUP, name) or name
     except NotImportable as error:
         raise ValueError(f"one environment; {error}") from error
 
@@ -125,7 +125,7 @@ def importable_path(name: str) -> str:
     creator = find(name)
     if creator is None:
         return name
-    path = path_to(creator)
+    path = import_path_of(creator)
     if path is None:
         where = f"{creator.__module__}.{getattr(creator, '__qualname__', creator)}"
         hint = (

@@ -174,7 +174,7 @@ def _no_effect_error(key: str, value: object, keys: list[str]) -> ConfigError:
     if key in keys:
         hint = WHY_NOT.get(key, _OF_TRAINING)
     else:
-        hint = legacy_names.answer(place, [*READ, *READ_BY_CHILDREN])
+        hint = legacy_names.unknown_key_advice(place, [*READ, *READ_BY_CHILDREN])
     return ConfigError(place, value, "a key that evaluation reads", hint)
 
 

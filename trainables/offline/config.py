@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import BeforeValidator, Field
 
-from trainables.core.importing import load, path_to
+from trainables.core.importing import import_path_of, load_callable
 from trainables.core.settings import Section
 from trainables.errors import ConfigError
 
@@ -49,7 +49,7 @@ def is_own(source: str) -> bool:
 
 def _with_path(source: Any) -> Any:
     """Return ``package.module:Name`` of an importable class or function; other values unchanged."""
-    return (path_to(source) or source) if callable(source) else source
+    return (import_path_of(source) or source) if callable(source) else source
 
 
 def _validate_estimators(names: Any) -> Any:
@@ -223,7 +223,7 @@ def make_own(key: str, source: str | Maker, kind: type[T], context: IOContext) -
 
     Raises ConfigError if it makes no object of this kind.
     """
-    maker = load(key, source, kind.__name__) if isinstance(source, str) else source
+    maker = load_callable(key, source, kind.__name__) if isinstance(source, str) else source
     made: object = maker(context)
     if not isinstance(made, kind):
         allowed = f"a class derived from {kind.__module__}.{kind.__name__}"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from trainables.core.importing import entry_points, load, path_of
+from trainables.core.importing import entry_point_path, entry_points, load_callable
 from trainables.core.settings import Section
 from trainables.errors import ConfigError, NotImportable
 
@@ -429,10 +429,10 @@ def _load_maker(kind: str | Maker) -> Maker:
     if not isinstance(kind, str):
         return kind
     try:
-        path = kind if ":" in kind else path_of(GROUP, kind) or kind
+        path = kind if ":" in kind else entry_point_path(GROUP, kind) or kind
     except NotImportable as error:
         raise ConfigError("observation_filter", kind, "one filter", str(error)) from error
-    return load("observation_filter", path, "a filter's class or callable")
+    return load_callable("observation_filter", path, "a filter's class or callable")
 
 
 def make_filters(

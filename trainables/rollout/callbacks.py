@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from trainables.checkpoint.normal_form import normalise
-from trainables.core.importing import load, path_to
+from trainables.core.importing import import_path_of, load_callable
 from trainables.core.settings import Section
 from trainables.errors import CallbackError, ConfigError, nearest, shorten
 
@@ -305,7 +305,7 @@ def _callable(place: str, source: Any) -> Callable[..., Any]:
     `place` names the value in errors.
     """
     if isinstance(source, str):
-        return load(place, source, "a class or callable")
+        return load_callable(place, source, "a class or callable")
     if not callable(source):
         raise ConfigError(place, source, "package.module:Name, or a class or callable")
     made: Callable[..., Any] = source
@@ -316,7 +316,7 @@ def _dotted(source: Any) -> str:
     """Return the import path of `source`; raises ConfigError if it has none."""
     if isinstance(source, str):
         return source
-    path = path_to(source)
+    path = import_path_of(source)
     if path is None:
         allowed = "something that a child process can import"
         hint = (

@@ -198,7 +198,7 @@ def _is_settings(entry: Any) -> bool:
 def _refuse_former_names(agents: Any) -> Any:
     """Raise ValueError for a former key, with its current name; returns others unchanged."""
     for key in agents if isinstance(agents, dict) else ():
-        if found := legacy_names.entry(f"multiagent.{key}", ()):
+        if found := legacy_names.find_entry(f"multiagent.{key}", ()):
             raise ValueError(f"no {key}: {found}")
     return agents
 

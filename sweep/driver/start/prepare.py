@@ -295,7 +295,7 @@ def _shadow_remarks(resolved: Resolved) -> Iterator[str]:
     folders = [Path(folder).resolve() for folder in resolved.paths]
     for path in dict.fromkeys(path for folder in folders for path in _modules_in(folder)):
         name = path.parent.name if path.stem == "__init__" else path.stem
-        origin = importing.origin(name)
+        origin = importing.module_origin(name)
         if origin is None or _folder_of(Path(origin)) in folders:
             continue
         whose = "belongs to Python" if name in sys.stdlib_module_names else "is installed"

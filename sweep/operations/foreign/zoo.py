@@ -213,8 +213,8 @@ class _Settings:
         own: Callable[[Any], bool] | None = getattr(self, f"_take_{key}", None)
         if own is not None:
             return own(value)
-        found = legacy_names.entry(key, self.known)
-        today = found.today if isinstance(found, Renamed) else key
+        found = legacy_names.find_entry(key, self.known)
+        today = found.new_name if isinstance(found, Renamed) else key
         number = _number(value)
         if today not in self.known or (number is None and not isinstance(value, bool)):
             return value is None

@@ -31,11 +31,11 @@ def test_T24_every_old_name_is_answered_with_a_key_that_exists(place: str) -> No
     answered = set()
     for trainer in TRAINERS:
         keys = known_keys(trainer.config_class)
-        entry = legacy_names.entry(place, keys)
+        entry = legacy_names.find_entry(place, keys)
         if place in keys or entry is None:
             continue
         if isinstance(entry, Renamed):
-            today, _, nested = entry.today.partition(".")
+            today, _, nested = entry.new_name.partition(".")
             assert today in keys or "." in place
             field = trainer.config_class.model_fields.get(today)
             kind: Any = field.annotation if nested and field else None

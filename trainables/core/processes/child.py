@@ -57,7 +57,7 @@ Pipe: TypeAlias = "connection.Connection[Any, Any]"
 
 
 class Patience(NamedTuple):
-    """The longest wait for an answer."""
+    """The longest wait for a child's answer, and the setting from which it comes."""
 
     seconds: float | None = None
     """Limit in seconds, or None to wait without limit."""
@@ -69,14 +69,16 @@ class Patience(NamedTuple):
 
 
 class ChildProcess:
-    """The parent's end of a child process, which dies when the parent dies.
+    """The parent's end of a child process that answers requests; it dies when the parent dies.
 
     Args:
         name: name of the child in errors.
-        server: function that the child calls to make the object that answers.
+        server: function that the child calls at the first request; each method of the object that
+            it returns is a request.
         args: arguments of `server`; they are sent to the child.
         patience: longest time that a message may be stuck half sent.
         resources: environment variables and memory quota of the child.
+        logs: log settings of the child, or None for no logging.
     """
 
     def __init__(
@@ -129,7 +131,7 @@ class ChildProcess:
         return not self._error and self._process is not None and bool(self._process.is_alive())
 
     def send(self, method: str, *args: Any) -> None:
-        """Request ``server.method(*args)``; `receive` returns its result.
+        """Send the request ``server.method(*args)`` without waiting; `receive` returns its result.
 
         An unread answer to the previous request is read and dropped first.
         """
@@ -139,9 +141,10 @@ class ChildProcess:
         self._send_message(method, args)
 
     def receive(self, patience: Patience) -> Any:
-        """Return the result of the latest request, which may take `patience` since then.
+        """Wait for the answer to the latest request, and return the method's result.
 
-        Raises TrainableError if the server raised, or the child can answer no more.
+        The time limit `patience` begins with the request. Raises TrainableError if the method
+        raised, or WorkerError if the child died, hangs (it is then killed) or broke off.
         """
         kind, answer = self.receive_answer(patience)
         if kind == "error":
@@ -149,9 +152,11 @@ class ChildProcess:
         return answer
 
     def receive_answer(self, patience: Patience) -> tuple[str, Any]:
-        """Return ``("ok", result)``, or ``("error", (kind, message, traceback))``.
+        """Wait for the answer to the latest request; return it without raising the child's error.
 
-        Notes are skipped. Raises WorkerError if the child cannot answer any more.
+        Returns ``("ok", result)``, or ``("error", (class name, message, traceback))``. Skips notes,
+        which the child sends while it works. Raises WorkerError if the child died, hangs or broke
+        off.
         """
         kind, answer = self.receive_message(patience)
         while kind == "note":
@@ -159,9 +164,11 @@ class ChildProcess:
         return kind, answer
 
     def receive_message(self, patience: Patience) -> tuple[str, Any]:
-        """Return the next message: an answer as above, or ``("note", content)``.
+        """Wait for the next message of the latest request, which may be a note.
 
-        A note restarts the time limit. Raises WorkerError if the child can answer no more.
+        Returns ``("note", content)``, ``("ok", result)``, or ``("error", (class name, message,
+        traceback))``. A note restarts the time limit. Raises WorkerError if the child died, hangs
+        or broke off.
         """
         self._require_whole()
         self._patience = patience
@@ -184,26 +191,35 @@ class ChildProcess:
                 return kind, content
 
     def deadline(self, seconds: float | None) -> float:
-        """Return the `time.monotonic` of `seconds` after the latest request, or infinity."""
+        """Return the `time.monotonic` at which `seconds` since the latest request have passed.
+
+        The first request gets `START_TIMEOUT_S` more. Returns infinity for None.
+        """
         if seconds is None:
             return math.inf
         return self._asked_at + seconds + (0.0 if self._begun else START_TIMEOUT_S)
 
     def seconds_left(self, seconds: float | None) -> float | None:
-        """Return how many of the `seconds` to answer are left, at least 0; None without limit."""
+        """Return the time until `deadline` of these `seconds`, at least 0; None for no limit."""
         if seconds is None:
             return None
         return max(0.0, self.deadline(seconds) - time.monotonic())
 
     def ask_to_end(self) -> None:
-        """Request that the child ends, without waiting; `close` waits for its end."""
+        """Send the request that ends the child, once, without waiting.
+
+        `close` waits for its end.
+        """
         if not self._pipe.closed and not self._ending:
             self._ending = True
             with contextlib.suppress(WorkerError):
                 self._send_message(END, ())
 
     def close(self) -> None:
-        """End the child, killing it after `STOP_TIMEOUT_S`; a second call does nothing."""
+        """End the child: send it the request to end, and kill it if it runs after `STOP_TIMEOUT_S`.
+
+        A second call does nothing.
+        """
         self.ask_to_end()
         if not self._pipe.closed:
             self._process.join(STOP_TIMEOUT_S)
@@ -218,7 +234,10 @@ class ChildProcess:
             self._process = None  # its sentinel is closed with it
 
     def _send_message(self, method: str, args: tuple[Any, ...]) -> None:
-        """Send a numbered request; raises WorkerError if the child does not take it."""
+        """Write a numbered request to the pipe.
+
+        Raises WorkerError if the child died or does not read.
+        """
         self._require_whole()
         self._asked_at = time.monotonic()
         self._number += 1
@@ -232,7 +251,11 @@ class ChildProcess:
         self._torn = False
 
     def _read(self) -> tuple[int, str, Any]:
-        """Read (number, kind, content) from the pipe; raises WorkerError if that fails."""
+        """Read one message (request's number, kind, content) from the pipe.
+
+        Raises WorkerError, and records the failure, if the child died, stopped half-way, or the
+        message cannot be unpickled.
+        """
         self._torn = True
         try:
             message: tuple[int, str, Any] = self._pipe.recv()
@@ -246,7 +269,7 @@ class ChildProcess:
         return message
 
     def _require_whole(self) -> None:
-        """Raise WorkerError if the child has failed, or a message was interrupted half-way."""
+        """Raise WorkerError if the child has failed, or a message was sent or read only in part."""
         if self._error:
             raise self._error
         if self._torn:
@@ -255,13 +278,19 @@ class ChildProcess:
             )
 
     def _fail(self, words: str, kind: type[WorkerError] = WorkerError) -> WorkerError:
-        """Record why the child can answer no more, and return the error to raise."""
+        """Record that the child can answer no more, and return the error to raise, of class `kind`.
+
+        `words` is a verb phrase after the child's name, such as ``died; exit code 1``.
+        """
         self.failure = words
         self._error = kind(f"{self._name} (pid {self.pid}) {words}")
         return self._error
 
     def _time_out(self, failure: str, patience: Patience) -> WorkerError:
-        """Kill a child that has passed a limit, and return the error for its missing message."""
+        """Kill a child that has passed a time limit, and return the WorkerHangs to raise.
+
+        The error has the stacks of the child's threads; `failure` says which message is missing.
+        """
         stack = self._read_stack()
         self._kill_process()
         self.failure = f"hangs: {failure} within {patience.seconds} s ({patience.setting})"
@@ -269,13 +298,16 @@ class ChildProcess:
         return self._error
 
     def _death_error(self) -> WorkerError:
-        """Return the error for a child that has died, with its exit code."""
+        """Wait for the exit code of a child that has died, and return the WorkerDied to raise."""
         self._process.join(STOP_TIMEOUT_S)
         self.exitcode = self._process.exitcode
         return self._fail(f"died; exit code {self.exitcode}", WorkerDied)
 
     def _read_stack(self) -> str:
-        """Return the stacks of a hanging child's threads; empty if the process is suspended."""
+        """Make a hanging child dump the stacks of its threads (SIGUSR1), and return them as text.
+
+        Returns "" if the process is suspended or dead.
+        """
         with contextlib.suppress(ProcessLookupError):  # it has died meanwhile
             os.kill(self.pid, signal.SIGUSR1)
         written = b""
@@ -293,13 +325,16 @@ class ChildProcess:
         self._process.join()
 
     def _limit_standstill(self, start_s: float) -> None:
-        """Limit how long a message may be stuck: `start_s` plus the patience, seconds."""
+        """Limit how long a message may be stuck half sent: `start_s` plus the child's patience."""
         if self._standstill.seconds is not None:
             limit_standstill(self._pipe, start_s + self._standstill.seconds)
 
 
 def _make_error(name: str, kind: str, message: str, trace: str) -> TrainableError:
-    """Return the child's error: of class `kind` if known, else WorkerError with its `trace`."""
+    """Return the error to raise in the parent for one that was raised in the child `name`.
+
+    It is of class `kind` if that is one of `NAMED_ERRORS`, else a WorkerError with the traceback.
+    """
     if kind in NAMED_ERRORS:
         named = NAMED_ERRORS[kind](message)
         named.__cause__ = WorkerError(f"in {name}\n\n{trace}")
@@ -313,7 +348,10 @@ _request: tuple[Pipe, int]  # pipe and number of the request that is being answe
 
 
 def note(content: Any) -> None:
-    """Send a note to the parent before the answer; for use by a server within a request."""
+    """Send `content` to the parent while this child answers a request.
+
+    A server's method calls it.
+    """
     pipe, number = _request
     pipe.send((number, "note", content))
 
@@ -332,6 +370,8 @@ def _serve(
         pipe: carries (number, method, arguments) from the parent and (number, kind, content) back.
         stack: receives the stacks of all threads on SIGUSR1.
         parent: pid of the parent.
+        make: makes the server at the first request.
+        resources: memory quota of this process; None for no limit.
         log: sets up logging; None for no logging.
     """
     global _request  # noqa: PLW0603 there is one parent
@@ -360,7 +400,10 @@ def _serve(
 
 
 def _set_up_log(name: str, config: LogConfig, are_shown: bool) -> None:
-    """Set up logging in the child, under its name."""
+    """Set the log level in the child; if `are_shown`, also write records to standard error.
+
+    They are prefixed with `name`, the child's.
+    """
     set_level(config)
     if are_shown:
         show(name)

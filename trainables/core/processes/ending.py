@@ -77,13 +77,13 @@ def kill_family(pid: int) -> None:
 
 
 def delete_semaphores(pid: int) -> None:
-    """Delete the semaphores of loky's pools that the killed process `pid` left behind."""
+    """Delete the semaphores in /dev/shm that the killed process `pid` had made for loky's pools."""
     for left in _SEMAPHORES.glob(f"sem.loky-{pid}-*"):
         left.unlink(missing_ok=True)
 
 
 def exit_process() -> NoReturn:
-    """End this process after exit handlers and flushing, without destroying modules."""
+    """End this process: run exit handlers and flush, but skip the destruction of modules."""
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -20,14 +20,15 @@ TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 
 
 def become_program(*, is_main: bool = True) -> None:
-    """Make this child process look like a program: multiprocessing, `__main__`, signals, input.
+    """Turn this child of multiprocessing into a process like one that a shell has started.
 
     The process gets its own group, so that Ctrl-C in a terminal reaches neither it nor any program
     that it starts. Its input becomes empty, since a terminal stops a process of another group that
     reads from it.
 
     Args:
-        is_main: True to look like a program's main process; False to keep its name and parent.
+        is_main: True to also become a main process for multiprocessing; False to keep name and
+            parent.
     """
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
@@ -48,7 +49,7 @@ def become_program(*, is_main: bool = True) -> None:
 
 
 def leave_signals_to_parent() -> None:
-    """Ignore Ctrl-C, a closed terminal and SIGTERM: the parent decides what is saved.
+    """Ignore Ctrl-C, a closed terminal and SIGTERM here: the parent decides when this process ends.
 
     timeout(1), systemd and Slurm send SIGTERM to all processes. Forked children get the default
     handlers back, since an executor ends its workers with SIGTERM.
@@ -60,14 +61,14 @@ def leave_signals_to_parent() -> None:
 
 
 def ignore_terminal_signals() -> None:
-    """Install handlers that ignore the terminal's signals in this process, and unblock them."""
+    """Install handlers that ignore SIGINT, SIGHUP and SIGTERM, and unblock these signals."""
     for number in TERMINAL_SIGNALS:
         signal.signal(number, _ignore)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, TERMINAL_SIGNALS)
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing; started programs would inherit SIG_IGN, but not this handler."""
+    """Handle a signal by doing nothing; started programs would inherit SIG_IGN, but not this."""
 
 
 def is_ctrl_c(error: BaseException) -> bool:
@@ -83,17 +84,20 @@ _forking = threading.local()  # `mask`: this thread's signal mask before it fork
 
 
 def _hold_signals() -> None:
-    """Block the signals while this thread forks, until the child has its own handlers."""
+    """Block SIGINT, SIGHUP and SIGTERM in this thread before it forks."""
     _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINAL_SIGNALS)
 
 
 def _release_signals() -> None:
-    """Restore the signal mask from before the fork."""
+    """Restore this thread's signal mask from before the fork, in parent and child."""
     signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
 
 
 def _restore_handlers() -> None:
-    """Restore the default handlers in a forked child, except where its code has set others."""
+    """Restore the default signal handlers in a forked child, then unblock the signals.
+
+    A handler that the trial's own code has set stays.
+    """
     for number in TERMINAL_SIGNALS:
         if signal.getsignal(number) is _ignore:  # not one that the trial's code has set
             is_interrupt = number == signal.SIGINT
@@ -102,7 +106,7 @@ def _restore_handlers() -> None:
 
 
 def _forget_tracker() -> None:
-    """Disconnect from the parent's resource tracker; the first use starts one of this process."""
+    """Close a forked child's pipe to the parent's resource tracker, so that it starts its own."""
     tracker: Any = resource_tracker._resource_tracker
     if tracker._fd is not None:
         os.close(tracker._fd)

@@ -83,7 +83,7 @@ def _parent(pid: int) -> int:
 
 
 def is_tracker(pid: int) -> bool:
-    """Return whether a process is a resource tracker, which only cleans up after killed ones."""
+    """Return whether a process is a resource tracker, which deletes what killed processes left."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             line = file.read()
@@ -92,16 +92,16 @@ def is_tracker(pid: int) -> bool:
     return any(name in line for name in _TRACKER_MARKS)
 
 
-def end_below(top: int, spared: set[int]) -> None:
+def kill_descendants(spared: set[int]) -> None:
     """Kill all descendants of this process, a subreaper, and wait for their end.
 
-    Resource trackers may clean up first: they end when nobody needs them. Children with `spared`
-    pids stay, with all their descendants.
+    Resource trackers get `TIDY_S` seconds to clean up first. Children with `spared` pids stay, with
+    all their descendants. Gives up after `LEAVE_S`.
     """
     begun = time.monotonic()
     empty = 0
     while empty < 2:  # while processes end, the kernel's list may lack one that does not
-        below = children(top) - spared
+        below = children(os.getpid()) - spared
         empty = 0 if below else empty + 1
         waited = time.monotonic() - begun
         if waited > LEAVE_S:
@@ -119,7 +119,7 @@ def end_below(top: int, spared: set[int]) -> None:
 
 
 def _reap(pid: int) -> bool:
-    """Collect the status of a child that has ended; returns False while it runs."""
+    """Collect the exit status of a child; returns False while it runs, else True."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
@@ -127,9 +127,9 @@ def _reap(pid: int) -> bool:
 
 
 class _Reaper:
-    """The process that starts workers and kills what they leave behind.
+    """The reaper's loop: starts the workers that the parent requests, and cleans up after them.
 
-    `parent` is the parent's pidfd; commands are read from the socket `requests`.
+    `parent` is a pidfd of the parent; requests are read from the socket `requests`.
     """
 
     def __init__(self, parent: int, requests: "_socket.socket") -> None:
@@ -151,20 +151,26 @@ class _Reaper:
                     self._finish_worker(descriptor)
                 else:
                     is_wanted = is_wanted and descriptor != self._parent and self._answer()
-        end_below(os.getpid(), set())
+        kill_descendants(set())
 
     def _finish_worker(self, descriptor: int) -> None:
-        """Kill the descendants of a worker that has ended, then send its exit code."""
+        """Kill the descendants of an ended worker, then write its exit code to its status pipe.
+
+        `descriptor` is the worker's pidfd.
+        """
         pid, status_pipe = self._workers.pop(descriptor)
         self._poll.unregister(descriptor)
         _, status = os.waitpid(pid, 0)
-        end_below(os.getpid(), {worker for worker, _ in self._workers.values()})
+        kill_descendants({worker for worker, _ in self._workers.values()})
         _write_status(status_pipe, os.waitstatus_to_exitcode(status))
         os.close(status_pipe)
         os.close(descriptor)
 
     def _answer(self) -> bool:
-        """Read a request and start its worker; return False if the socket is closed."""
+        """Read one request from the socket, and fork its worker; False if the socket is closed.
+
+        The worker's pid, or minus an errno, is written to its status pipe.
+        """
         size = array.array("i").itemsize
         said, extra, *_ = self._requests.recvmsg(
             1, _socket.CMSG_SPACE(_MOST_FILES * size), _socket.MSG_CMSG_CLOEXEC
@@ -212,10 +218,11 @@ def _run_command(
     files: dict[int, int],
     limits: tuple[int, int],
 ) -> "NoReturn":
-    """Run a command in place of this forked process, in the folder of descriptor `cwd`.
+    """Replace this forked process by `command`, in the folder of descriptor `cwd`; never returns.
 
-    `reaper` is a pid, to notice its death; `files` maps numbers in the command to descriptors here;
-    `limits` are the soft and the hard limit of open files.
+    `reaper` is the pid of the parent: if that is gone, the command is not run. `files` maps
+    descriptor numbers in the command to descriptors here. `limits` are the soft and the hard limit
+    of open files.
     """
     try:
         prctl(SET_DEATH_SIGNAL, _SIGKILL)
@@ -233,7 +240,7 @@ def _run_command(
 
 
 def main() -> None:
-    """Serve the parent that started this program, unless it is gone."""
+    """Run the reaper for the parent whose pid is the first argument, until that parent is gone."""
     parent = int(sys.argv[1])
     prctl(_SET_SUBREAPER, 1)
     prctl(SET_DEATH_SIGNAL, _SIGCONT)  # suspended with its parent, it continues when that ends
@@ -258,7 +265,11 @@ def main() -> None:
 
 
 def _watch_reaper(watched: int, reaper: int) -> None:
-    """Wait for the end of the parent or the reaper, then kill all that is left."""
+    """Wait until the second process, which does the work, has ended; then kill all that it left.
+
+    If the parent (pidfd `watched`) ends first, a suspended second process (pid `reaper`) is
+    continued, so that it notices.
+    """
     os.close(_REQUESTS)
     poll = select.poll()
     poll.register(watched, select.POLLIN)
@@ -266,7 +277,7 @@ def _watch_reaper(watched: int, reaper: int) -> None:
     if own not in [descriptor for descriptor, _ in poll.poll()]:
         os.kill(reaper, _SIGCONT)  # it may be suspended, as this process was
     os.waitpid(reaper, 0)
-    end_below(os.getpid(), set())
+    kill_descendants(set())
 
 
 if __name__ == "__main__":

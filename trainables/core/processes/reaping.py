@@ -29,7 +29,7 @@ _KILLED: Final = -9
 
 
 class Command:
-    """A command that the reaper runs.
+    """A command that the reaper starts as its child, and whose descendants it kills at the end.
 
     Args:
         words: the command; the first word is a path.
@@ -65,7 +65,10 @@ class Command:
             raise OSError(-self.pid, os.strerror(-self.pid))
 
     def exitcode(self, waits: bool) -> int | None:
-        """Return the exit code, or minus its signal; None while it runs, unless it `waits`."""
+        """Return the exit code, or minus the signal that killed the command.
+
+        Returns None while it runs; with `waits`, blocks until it has ended.
+        """
         with self._lock:
             patience = None if waits else 0
             if self._exitcode is None and connection.wait([self.end_handle], patience):
@@ -73,13 +76,13 @@ class Command:
             return self._exitcode
 
     def _read_status(self) -> int:
-        """Read one status message: the pid at first, then the exit code."""
+        """Read one status message: at first the pid or minus an errno, later the exit code."""
         said = os.read(self.end_handle, _LENGTH)
         return int.from_bytes(said, "little", signed=True) if said else _KILLED
 
 
 class _Reaper:
-    """The reaper of this process."""
+    """The connection of this process to its reaper, which is started when it is first needed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -90,7 +93,7 @@ class _Reaper:
         self._parent = 0
 
     def start(self, *, restarts: bool = False) -> int:
-        """Return the socket for requests; starts the reaper if it does not run, or `restarts`."""
+        """Return the socket for requests; starts the reaper if there is none, or if `restarts`."""
         with self._lock:
             if restarts or self._parent != os.getpid():
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -126,7 +129,7 @@ _reaper = _Reaper()
 
 
 def start() -> None:
-    """Start the reaper of this process, unless it runs."""
+    """Start the reaper of this process in advance, unless it runs already."""
     _reaper.start()
 
 

@@ -56,7 +56,10 @@ def guard_command(command: Sequence[str]) -> list[str]:
 
 
 def boot_command(command: Sequence[str]) -> Sequence[str]:
-    """Return loky's ``python -m module`` command rewritten to import without garbage collection."""
+    """Return loky's ``python -m module …`` as a command that imports without garbage collection.
+
+    Any other command is returned unchanged.
+    """
     python, flag, module, *arguments = command
     return [python, "-c", _BOOT, module, *arguments] if flag == "-m" else command
 
@@ -74,7 +77,10 @@ Launch: TypeAlias = Callable[[Sequence[str], Sequence[int], Mapping[str, str] | 
 def _fork_exec(
     command: Sequence[str], keep: Sequence[int], env: Mapping[str, str] | None = None
 ) -> int:
-    """Start a process for loky with this thread's function of `launch_with`, or else `launch`."""
+    """Start a command for loky, and return its pid; replaces loky's own function of this name.
+
+    Uses the function that `launch_with` has set in this thread, else loky's own.
+    """
     found: Launch = getattr(_child, "launch", None) or launch
     return int(found(command, keep, env))
 
@@ -112,7 +118,10 @@ class Process(process.LokyProcess):  # type: ignore[misc]  # loky has no types
 def _guarded_launch(
     command: Sequence[str], keep: Sequence[int], env: Mapping[str, str] | None
 ) -> int:
-    """Start a guarded, booted command; unguarded outside the main thread."""
+    """Start a command that imports without garbage collection; return its pid.
+
+    If called in the main thread, the kernel also kills it when this process ends.
+    """
     # The kernel's signal comes when the *thread* ends that has started the child.
     in_main = threading.current_thread() is threading.main_thread()
     return int(
@@ -127,15 +136,18 @@ _context.Process = Process
 
 
 def child_context() -> Any:
-    """Return the multiprocessing context that starts all children; safe in threads and children."""
+    """Return the multiprocessing context whose processes end with this one.
+
+    It starts all child processes of trials. It may be used in any thread, and in children.
+    """
     return _context
 
 
 def start_trackers() -> None:
     """Start Python's and loky's resource trackers, which clean up after killed processes.
 
-    Does nothing if they run. Signals of a terminal must not end them. Starting Python's tracker
-    unblocks such signals.
+    Does nothing if they run. Started here, they ignore a terminal's signals; their start leaves
+    these signals unblocked in this thread.
     """
     with _hidden_warnings():
         for tracker in (resource_tracker, loky_tracker):
@@ -145,7 +157,10 @@ def start_trackers() -> None:
 
 @contextlib.contextmanager
 def _safe_import_path(tracker: Any) -> Iterator[None]:
-    """Keep the current folder off the import path of a tracker that is started in the block."""
+    """Set PYTHONSAFEPATH inside the block, so that `tracker`, if it starts there, is Python's own.
+
+    Without it, a tracker might import modules from the current folder.
+    """
     if tracker._resource_tracker._fd is not None or _SAFE_PATH in os.environ:
         yield
         return

@@ -23,7 +23,7 @@ class _Popen(popen_loky_posix.Popen):  # type: ignore[misc]  # loky has no types
     """Exit code; None while the process runs."""
 
     def _launch(self, process_obj: Any) -> None:
-        """Start the process through the reaper."""
+        """Start `process_obj` as loky's Popen does, but through the reaper."""
         with launch_with(self._start):
             super()._launch(process_obj)
         # Loky's own one is held open by whatever the process has started.
@@ -58,6 +58,9 @@ _context.Process = _Supervised
 
 
 def supervised_context() -> Any:
-    """Return the multiprocessing context whose processes leave none behind; starts the reaper."""
+    """Return the multiprocessing context for workers, whose descendants are killed when they end.
+
+    Starts the reaper of this process, if it does not run.
+    """
     reaping.start()  # while the caller prepares the first one
     return _context

@@ -18,7 +18,10 @@ _PACKAGES = ("joblib", "joblib.externals", "joblib.externals.loky", "joblib.exte
 
 @contextlib.contextmanager
 def _empty_packages() -> Iterator[None]:
-    """Replace joblib's packages inside the block by empty ones, unless they are imported."""
+    """Put empty modules in the place of joblib's packages inside the block.
+
+    So loky's tracker can be imported without importing joblib. Does nothing if joblib is imported.
+    """
     found = None if _PACKAGES[0] in sys.modules else find_spec(_PACKAGES[0])
     if found is None or not found.submodule_search_locations:
         yield

@@ -36,10 +36,10 @@ _spare: list[ProcessPoolExecutor] = []
 
 
 def start(variables: Mapping[str, str]) -> ProcessPoolExecutor:
-    """Return the executor of one worker process with these environment variables and `VARIABLES`.
+    """Return the executor of one worker process, which runs submitted tasks one after the other.
 
-    Without own variables, takes a live worker that was started early, if there is one. Submit to it
-    inside `submitting`.
+    Its environment has `VARIABLES` and the given `variables`. If there are none of the latter, it
+    may be a worker that `prestart` has started. Submit to it inside `submitting`.
 
     Raises OSError if the limit of open files is reached, or there is no shared memory.
     """
@@ -52,7 +52,10 @@ def start(variables: Mapping[str, str]) -> ProcessPoolExecutor:
 
 
 def _start_new(variables: Mapping[str, str]) -> ProcessPoolExecutor:
-    """Return a new worker; raises OSError as `start` does."""
+    """Return the executor of a new worker, whose process starts at the first submission.
+
+    Raises OSError if the limit of open files is reached, or there is no shared memory.
+    """
     _allow_files()
     context = supervised_context()
     start_trackers()  # else its semaphores start them, open to what a terminal sends
@@ -75,9 +78,9 @@ def _start_new(variables: Mapping[str, str]) -> ProcessPoolExecutor:
 
 
 def _allow_files() -> None:
-    """Raise the limit of open files if one more worker needs it; raises OSError if it cannot.
+    """Raise this process's limit of open files as far as one more worker needs it.
 
-    Many systems allow a process 1024 files at first.
+    Many systems allow a process 1024 files at first. Raises OSError if the hard limit is too low.
     """
     used = sum(1 for _ in Path("/proc/self/fd").iterdir())
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -91,7 +94,7 @@ def _allow_files() -> None:
 
 @contextlib.contextmanager
 def submitting() -> Iterator[None]:
-    """Block the terminal's signals inside the block, in which a task is submitted to a worker.
+    """Block SIGINT, SIGHUP and SIGTERM inside the block, in which a task is submitted to a worker.
 
     The first submission starts the process, which has no signal handlers of its own yet.
     """
@@ -123,7 +126,10 @@ def end(executor: ProcessPoolExecutor) -> None:
 
 @contextlib.contextmanager
 def prestarted(imports: Iterable[str], count: int = 1) -> Iterator[None]:
-    """Start workers that import these modules; when the block ends, those not taken are killed."""
+    """Start `count` workers that import these modules, before anybody needs a worker.
+
+    `start` takes them inside the block; when the block ends, those not taken are killed.
+    """
     try:
         prestart(imports, count)
         yield
@@ -132,7 +138,10 @@ def prestarted(imports: Iterable[str], count: int = 1) -> Iterator[None]:
 
 
 def prestart(imports: Iterable[str], count: int) -> None:
-    """Start or kill early workers until there are `count`; new ones import `imports`."""
+    """Start workers in advance, or kill some, until `count` are waiting to be taken by `start`.
+
+    All of them import the modules `imports` at once.
+    """
     _trim_spare(count)
     names = tuple(imports)
     _spare.extend(_start_new({}) for _ in range(count - len(_spare)))
@@ -143,22 +152,26 @@ def prestart(imports: Iterable[str], count: int) -> None:
 
 
 def measure_memory(*, measures: bool = True) -> None:
-    """Switch loky's memory measurement in this worker; call it in the first computation.
+    """Switch loky's memory measurement in this worker on or off.
 
-    Loky replaces a worker that has grown by 300 MB since its first measurement. Early imports must
-    not count, or a trial's replay would look like a leak.
+    Loky replaces a worker that has grown by 300 MB since its first measurement. It is off during
+    early imports, or a trial's replay would look like a leak; the first task switches it on.
     """
     process_executor._USE_PSUTIL = measures
 
 
 def _trim_spare(count: int) -> None:
-    """Kill early workers that nobody has taken until `count` are left."""
+    """Kill workers that nobody has taken from those started in advance, down to `count`."""
     while len(_spare) > count:
         end(_spare.pop())
 
 
 def _import(names: Iterable[str]) -> None:
-    """Import the modules in a worker, ignoring those that fail; their user will see the error."""
+    """Import modules in a worker before its first task; an import that fails is ignored.
+
+    The task that needs the module will meet the error again. Switches loky's memory measurement
+    off.
+    """
     process_executor._USE_PSUTIL = False
     with large_import():
         for name in names:
@@ -168,6 +181,6 @@ def _import(names: Iterable[str]) -> None:
 
 
 def _prepare() -> None:
-    """Set up a new worker process, before its first task."""
+    """Set up a new worker process: its signals, its group, its standard streams."""
     become_program()
     ignore_full_disk()

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from trainables.core.importing import load
+from trainables.core.importing import load_callable
 from trainables.envs.compiled import classic, is_compiled
 from trainables.envs.compiled.contract import Environment
 from trainables.envs.compiled.of_gymnax import OfGymnax
@@ -57,7 +57,7 @@ def make(of: Named) -> Environment:
         allowed = f"jax:module:Class, or jax: with one of {', '.join(classic.KNOWN)}"
         raise ConfigError("env", of.name, allowed, hint)
     try:
-        cls = load("env", name, "a class")
+        cls = load_callable("env", name, "a class")
     except ConfigError as error:
         raise ConfigError("env", of.name, error.allowed, error.hint) from error
     try:

@@ -22,7 +22,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
-from trainables.core.importing import load
+from trainables.core.importing import load_callable
 from trainables.envs.calls.contract import EnvChecker
 from trainables.envs.spaces.actions import ActionAdapter, layout_of, row_of, row_space, unflattener
 from trainables.envs.spaces.images import DEFAULT_IMAGE_SETTINGS, ImageSettings, is_image, row_dtype
@@ -291,7 +291,9 @@ def make_own(
         known = KNOWN.get(path)
         if known is None and ":" not in path:
             raise ConfigError(PLACE, path, f"{', '.join(KNOWN)} or package.module:Name")
-        source: Any = known or load(PLACE, path, "a class derived from trainables.Connector")
+        source: Any = known or load_callable(
+            PLACE, path, "a class derived from trainables.Connector"
+        )
         connectors.append(_make_and_try(path, source, arguments, box, action_space))
         box = connectors[-1].observation_space
     return connectors

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from trainables.core.importing import load
+from trainables.core.importing import load_callable
 from trainables.envs.spaces.images import (
     PLACE,
     ImagePreprocessor,
@@ -116,7 +116,7 @@ def load_preprocessor(path: str, space: spaces.Space[Any]) -> OwnPreprocessor:
     Raises ConfigError if it cannot be made, or its output does not fit its space.
     """
     place, name = "model.custom_preprocessor", path.partition(":")[2]
-    make: Any = load(place, path, "a class of preprocessors, or a function that makes one")
+    make: Any = load_callable(place, path, "a class of preprocessors, or a function that makes one")
     sampled = copy.deepcopy(space)  # the space's own stream stays where it is
     sampled.seed(0)
     try:

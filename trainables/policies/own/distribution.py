@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from trainables.core import rng
-from trainables.core.importing import load
+from trainables.core.importing import load_callable
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
 from trainables.policies.acting.distributions import Actions, Array
@@ -66,7 +66,7 @@ class OwnDistribution:
             ConfigError: the class cannot be loaded, or its `num_inputs` returns no positive
                 integer.
         """
-        found: Any = load(PLACE, path, "a class of distributions")
+        found: Any = load_callable(PLACE, path, "a class of distributions")
         allowed = "a class whose num_inputs(action_space) gives how many numbers it is made from"
         try:
             inputs = found.num_inputs(space)
@@ -78,7 +78,7 @@ class OwnDistribution:
 
     def load_class(self) -> "Callable[[Tensor], Distribution]":
         """Return a function that makes a distribution of inputs (B, P)."""
-        make = load(PLACE, self.path, "a class of distributions")
+        make = load_callable(PLACE, self.path, "a class of distributions")
         return lambda inputs: make(inputs, self.space)
 
 

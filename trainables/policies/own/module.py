@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from trainables.core import rng
-from trainables.core.importing import load
+from trainables.core.importing import load_callable
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError, shorten
 from trainables.policies.acting.actor import Actor, Weights
@@ -197,7 +197,7 @@ def make_module(architecture: Architecture, outputs: int, seed: int) -> nn.Modul
             other parameters than float32.
     """
     settings = _require_own_module(architecture)
-    make = load(PLACE, settings.path, "a torch module")
+    make = load_callable(PLACE, settings.path, "a torch module")
     name = settings.path.partition(":")[2]
     with rng.preserve_global():
         rng.seed_global(seed, "init")

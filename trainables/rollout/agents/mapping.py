@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trainables.core import rng
-from trainables.core.importing import load
+from trainables.core.importing import load_callable
 
 #: Function of an agent and a random stream that returns the agent's policy.
 Binding = Callable[[str, np.random.Generator], str]
@@ -43,7 +43,7 @@ class _FunctionMapping:
     def __call__(self, agent: str, stream: np.random.Generator) -> str:
         function = self.function
         if isinstance(function, str):
-            function = load("multiagent.policy_mapping_fn", function, "a function")
+            function = load_callable("multiagent.policy_mapping_fn", function, "a function")
         more = {"rng": stream} if "rng" in inspect.signature(function).parameters else {}
         pid: str = function(agent, **more)
         return pid
@@ -62,7 +62,7 @@ def make_mapping(mapping: Any, policies: Sequence[str]) -> Binding:
     if mapping is None or isinstance(mapping, Mapping):
         return DictMapping(tuple(policies), dict(mapping or {}))
     if isinstance(mapping, str):
-        load("multiagent.policy_mapping_fn", mapping, "a function")
+        load_callable("multiagent.policy_mapping_fn", mapping, "a function")
     return _FunctionMapping(mapping)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from trainables.core.importing import load
+from trainables.core.importing import load_callable
 from trainables.core.settings import Section
 from trainables.envs.calls.rendering import picture
 from trainables.envs.exactness.rendering import check_pictures
@@ -42,7 +42,7 @@ def find_viewer(render_env: bool | str) -> Viewer | None:
     Raises ConfigError if the setting is a path to nothing that can be called.
     """
     if isinstance(render_env, str):
-        return load("render_env", render_env, "a callable that takes a picture")
+        return load_callable("render_env", render_env, "a callable that takes a picture")
     return _Window() if render_env and _has_screen() else None
 
 

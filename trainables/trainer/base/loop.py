@@ -51,7 +51,7 @@ class TrainingLoop(Collector):
         self.timers = timers
         least, began = self.settings.iteration, time.monotonic()
         self.progress.begin_iteration()
-        with self._limited_threads(), devices.precise(self.settings.devices):
+        with self._limited_threads(), devices.matmul_precision(self.settings.devices):
             learner = self.training_step()
             while (
                 self.progress.timesteps_this_iteration < least.timesteps_per_iteration

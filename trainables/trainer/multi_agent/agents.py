@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainables.core.importing import path_to
+from trainables.core.importing import import_path_of
 from trainables.core.settings import Section, flatten, override
 from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces
@@ -168,7 +168,7 @@ def with_policies(
     if mapping is None and (mapping := settings.get("policy_mapping_fn")) is None:
         before = make_mapping(None, list(settings["policies"]))
         mapping = {agent: before(agent, stream_outside_episodes(agent)) for agent in agents}
-    elif callable(mapping) and (path := path_to(mapping)) is None:
+    elif callable(mapping) and (path := import_path_of(mapping)) is None:
         hint = "a checkpoint names it; put it at the top of a module"
         raise ConfigError("policy_mapping_fn", shorten(mapping), "a dict or a function", hint)
     elif callable(mapping):
