@@ -22,20 +22,18 @@ if TYPE_CHECKING:
 
 
 class Point(NamedTuple):
-    """One iteration on a curve.
-
-    `time` is the value of `time_attr`, and `value` is None if not reported.
-    """
+    """Result of one iteration of a replica, reduced to the numbers by which trials are compared."""
 
     iteration: int
     """Number of the iteration, from 1."""
     time: float
-    """Value of `time_attr` at this iteration."""
+    """Value at this iteration of the result that the spec names as `time_attr` (the horizontal
+    axis: iterations, environment steps or seconds)."""
     value: float | None
     """Value of the metric; None if the result lacks it."""
     others: tuple[float | None, ...] = ()
-    """Results named by `Objective.other_results`: further objectives, then constraints; None for a
-    result that is missing."""
+    """Values of the results in `Objective.other_results`: those of further objectives, then of
+    constraints; None for one that the result lacks."""
     seconds: float = 0.0
     """Duration of the iteration in seconds."""
     steps: float = 0.0
@@ -43,7 +41,10 @@ class Point(NamedTuple):
 
     @classmethod
     def of(cls, row: Row, objective: "Objective") -> "Point":
-        """Return the point of a result, with the numbers by which trials are compared."""
+        """Return the point of an iteration's result, with the results that the objective compares.
+
+        `time` is the number of the iteration if the result lacks `time_attr`.
+        """
         metric, others = row.metrics.get, objective.other_results
         time = number(metric(objective.time_attr))
         return cls(
@@ -63,17 +64,20 @@ def is_known(value: float | None) -> bool:
 
 @dataclass
 class Divergence:
-    """Counter of NaN values, which tells permanent NaN from NaN between two evaluations."""
+    """Counter of NaN values along a curve, by which a diverged metric is noticed.
+
+    NaN also occurs where an iteration had no evaluation; these runs of NaN are short.
+    """
 
     numbers: int = 0
-    """Number of values that were numbers."""
+    """Number of values so far that were not NaN."""
     longest: int = 0
-    """Largest number of successive NaN between two numbers."""
+    """Length of the longest run of NaN so far that a number preceded and followed."""
     missing: int = 0
-    """Number of NaN values after the last value that was a number."""
+    """Number of NaN since the last value that was not NaN."""
 
     def add(self, value: float | None) -> None:
-        """Add the next value of the metric; None is ignored."""
+        """Count the metric's value of the next iteration; None (not reported) changes nothing."""
         if value is None:
             return
         if math.isnan(value):
@@ -85,30 +89,36 @@ class Divergence:
 
     @property
     def is_permanent(self) -> bool:
-        """True if the metric has been NaN for too long; needs at least two earlier numbers."""
+        """True if the metric has diverged.
+
+        At least two values were numbers, and more than twice as many NaN followed the last one as
+        ever lay between two numbers.
+        """
         return self.numbers >= 2 and self.missing > 2 * self.longest
 
 
 class Reading(NamedTuple):
-    """A value of a curve, and the `time_attr` at which it was read."""
+    """Value of the metric's curve at a level (a value of `time_attr`), perhaps interpolated."""
 
     value: float
-    """Value of the metric at the step."""
+    """Value of the metric there."""
     step: float
-    """Value of `time_attr` at which the curve was read."""
+    """Value of `time_attr` at which the value was taken: the level itself, or that of the nearest
+    result if nothing could be interpolated."""
     sides: tuple[Point, Point] | None = None
-    """Results before and after the step if the value was interpolated between them, else None."""
+    """Results before and after the level if the value was interpolated between them, else None."""
 
 
 def readings(
     points: Iterable[Point], levels: Sequence[float]
 ) -> Iterator[tuple[list[float], Reading | None, bool]]:
-    """Read a curve at ascending levels in one pass.
+    """Read a curve at ascending levels (values of `time_attr`) in one pass.
 
-    Yields for each level: the values up to it, oldest first, the last being the value at the level
-    (the same list object each time, so read it at once); that value with its step, or None if there
-    is none; and True if a result at or past the level has a number. Without such a result, the last
-    value before the level is used. If the first number comes after the level, it is used as it is.
+    Yields for each level: all values up to it, oldest first, of which the last is the value at the
+    level (always the same list object, so read it before the next step); the reading at the level,
+    or None if there is none; and True if a result at or past the level has a number. Without such a
+    result, the last value before the level is read. If the first number comes after the level, it
+    is read as it is.
     """
     values: list[float] = []
     known = (point for point in points if is_known(point.value))
@@ -128,7 +138,11 @@ def readings(
 
 
 def _interpolate(before: Point | None, after: Point, level: float) -> Reading:
-    """Return the value at `level`, interpolated between two results if there is one before."""
+    """Return the value at `level`, which lies after `before` and at or before `after`.
+
+    The value is interpolated linearly. It is that of `after`, unchanged, if there is no point
+    before or one of both values is infinite.
+    """
     late = after.value or 0.0
     if before is None or after.time == level:
         return Reading(late, after.time)
@@ -143,21 +157,27 @@ def _interpolate(before: Point | None, after: Point, level: float) -> Reading:
 
 @dataclass
 class Followed:
-    """Summary of a whole curve, updated as the curve grows."""
+    """First and newest value of a growing curve, and its count of NaN.
+
+    Only new points are read.
+    """
 
     first: Point | None = field(default=None, init=False)
     """First point whose value is a number; None before there is one."""
     newest: Point | None = field(default=None, init=False)
     """Newest point whose value is a number; None before there is one."""
     divergence: Divergence = field(default_factory=Divergence, init=False)
-    """Count of NaN values so far, by which divergence is noticed."""
+    """Count of NaN values so far."""
     _count: int = field(default=0, init=False)
-    """Number of points read."""
+    """Number of points of the curve that were read."""
     _last: Point | None = field(default=None, init=False)
-    """Last point read, by which a cut of the curve is noticed; None before the first."""
+    """Last point that was read, to notice that the curve was cut since; None before the first."""
 
     def update(self, curve: Sequence[Point]) -> "Followed":
-        """Read the points added since the last call, or all if the curve was cut; return self."""
+        """Read the points that `curve` has gained since the last call, and return self.
+
+        If the curve was cut since, it is read again from the beginning.
+        """
         count = self._count
         if count == len(curve) and (not count or curve[-1] is self._last):
             return self

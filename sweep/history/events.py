@@ -18,29 +18,29 @@ from typing import Any, ClassVar
 
 
 class UserHold(StrEnum):
-    """A user's hold on a trial."""
+    """State in which a user keeps a trial, whatever the scheduler decides; empty for none."""
 
     NONE = ""
     PAUSE = "pause"
-    """The trial saves and waits until a user resumes it."""
+    """The trial saves a checkpoint and waits until a user resumes it."""
     STOP = "stop"
-    """The trial saves and ends."""
+    """The trial saves a checkpoint and ends."""
 
 
 @dataclass(frozen=True)
 class HoldChanged:
-    """A user held or released a trial."""
+    """A user paused, stopped or released a trial."""
 
     kind: ClassVar[str] = "hold"
     trial: int
     """Number of the trial."""
     hold: UserHold
-    """Hold of the trials from now on."""
+    """What applies to the trial from now on."""
 
 
 @dataclass(frozen=True)
 class Suspended:
-    """A user paused (`on`) or resumed the whole sweep; a new driver resumes it too."""
+    """A user paused or resumed the whole sweep. A new driver resumes it too."""
 
     kind: ClassVar[str] = "suspend"
     is_suspended: bool
@@ -53,36 +53,36 @@ class LimitsChanged:
 
     kind: ClassVar[str] = "set"
     trials: int | None = None
-    """Total number of searched settings."""
+    """New total number of trials whose settings the searcher proposes (``--trials``)."""
     budget: Mapping[str, float | None] = field(default_factory=dict)
     """Key of the spec's `budget` → its new value; None removes the limit."""
     max_disk: int | None = None
     """New limit of the checkpoints' size in bytes."""
     jobs: int | None = None
-    """Number of slots of the search, also for later drivers; in a final evaluation, that of the
-    evaluation."""
+    """New number of slices that run at once, also for later drivers. If a final evaluation runs, it
+    is that of the evaluation only."""
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """Checkpoints of a replica, or its log, were deleted to save disk, or are lost."""
+    """Checkpoints of a replica, or its log, were deleted to save disk, or were found missing."""
 
     kind: ClassVar[str] = "drop"
     trial: int
     """Number of the trial."""
     replica: int
-    """Index of the seed in the trial."""
+    """Index of the replica in the trial."""
     digests: tuple[str, ...]
-    """Digests of the dropped checkpoints."""
+    """Digests (SHA-256) of the checkpoints that are gone."""
     log: bool = False
-    """True if the replica's log was deleted."""
+    """True if the replica's log file was deleted."""
 
 
 @dataclass(frozen=True)
 class MetricChanged:
     """Trials are compared by another metric from now on, including their earlier results.
 
-    A history is folded with the metric of the newest such event.
+    Whoever reads a ledger builds the whole history with the newest such metric.
     """
 
     kind: ClassVar[str] = "metric"
@@ -92,42 +92,51 @@ class MetricChanged:
 
 @dataclass(frozen=True)
 class TrainableReplaced:
-    """The trainable of a script was replaced; its new file is stored beside the older ones."""
+    """The code of a trainable that came from a script or notebook was replaced.
+
+    Its new file is stored beside the older ones.
+    """
 
     kind: ClassVar[str] = "code"
     source: str
-    """Digest of the new code."""
+    """Digest (SHA-256) of the new code."""
 
 
 @dataclass(frozen=True)
 class OtherKernelAllowed:
-    """From now on trials may continue without the compiled kernel of their checkpoints."""
+    """A user allowed trials to continue without the compiled kernel of their checkpoints.
+
+    Learning then goes on in another implementation, so results may differ in rounding.
+    """
 
     kind: ClassVar[str] = "kernel"
 
 
 @dataclass(frozen=True)
 class Suggested:
-    """Settings that somebody wants to be tried: the next trial that is searched has them."""
+    """A person or agent wants some settings to be tried: the next new trial gets them."""
 
     kind: ClassVar[str] = "suggest"
     settings: Mapping[str, Any]
-    """Searched parameter → value; the searcher proposes the others."""
+    """Searched parameter → value; the searcher proposes the parameters that are absent."""
     author: str
-    """The author."""
+    """Name of the person or agent, as given."""
     reason: str = ""
-    """The author's reason."""
+    """Reason that the author gave, as a text; may be empty."""
 
 
 @dataclass(frozen=True)
 class StopChanged:
-    """Trials end later from now on; ended ones that continue move to PAUSED after the event."""
+    """A user moved the end of training further.
+
+    Trials that ended at the old end and shall continue are set to PAUSED by later events.
+    """
 
     kind: ClassVar[str] = "stop"
     stop: Mapping[str, Any]
-    """New `stop` section, as in a spec."""
+    """New `stop` section of the spec."""
     top: float | None = None
-    """Top rung from now on; None without one."""
+    """Value of `time_attr` at which trials are COMPLETED from now on; None without one."""
 
 
 UserCommand = (
@@ -150,7 +159,7 @@ Evidence = Mapping[str, Any]
 
 
 class Status(StrEnum):
-    """Status of a trial or replica."""
+    """Status of a trial or replica; the last four values of the list are final."""
 
     WAITING = "WAITING"
     RUNNING = "RUNNING"
@@ -182,8 +191,8 @@ FINISHED = frozenset({Status.COMPLETED, Status.PRUNED, Status.STOPPED, Status.FA
 def group_status(statuses: Sequence[Status]) -> Status:
     """Return the status of a trial from those of its replicas.
 
-    RUNNING if any replica runs; PAUSED if some have not finished; else FAILED, PRUNED or STOPPED if
-    any replica is; COMPLETED only if all are.
+    RUNNING if any replica runs; else PAUSED if one has not finished (or the status that all share);
+    else FAILED, PRUNED or STOPPED if any replica is, in this order; COMPLETED only if all are.
     """
     if len(statuses) == 1:
         return statuses[0]
@@ -196,19 +205,18 @@ def group_status(statuses: Sequence[Status]) -> Status:
 
 
 class End(StrEnum):
-    """The reason for which a slice ended."""
+    """Reason for which a slice (one stretch of training in a worker process) ended."""
 
     GOAL = "goal"
-    """The trial reached the slice's goal."""
+    """The trial reached the slice's goal, and the metric is known there."""
     UNMEASURED = "unmeasured"
-    """The trial passed its goal without ever reporting the metric; it continues if that may still
-    come."""
+    """The trial passed its goal without ever reporting the metric."""
     TIME = "time"
     """The slice's time was up; the trial continues from its last checkpoint."""
     DONE = "done"
     """A stopping criterion was met, or the trainable reported ``done``."""
     ASKED = "asked"
-    """The driver requested the end, for a user or because the system is shutting down."""
+    """The driver asked the slice to end, for a user or because sweep is shutting down."""
     CRASHED = "crashed"
     """The trainable raised an exception."""
     UNSAVED = "unsaved"
@@ -217,47 +225,51 @@ class End(StrEnum):
     DIVERGED = "diverged"
     """The metric was NaN or infinite."""
     LIMIT = "limit"
-    """The trial exceeded a limit and ends."""
+    """The trial exceeded a limit of the spec's `limits`, and ends for good."""
     LOST = "lost"
-    """The process of the slice died."""
+    """The process of the slice died without an outcome."""
     INTERRUPTED = "interrupted"
-    """The driver was killed or stopped; the trial's failures are not affected."""
+    """The driver was killed or stopped; this counts as no failure of the trial."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """The point up to which a trial runs: the first iteration with `time_attr` of at least `at`."""
+    """Point up to which a trial trains before the scheduler decides about it again.
+
+    It is reached at the first iteration whose `time_attr` is at least `at`.
+    """
 
     at: float | None = None
-    """Value of `time_attr`; None to run until a stopping criterion is met."""
+    """Value of `time_attr` to train up to; None to train until a stopping criterion is met."""
     top: float | None = None
-    """Level at which the trial is COMPLETED instead of PAUSED; None without one."""
+    """Value of `time_attr` at which the trial has trained enough, so that it becomes COMPLETED
+    instead of PAUSED; None without one."""
 
 
 @dataclass(frozen=True)
 class Saved:
-    """The ledger's record of a checkpoint; `file` is relative to the trial's folder."""
+    """Ledger's record of one checkpoint file."""
 
     iteration: int
-    """Iteration at which it was saved."""
+    """Number of the iteration after which it was saved."""
     digest: str
-    """SHA-256 of the file's content."""
+    """SHA-256 of the file's content, in hexadecimal digits."""
     file: str
     """Path of the file, relative to the trial's folder."""
     size: int
-    """Size in bytes, with its segments."""
+    """Size in bytes, including the segment files to which it refers."""
     value: float | None = None
-    """Metric at that iteration; None if it was not reported there."""
+    """Value of the metric at that iteration; None if it was not reported there."""
 
 
 @dataclass(frozen=True)
 class ParentCheckpoint:
-    """A checkpoint of another trial from which an offspring starts."""
+    """Checkpoint of another trial from which an offspring of population-based training starts."""
 
     trial: int
     """Number of the parent trial."""
     replica: int
-    """Index of the parent's replica (its seed)."""
+    """Index of the parent's replica."""
     time: float
     """Value of `time_attr` at the checkpoint."""
     saved: Saved
@@ -270,7 +282,7 @@ UNSAVED = "unsaved"
 
 @dataclass(frozen=True)
 class Row:
-    """The result of one iteration; nested keys are joined with ``/``."""
+    """Result of one iteration as stored: one level of scalars, nested keys joined with ``/``."""
 
     iteration: int
     """Number of the iteration, from 1."""
@@ -280,7 +292,10 @@ class Row:
 
 @dataclass(frozen=True)
 class TermBegan:
-    """A driver took over the sweep; slices that still ran in an older term are lost."""
+    """A driver took over the sweep for its search.
+
+    Slices that still ran in an older term are lost.
+    """
 
     kind: ClassVar[str] = "epoch"
     host: str
@@ -288,20 +303,22 @@ class TermBegan:
     pid: int
     """Process id of the driver."""
     trials: int
-    """Total number of searched settings from now on."""
+    """Total number of trials whose settings the searcher proposes, from now on."""
     jobs: int = 1
-    """Number of slots of the pool."""
+    """Number of slices that run at once (slots of the pool)."""
     jobs_given: bool = False
-    """True if a user chose the number of slots; otherwise it follows from machine and trials."""
+    """True if a user chose the number of slots; otherwise it was derived from the machine and the
+    number of trials."""
     pool: str = ""
-    """Name of the pool."""
+    """Name of the pool, such as ``loky``."""
     unrecorded_s: float = 0.0
-    """Seconds for which the previous driver ran after its last event until it was killed."""
+    """Seconds for which the previous driver went on after its last event before it was killed, by
+    its lease."""
 
 
 @dataclass(frozen=True)
 class FinalEvaluationBegan:
-    """A driver took over the sweep to train its best trials under test seeds.
+    """A driver took over the sweep to train its best trials again under held-out seeds.
 
     The search neither continues nor ends.
     """
@@ -312,15 +329,16 @@ class FinalEvaluationBegan:
     pid: int
     """Process id of the driver."""
     trials: tuple[int, ...]
-    """Numbers of the best trials, best first."""
+    """Numbers of the trials that are evaluated, best first."""
     seeds: int
-    """Total number of test seeds for each of these trials."""
+    """Total number of held-out seeds for each of these trials, with those trained before."""
     jobs: int | None = None
-    """Number of slots of its pool, independent of the search's; None if not recorded."""
+    """Number of slices of the evaluation that run at once; None if not recorded."""
     pool: str = ""
-    """Name of its pool."""
+    """Name of the pool, such as ``loky``."""
     unrecorded_s: float = 0.0
-    """Seconds for which the previous driver ran after its last event until it was killed."""
+    """Seconds for which the previous driver went on after its last event before it was killed, by
+    its lease."""
 
 
 #: Prefix of the reason of an end by the limit of this name.
@@ -329,13 +347,13 @@ FAIL_FAST = "limits.fail_fast"
 
 @dataclass(frozen=True)
 class TermEnded:
-    """The driver ended: ``finished``, ``stopped`` by a user, or ``failed`` by an outside error."""
+    """A driver ended properly."""
 
     kind: ClassVar[str] = "end"
     outcome: str
-    """``finished``, ``stopped`` or ``failed``."""
+    """``finished``, ``stopped`` by a user, or ``failed`` by an error outside the trials."""
     reason: str = ""
-    """Reason for finishing before all trials did."""
+    """Reason for which the sweep ended before all trials had, such as a budget; else empty."""
 
 
 @dataclass(frozen=True)
@@ -346,49 +364,52 @@ class Created:
     trial: int
     """Number of the trial, from 0."""
     searched: Mapping[str, Any]
-    """Proposal of the searcher: name → value, without inactive parameters."""
+    """Searched parameter → value that the searcher proposed, without inactive parameters."""
     config: Mapping[str, Any]
-    """Settings of the trainable: nested, with fixed and derived values."""
+    """Settings passed to the trainable: nested, with searched, fixed and derived values."""
     seen: int
-    """Number of the last event that the searcher had seen."""
+    """Number of the newest event that the searcher knew when it proposed the settings."""
     replicas: int = 1
-    """Number of seeds that the trial starts with."""
+    """Number of replicas (seeds) that the trial starts with."""
     births: tuple[ParentCheckpoint, ...] = ()
-    """Starting checkpoint of each replica of an offspring; empty if the settings were searched."""
+    """Checkpoint that each replica of an offspring starts from, by replica; empty if the trial
+    starts from scratch."""
     clone_of: int | None = None
-    """Trial that a user cloned, or None; clones do not count as searched."""
+    """Number of the trial whose settings a user copied for this one, or None. Clones do not count
+    as searched."""
     origin: str = ""
-    """Part of the searcher that made the proposal, such as `prior`; empty for its own model."""
+    """Name of the part of the searcher that made the proposal, such as `prior`; empty for the
+    searcher's own model."""
     reason: str = ""
-    """Reason for the proposal, as a text."""
+    """Reason for the proposal, as a text for people."""
     suggestion: int | None = None
-    """Number of the event `Suggested` with its settings, or None if nobody suggested them."""
+    """Number of the event `Suggested` that the settings come from, or None."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A slice was decided and is about to be submitted; the replica's status is RUNNING."""
+    """A slice was decided and is about to be submitted to the pool; its replica is RUNNING."""
 
     kind: ClassVar[str] = "slice"
     trial: int
     """Number of the trial."""
     replica: int
-    """Index of the seed in the trial."""
+    """Index of the replica in the trial; a new one is added by this event."""
     slice: int
-    """Number of the slice among the replica's slices, from 0."""
+    """Number of the slice among those of the replica, from 0."""
     goal: Goal
-    """Point up to which the slice trains."""
+    """Point up to which the replica may train."""
     reason: str
-    """Reason for the decision, as a text."""
+    """Reason for the decision, as a text for people."""
     evidence: Evidence = field(default_factory=dict)
     """Values that the decision was based on."""
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over all results of a replica, for readers that need no curve.
+    """Totals and newest values over all results of a replica, for readers that load no results.
 
-    They follow from the results, and `sweep verify` compares both.
+    They follow from the results; `sweep verify` recomputes and compares them.
     """
 
     iteration: int
@@ -396,116 +417,122 @@ class Sums:
     time: float
     """Newest value of `time_attr`."""
     known_until: float
-    """Value of `time_attr` up to which the replica can be compared."""
+    """Value of `time_attr` up to which the replica can be compared (`Replica.known_until`)."""
     value: float | None
     """Newest number of the metric; NaN if it diverged, None if there is none."""
     score: float | None
-    """Score of the curve so far; None if it has none yet."""
+    """Score of the curve so far (by the spec's `score`, such as the last value); None without
+    one."""
     others: tuple[float | None, ...]
-    """Scores in the further objectives, then the newest value of each constraint; None where
-    unknown."""
+    """Scores in further objectives, then newest values of the results with constraints; None for
+    one that is unknown."""
     seconds: float
     """Seconds of training so far."""
     steps: float
-    """Environment steps so far."""
+    """Number of environment steps so far."""
     counters: Mapping[str, Any]
-    """Counters in the newest result (`sweep.spec.stopping.COUNTERS`)."""
+    """Values in the newest result of the keys in `sweep.spec.stopping.COUNTERS`, such as the total
+    number of environment steps."""
     noise: float | None = None
-    """Value of `Replica.noise`; None if unknown."""
+    """Variance of the score due to the episodes of one evaluation (`Replica.noise`); None if
+    unknown."""
     curve_mean: float | None = None
-    """Value of `Replica.curve_mean`; None if unknown."""
+    """Weighted mean of the metric over the curve (`Replica.curve_mean`); None if unknown."""
 
 
 @dataclass(frozen=True)
 class Reported:
-    """Results of a slice that still runs.
+    """Results that a running slice has reported so far.
 
-    No decision uses them before the slice has ended, since they may have to be computed again.
+    They are for people and trackers only: no decision uses them before the slice has ended, since
+    they may have to be computed again.
     """
 
     kind: ClassVar[str] = "report"
     trial: int
     """Number of the trial."""
     replica: int
-    """Index of the seed in the trial."""
+    """Index of the replica in the trial."""
     slice: int
-    """Number of the slice among the replica's slices, from 0."""
+    """Number of the slice among those of the replica, from 0."""
     source: int
-    """Iteration after which the rows follow; they replace older results after it."""
+    """Number of the iteration after which `rows` begin. They replace all older results after it."""
     rows: tuple[Row, ...] = ()
-    """Results, stored in a table of their own."""
+    """One row per new iteration; the ledger stores them in a table of their own."""
     sums: Sums | None = None
-    """Sums over all results of the replica, including these; None before the history adds them."""
+    """Sums over all results of the replica, with these; None until `History.with_sums` has added
+    them."""
 
     @property
     def new_rows(self) -> tuple[Row, ...]:
-        """Results that no earlier event had."""
+        """Rows that no earlier event had: all of them."""
         return self.rows
 
 
 @dataclass(frozen=True)
 class Closed:
-    """A slice ended, with these results and checkpoints."""
+    """A slice ended. The event has its results, its checkpoints and the replica's next status."""
 
     kind: ClassVar[str] = "outcome"
     trial: int
     """Number of the trial."""
     replica: int
-    """Index of the seed in the trial."""
+    """Index of the replica in the trial."""
     slice: int
-    """Number of the slice among the replica's slices, from 0."""
+    """Number of the slice among those of the replica, from 0."""
     end: End
     """Reason for which the slice ended."""
     status: Status
     """Status of the replica from now on."""
     reason: str
-    """Reason for the new status, as a text."""
+    """Reason for the new status, as a text for people."""
     source: int = 0
-    """Iteration after which the rows follow; they replace older results after it."""
+    """Number of the iteration after which `rows` begin. They replace all older results after it."""
     error: str = ""
-    """Traceback, or empty."""
+    """Traceback of the exception that ended the slice; empty without one."""
     error_at: int = 0
-    """Iteration at which the error occurred."""
+    """Number of the iteration in which the exception was raised; 0 without one."""
     skipped: tuple[str, ...] = ()
-    """Messages about checkpoints that could not be used."""
+    """Message for each checkpoint that the slice could not restore and passed over for an older
+    one."""
     exactness: str = ""
-    """Exactness level of the trial's checkpoints, as a text."""
+    """Text that says how exactly the replica's checkpoints can be resumed
+    (docs/design/exactness.md)."""
     saved: tuple[Saved, ...] = ()
-    """New checkpoints, oldest first."""
+    """Checkpoints that the slice wrote and that are kept, oldest first."""
     dropped: tuple[str, ...] = ()
-    """Digests of older checkpoints that are not needed from now on."""
+    """Digests of older checkpoints that the retention policy deletes from now on."""
     remembered: Mapping[str, Any] = field(default_factory=dict)
-    """Findings of the trainable for all trials (`Trainable.remembers`): name → data."""
+    """Findings of the trainable that hold for all trials (`Trainable.remembers`): name → plain
+    data."""
     value_found: str = ""
-    """Description of the value found in place of the metric, if that was not a number."""
+    """Description of the value that the results had in place of a number for the metric; empty if
+    that was a number or absent."""
     is_random: bool | None = None
     """True if the replica's results may depend on random numbers; None if that is unknown."""
     rows: tuple[Row, ...] = ()
-    """Results of the slice, stored in a table of their own."""
+    """One row per iteration of the slice; the ledger stores them in a table of their own."""
     sums: Sums | None = None
-    """Sums over all results of the replica, including these. The history adds the sums before the
-    event is recorded; None until then."""
+    """Sums over all results of the replica, with these; None until `History.with_sums` has added
+    them."""
     saved_to: int | None = None
-    """Last iteration that need not be computed again, after which rows have the key `UNSAVED`; None
-    if no result was lost with the slice."""
+    """Last iteration covered by a checkpoint, after which results must be computed again and have
+    the key `UNSAVED`; None if no result was lost."""
     reported_to: int | None = None
-    """Last iteration in a `Reported` of the slice; None if there was none."""
+    """Last iteration that a `Reported` of this slice had; None if there was none."""
     log: int = 0
-    """Size of the replica's log in bytes."""
+    """Size of the replica's log in bytes when the slice ended."""
 
     @property
     def new_rows(self) -> tuple[Row, ...]:
-        """Results that no `Reported` of the slice had.
-
-        The others are repeated because they were lost.
-        """
+        """Rows after `reported_to`, which no `Reported` of the slice had."""
         upto = self.reported_to
         return self.rows if upto is None else tuple(r for r in self.rows if r.iteration > upto)
 
 
 @dataclass(frozen=True)
 class Moved:
-    """A decision changed the status of a replica that does not run."""
+    """A decision changed the status of a replica while no slice of it ran."""
 
     kind: ClassVar[str] = "move"
     trial: int
@@ -513,18 +540,18 @@ class Moved:
     status: Status
     """Status of the replica from now on."""
     reason: str
-    """Reason for the new status, as a text."""
+    """Reason for the new status, as a text for people."""
     replica: int = 0
-    """Index of the seed in the trial."""
+    """Index of the replica in the trial."""
     was_waiting: bool = False
-    """True if the replica is pruned only because the sweep ended while it waited."""
+    """True if the replica is PRUNED only because the sweep ended while it waited to be promoted."""
     evidence: Evidence = field(default_factory=dict)
     """Values that the decision was based on."""
 
 
 @dataclass(frozen=True)
 class RankedSettings:
-    """Settings of a trial of an earlier sweep."""
+    """Settings of one trial of an earlier sweep, with its rank there."""
 
     trial: int
     """Number of the trial in that sweep."""
@@ -536,43 +563,43 @@ class RankedSettings:
 
 @dataclass(frozen=True)
 class EarlierSweep:
-    """Settings and their ranks in another sweep."""
+    """Best settings of another sweep, for the first proposals of this sweep's searcher."""
 
     name: str
     """Name of the sweep."""
     ranked: int
-    """Number of its trials that have a rank."""
+    """Number of trials of that sweep that had a rank, including those not copied."""
     trials: tuple[RankedSettings, ...]
-    """Trials that the prior uses, best first."""
+    """Trials copied from it, best first."""
 
 
 @dataclass(frozen=True)
 class Learnt:
-    """Settings and ranks were copied from earlier sweeps, which are not needed afterwards."""
+    """Settings and ranks were copied from earlier sweeps, which are not read again afterwards."""
 
     kind: ClassVar[str] = "learnt"
     sweeps: tuple[EarlierSweep, ...]
-    """Earlier sweeps with their ranked settings."""
+    """Earlier sweeps with their best settings."""
 
 
 @dataclass(frozen=True)
 class SpaceChanged:
-    """The search space was replaced."""
+    """A user replaced the search space."""
 
     kind: ClassVar[str] = "space"
     space: Mapping[str, Any]
-    """New `space` section, as in a spec."""
+    """New `space` section of the spec."""
     trial: int
-    """Number of the first trial searched in it; earlier ones may be outside."""
+    """Number of the first trial that is proposed from it; earlier ones may lie outside."""
 
 
 @dataclass(frozen=True)
 class SpaceExhausted:
-    """The searcher has no further point: no more settings are searched."""
+    """The searcher has no further point, as a grid at its end: no more settings are proposed."""
 
     kind: ClassVar[str] = "exhausted"
     reason: str
-    """Reason that the searcher gave, as a text."""
+    """Reason that the searcher gave, as a text for people."""
 
 
 OfTrials = Created | Opened | Reported | Closed | Moved
@@ -590,13 +617,13 @@ Event = (
 
 @dataclass(frozen=True)
 class Recorded:
-    """An event with its number, its term and the time at which it was written."""
+    """An event as the ledger stores it: numbered, with its term and time."""
 
     number: int
     """Number of the event, from 1."""
     term: int
-    """Term of the driver that wrote the event."""
+    """Number of the term (the time in which one driver holds the sweep) that wrote the event."""
     time: float
-    """Time in seconds since 1970, on the clock of `ledger.now`."""
+    """Time of writing in seconds since 1970, on the clock of `ledger.now`."""
     event: Event
     """The event itself."""

@@ -41,22 +41,23 @@ _TINY, _NARROW = 1e-300, 1e-9
 
 @dataclass(frozen=True)
 class Expected:
-    """The expected score of a trial's settings under a new seed at the end of training."""
+    """Expected score of a trial's settings under a new seed at the end of training."""
 
     value: float
-    """Mean of the expected score."""
+    """Expected score, in units of the metric."""
     error: float | None
-    """Standard error of `value`; None with too few trials or seeds, or without randomness."""
+    """Standard error of `value`; None if too few trials have scores, or if results do not depend on
+    random numbers."""
     noise: float | None
-    """Variance of the score of one further seed; None if unknown."""
+    """Variance of the score of one further seed around the expectation; None where `error` is."""
     seeds: int
-    """Number of seeds behind the expectation."""
+    """Number of the trial's seeds that have a score."""
 
     def seeds_to_tell_from(self, other: "Expected") -> int | None:
         """Return how many further seeds of both trials would probably show which is better.
 
-        Returns 0 if that is already clear. Returns None if `MOST_SEEDS` would not suffice or the
-        spread between seeds is unknown.
+        "Probably" means at even odds. Returns 0 if the difference is already significant. Returns
+        None if `MOST_SEEDS` would not suffice, or if an error or a spread between seeds is unknown.
         """
         if None in (self.error, other.error, self.noise, other.noise):
             return None
@@ -73,7 +74,10 @@ class Expected:
 
 
 def _remaining_error(error: float, noise: float, further_seeds: int) -> float:
-    """Return the standard error that is left after `further_seeds` further seeds."""
+    """Return the standard error that is left of `error` after some further seeds.
+
+    Each further seed has a score of variance `noise`.
+    """
     return (
         error * math.sqrt(noise / (noise + further_seeds * error * error))
         if further_seeds and error
@@ -82,7 +86,7 @@ def _remaining_error(error: float, noise: float, further_seeds: int) -> float:
 
 
 def _tail_probability(mean: float, deviation: float, reach: float) -> float:
-    """Return the probability that |x| exceeds `reach` for x ~ Normal(mean, deviation)."""
+    """Return the probability that |x| exceeds `reach` for x ~ Normal(`mean`, `deviation`)."""
     if deviation == 0:
         return float(mean > reach)
     sides = ((reach - mean) / deviation, (reach + mean) / deviation)
@@ -91,18 +95,18 @@ def _tail_probability(mean: float, deviation: float, reach: float) -> float:
 
 @dataclass(frozen=True)
 class Spreads:
-    """Standard deviations of scores at the end of training, by cause."""
+    """Standard deviations of scores at the end of training, by cause, in units of the metric."""
 
     settings: float
     """Deviation between settings, each averaged over seeds."""
     seeds: float
     """Deviation between seeds of the same settings."""
     evaluations: float
-    """Part of `seeds` that is due to the episodes of one evaluation."""
+    """Part of `seeds` that is due to the episodes drawn in one evaluation."""
 
 
 class _LevelScores(NamedTuple):
-    """The scores of a trial at one level; greater scores are better."""
+    """Scores of a trial at one level, with the sign changed if the metric is minimised."""
 
     level: float
     """Value of `time_attr` at which the scores are compared."""
@@ -111,32 +115,36 @@ class _LevelScores(NamedTuple):
     seeds: tuple[float, ...]
     """Score of each seed."""
     curves: tuple[float, ...]
-    """Value of `Replica.curve_mean` of each seed; empty if one is unknown."""
+    """Weighted mean of each seed's curve (`Replica.curve_mean`); empty if one is unknown."""
     length: float
-    """Newest value of `time_attr` of the shortest curve."""
+    """Value of `time_attr` at the end of the shortest curve of the seeds."""
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """All scores and means of curves."""
+        """The score, the seeds' scores and the means of their curves, in one tuple."""
         return (self.score, *self.seeds, *self.curves)
 
 
 class _TrialScores(NamedTuple):
-    """The properties of a trial that determine its expectation; greater scores are better."""
+    """Properties of a trial that determine its expectation.
+
+    The sign of scores is changed if the metric is minimised, so that greater is better.
+    """
 
     path: tuple[_LevelScores, ...]
-    """The scores at the trial's levels, ascending."""
+    """Scores at each level at which the trial paused or ended, by ascending level."""
     has_reached_goal: bool
     """True if the trial ever reached a goal or its end; otherwise `path` has only its present
     level."""
     evaluations: float
-    """Variance of a score that is due to its evaluation."""
+    """Variance of its score due to the episodes of one evaluation, the mean over its seeds; 0 if
+    unknown."""
     steps: float
     """Environment steps that the trial has trained."""
     is_random: bool | None
     """True if its results may depend on random numbers, False if they do not; None if unknown."""
     top: float | None
-    """Level of the trial's goal at which it is COMPLETED; None without one."""
+    """Value of `time_attr` at which the trial is COMPLETED; None without one."""
 
     @property
     def seeds(self) -> tuple[float, ...]:
@@ -145,12 +153,15 @@ class _TrialScores(NamedTuple):
 
     @property
     def exponent(self) -> int:
-        """Smallest power of two that exceeds all its scores, as an exponent."""
+        """Smallest integer e for which all absolute values of its scores are below 2 ** e."""
         return math.frexp(max(abs(number) for there in self.path for number in there.numbers))[1]
 
 
 def _extract_scores(trial: Trial) -> _TrialScores | None:
-    """Return the trial's properties for the model; None without score or if one is not finite."""
+    """Return the properties of a trial for the model.
+
+    Returns None if it has no score or one is not finite.
+    """
     if trial.score is None:
         return None
     sign = trial.objective.sign
@@ -174,7 +185,7 @@ def _extract_scores(trial: Trial) -> _TrialScores | None:
 
 
 def _level_scores(milestone: Milestone, sign: float) -> _LevelScores:
-    """Return the scores of a milestone, multiplied by `sign`."""
+    """Return the scores of a pause or end of a trial, each multiplied by `sign` (+1 or -1)."""
     scores = tuple(sign * score for score in milestone.scores if score is not None)
     curves = tuple(sign * mean for mean in milestone.curve_means if mean is not None)
     is_complete = len(curves) == len(scores)
@@ -188,14 +199,17 @@ def _level_scores(milestone: Milestone, sign: float) -> _LevelScores:
 
 
 class Expectations(Summary):
-    """The expectations of all trials, updated with the history."""
+    """Expected scores of all trials' settings, updated when trials change.
+
+    The model is fitted anew, for all trials, when a result is read after a change.
+    """
 
     def __init__(self, objective: Objective) -> None:
         super().__init__()
         self._objective = objective
         self._of: dict[int, _TrialScores] = {}
         self._crowds: Counter[float] = Counter()
-        """Level → number of trials that paused or ended there."""
+        """Level (value of `time_attr`) → number of trials that paused or ended there."""
         self._tops: Counter[float | None] = Counter()
         self._random: Counter[bool | None] = Counter()
         """`_TrialScores.is_random` → number of trials with it."""
@@ -203,11 +217,15 @@ class Expectations(Summary):
         """`_TrialScores.exponent` → number of trials with it."""
         self._table: _Table | None = None
         self._stale: dict[int, None] = {}
-        """Numbers of trials whose rows in the table are out of date."""
+        """Numbers of trials whose rows in `_table` are out of date; a dict used as an ordered
+        set."""
         self._fit: _Fit | None = None
 
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
-        """Update the expectations; `touched` lists the numbers of changed trials."""
+        """Read the scores of the trials that changed since the last call.
+
+        `touched` lists the numbers of all trials changed so far, in the order of the changes.
+        """
         for number in self.changed(trials, touched):
             old, new = self._of.pop(number, None), _extract_scores(trials[number])
             if new is not None:
@@ -225,7 +243,10 @@ class Expectations(Summary):
             self._fit = None
 
     def of(self, trial: Trial) -> Expected | None:
-        """Return the expectation of a trial, or None if it has no score yet."""
+        """Return the expected score of a trial's settings; None if the trial has no score yet.
+
+        With fewer than `FEWEST` trials it is the mean of the trial's own scores.
+        """
         seen = self._of.get(trial.number)
         if seen is None:
             return None
@@ -247,19 +268,26 @@ class Expectations(Summary):
 
     @property
     def order(self) -> Sequence[int]:
-        """Numbers of the trials that have an expectation, best first.
+        """Numbers of the trials that have an expectation, by descending quality.
 
-        Of equals, the trial with fewer steps is first, then the one with the lower number.
+        Of equals, the trial with fewer environment steps is first, then the one with the lower
+        number.
         """
         return self._current_fit.order
 
     def position_of(self, number: int) -> float:
-        """Return the index of a trial in `order`; infinite if it is not there."""
+        """Return the index in `order` of the trial with this number.
+
+        Returns infinite if it is not there.
+        """
         return self._current_fit.places.get(number, math.inf)
 
     @property
     def spreads(self) -> Spreads | None:
-        """Standard deviations of scores by cause; None if there are too few trials."""
+        """Standard deviations of scores by cause.
+
+        It is None with fewer than `FEWEST` trials or without randomness.
+        """
         found = self._current_fit.estimates
         if found is None or not self.is_random:
             return None
@@ -267,9 +295,10 @@ class Expectations(Summary):
         return Spreads(*(math.sqrt(part) * found.deviation for part in parts))
 
     def chances(self) -> dict[int, float]:
-        """Return trial → probability of being the best, for the `CANDIDATES` first trials.
+        """Return trial → probability that its settings are the best, for the first in `order`.
 
-        The result is empty if the probabilities are unknown.
+        These are the first `CANDIDATES` trials, and the probabilities add up to 1. Returns an empty
+        dict with fewer than `FEWEST` trials or without randomness.
         """
         import numpy as np
         from scipy import special
@@ -295,11 +324,11 @@ class Expectations(Summary):
         return dict(zip(numbers, (found / found.sum()).tolist(), strict=True))
 
     def outlook(self, training: float = 1.0) -> "Outlook | None":
-        """Return the expected improvement of the best trial from further training.
+        """Return the improvement of the best settings to expect from more training.
 
-        `training` is the amount of further training, as a multiple of the past one. Returns None if
+        `training` is the amount of further training as a multiple of the past one. Returns None if
         fewer than `WHOLE` trials have trained for more than half of the way, or if the range of
-        scores is less than `APART` times the pick's error.
+        scores is at most `APART` times the pick's standard error.
         """
         import numpy as np
 
@@ -319,13 +348,17 @@ class Expectations(Summary):
 
     @property
     def _current_fit(self) -> "_Fit":
-        """The estimates for the current trials, computed if out of date."""
+        """The estimates for the trials as they are now, computed first if out of date."""
         if self._fit is None:
             self._fit = self._compute_fit()
         return self._fit
 
     def _compute_fit(self) -> "_Fit":
-        """Update the table; return estimates for all trials, or none for fewer than `FEWEST`."""
+        """Bring `_table` up to date and return the model's estimates for all trials.
+
+        With fewer than `FEWEST` trials the result has no estimates, and orders trials by their
+        scores.
+        """
         import numpy as np
 
         from sweep.history.posterior.shrinkage import estimate
@@ -352,7 +385,11 @@ class Expectations(Summary):
         return _Fit(order.tolist(), of, found)
 
     def _columns(self) -> tuple[float, ...]:
-        """Return the levels (values of `time_attr`) at which scores are compared, ascending."""
+        """Return the levels (values of `time_attr`) at which scores are compared, ascending.
+
+        Levels with few trials (below `CROWD`) are left out, and so are levels near a higher one
+        (`RATIO`). Without any level, the result is (0.0,).
+        """
         crowded = sorted((n, c) for n, c in self._crowds.items() if c > 0)
         most = max((count for _, count in crowded), default=0)
         kept: list[float] = []
@@ -364,7 +401,10 @@ class Expectations(Summary):
         return tuple(reversed(kept)) or (0.0,)
 
     def _unseen_share(self, level: float) -> float:
-        """Return the fraction of a full training that lies beyond `level`, 0 to 1."""
+        """Return the fraction of a full training that lies beyond `level`, 0 to 1.
+
+        Returns 0 if no trial has a top level.
+        """
         tops = [top for top, count in self._tops.items() if top is not None and count > 0]
         top = max(tops, default=None)
         return 0.0 if top is None or level >= top else 1 - max(0.0, level) / top
@@ -372,14 +412,17 @@ class Expectations(Summary):
 
 @dataclass
 class _Table:
-    """Scores with one row for each trial, divided by a power of two so that no square overflows."""
+    """Scores in arrays with one row per trial number.
+
+    They are divided by a power of two so that no square overflows.
+    """
 
     columns: tuple[float, ...]
     """Levels, ascending."""
     exponent: int
-    """Power of two that the scores were divided by, as its exponent."""
+    """Exponent e of the power of two, 2 ** e, that the scores were divided by."""
     rows: int
-    """Number of trials."""
+    """Number of rows; may exceed the number of trials."""
 
     def __post_init__(self) -> None:
         import numpy as np
@@ -403,11 +446,11 @@ class _Table:
         self.steps = np.zeros(self.rows)
 
     def fits(self, columns: tuple[float, ...], exponent: int, rows: int) -> bool:
-        """Return whether the table has these levels and this exponent, and enough rows."""
+        """Return whether the table has these levels and this exponent, and at least `rows` rows."""
         return (columns, exponent) == (self.columns, self.exponent) and rows <= self.rows
 
     def of(self, rows: "Whole") -> "Scores":
-        """Return the rows with these indices as the model's input."""
+        """Return the rows with these indices (trial numbers) as the model's input."""
         from sweep.history.posterior.scores import Scores
 
         squares, products, curve_squares = self.products[rows].T
@@ -426,7 +469,7 @@ class _Table:
         )
 
     def put(self, row: int, scores: _TrialScores | None) -> None:
-        """Write the row of a trial; None clears it."""
+        """Write the scores of a trial into its row; None clears the row."""
         import numpy as np
 
         tables = self.scores, self.paired_scores, self.curves, self.paired_curves
@@ -467,7 +510,7 @@ class _Table:
         self.steps[row] = scores.steps
 
     def _column(self, level: float) -> int:
-        """Return the highest column whose level is at most `level`, or the first."""
+        """Return the index of the highest level of the table that is at most `level`, or 0."""
         return max(0, bisect_right(self.columns, level) - 1)
 
 
@@ -477,7 +520,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _distances(values: Sequence[float], exponent: int) -> list[float]:
-    """Return the distances of the values from their mean, times 2 ** `exponent`."""
+    """Return the differences between the values and their mean, times 2 ** `exponent`."""
     small = [math.ldexp(value, exponent) for value in values]
     middle = math.fsum(small) / len(small)
     return [value - middle for value in small]
@@ -485,16 +528,17 @@ def _distances(values: Sequence[float], exponent: int) -> list[float]:
 
 @dataclass(frozen=True)
 class _Fit:
-    """Estimates from a table, and the order of the trials by them."""
+    """Estimates of the model, and the order of the trials by them."""
 
     order: list[int]
     """Numbers of the trials, best first."""
     rows: dict[int, int] = field(default_factory=dict)
-    """Trial → its row in the estimates."""
+    """Number of a trial → its index in the arrays of `estimates`."""
     estimates: "Estimates | None" = None
-    """Estimates; None with too few trials, whose order is then that of the scores."""
+    """Estimates divided by no power of two; None with too few trials, whose order is then that of
+    their scores."""
 
     @cached_property
     def places(self) -> dict[int, int]:
-        """Trial → its index in the order."""
+        """Number of a trial → its index in `order`."""
         return {number: place for place, number in enumerate(self.order)}

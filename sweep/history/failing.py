@@ -20,9 +20,10 @@ _FRAME = re.compile(r'  File "(.+)", line (\d+), in ')
 
 
 def failure_reason(history: History, limit: int | None) -> str:
-    """Return the reason for which the sweep ends; empty to continue.
+    """Return the text for which `limits.fail_fast` ends the sweep; empty to continue.
 
-    The first `limit` trials must fail with one error; None disables the check.
+    The sweep ends if its first `limit` trials failed with one error, no other trial got further,
+    and there is still something to do. None disables the check.
     """
     if limit is None or history.count(Status.FAILED) < limit:
         return ""
@@ -41,18 +42,18 @@ def failure_reason(history: History, limit: int | None) -> str:
 
 
 def _failed_at(trial: Trial) -> int:
-    """Return the number of the event by which the trial failed."""
+    """Return the number of the event that opened or ended the newest failed slice of the trial."""
     return max(replica.queued_at for replica in trial.replicas if replica.status is Status.FAILED)
 
 
 def _has_raised(trial: Trial) -> bool:
-    """Return whether a trial failed by exceptions or lost processes, not by divergence."""
+    """Return whether a trial failed by an exception or a lost process, and not by divergence."""
     failed = [replica for replica in trial.replicas if replica.status is Status.FAILED]
     return any(replica.crashes or replica.lost_slices for replica in failed)
 
 
 def _has_further_trial(history: History, failed: list[Trial]) -> bool:
-    """Return whether a trial that has not failed trained further than all failed ones."""
+    """Return whether a replica that has not failed trained further than all failed trials."""
     furthest = max(
         _last_finished_iteration(replica) for trial in failed for replica in trial.replicas
     )
@@ -61,12 +62,15 @@ def _has_further_trial(history: History, failed: list[Trial]) -> bool:
 
 
 def _last_finished_iteration(replica: Replica) -> int:
-    """Return the last iteration that a replica finished, recorded or not."""
+    """Return the last iteration that a replica finished, even if its result was lost."""
     return max([replica.iteration, *(at - 1 for at in replica.crashes)])
 
 
 def _error_key(trial: Trial) -> tuple[tuple[str, ...], str]:
-    """Return the key by which a trial's error is compared, and the error in one line."""
+    """Return the key by which the errors of trials are compared, and the error as one line.
+
+    The key has the innermost line of the traceback, and the message with its digits replaced.
+    """
     replica = next((r for r in trial.replicas if r.status is Status.FAILED), trial.replicas[0])
     lines = replica.error.splitlines()
     frames = [index for index, line in enumerate(lines) if _FRAME.match(line)]

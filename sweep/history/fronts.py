@@ -44,9 +44,10 @@ def levels(points: Sequence[Costs]) -> list[int]:
 
 
 def _is_beaten(point: Costs, front: Sequence[Costs]) -> bool:
-    """Return whether an earlier point of a front, in lexicographic order, dominates a point.
+    """Return whether a point of `front` dominates `point`.
 
-    Of two objectives the newest point decides, since it has the least second cost of its front.
+    All points of the front must precede `point` in lexicographic order. With two objectives it is
+    enough to test the newest of them, which has the least second cost.
     """
     if len(point) == 2:
         return front[-1][1] <= point[1]
@@ -54,7 +55,7 @@ def _is_beaten(point: Costs, front: Sequence[Costs]) -> bool:
 
 
 def _dominates(one: Costs, other: Costs) -> bool:
-    """Return whether `one` is nowhere worse and somewhere better than `other`."""
+    """Return whether `one` is in no objective worse than `other`, and in some objective better."""
     return one != other and all(a <= b for a, b in zip(one, other, strict=True))
 
 
@@ -87,7 +88,10 @@ def spread(points: Sequence[Costs]) -> list[int]:
 
 
 def _scaled(points: Sequence[Costs]) -> list[Costs]:
-    """Return the points with each objective scaled to 0 to 1, or to 0 if all are equal there."""
+    """Return the points with each objective scaled linearly to 0 to 1.
+
+    An objective in which all are equal becomes 0.
+    """
     ranges = [(min(column), max(column)) for column in zip(*points, strict=True)]
     return [
         tuple(_share(cost, *between) for cost, between in zip(point, ranges, strict=True))
@@ -96,7 +100,10 @@ def _scaled(points: Sequence[Costs]) -> list[Costs]:
 
 
 def _share(cost: float, low: float, high: float) -> float:
-    """Return where a cost lies between the least one, `low`, and the greatest, `high`; 0 to 1."""
+    """Return the position of a cost between `low` and `high` as a fraction, 0 to 1.
+
+    Returns 0 if they are equal.
+    """
     width = high / 2 - low / 2  # halves, so that no range of floats is infinite
     return (cost / 2 - low / 2) / width if width else 0.0
 
@@ -105,14 +112,17 @@ def _share(cost: float, low: float, high: float) -> float:
 
 
 class Compared(NamedTuple):
-    """The numbers by which a trial is compared; the order is that by the metric alone."""
+    """Numbers by which a trial is compared with others in several objectives.
+
+    They sort by the metric alone, since `by_metric` is the first field.
+    """
 
     by_metric: tuple[bool, float, int]
-    """Key of the trial's rank in the metric; ends with its number."""
+    """Sort key by the metric: without a score, cost, number of the trial."""
     costs: Costs | None
     """Costs in all objectives, the metric's first; None if one is missing or not finite."""
     violation: float
-    """Sum of the trial's violations of constraints; 0 if it violates none."""
+    """Sum of the amounts by which the trial violates constraints; 0 if it violates none."""
 
     @property
     def number(self) -> int:
@@ -121,7 +131,10 @@ class Compared(NamedTuple):
 
 
 def compare(trial: Trial, level: float = math.inf) -> Compared:
-    """Return the numbers by which a trial is compared at a level; by default at its present end."""
+    """Return the numbers by which a trial is compared at `level`, a value of `time_attr`.
+
+    By default they are those at its present end.
+    """
     values, objective = trial.values_at(level), trial.objective
     found = [value for value in values if value is not None and math.isfinite(value)]
     complete = len(found) == len(values)
@@ -132,20 +145,19 @@ def compare(trial: Trial, level: float = math.inf) -> Compared:
 
 
 class Placed(NamedTuple):
-    """A trial in the order of fronts."""
+    """A trial's number and front, as an element of a list that is ordered best first."""
 
     number: int
     """Number of the trial."""
     front: int | None
-    """Number of the trial's front, from 1; None for a trial that is on no front, since it lacks a
-    score or violates a constraint."""
+    """Number of the trial's front, from 1; None if it lacks a score or violates a constraint."""
 
 
 def arrange(trials: Sequence[Compared]) -> list[Placed]:
     """Return trials best first: front by front, then those without a score, then infeasible ones.
 
     Each front is in the order of `spread`; infeasible trials are ordered by their total violation.
-    The order of `trials` says which trial of a front is first, and decides ties.
+    The first trial of a front, and that of equals, is the one that comes first in `trials`.
     """
     complete = [one for one in trials if one.costs is not None and one.violation <= 0]
     found = levels([one.costs or () for one in complete])
@@ -160,7 +172,7 @@ def arrange(trials: Sequence[Compared]) -> list[Placed]:
 
 
 class Arranged:
-    """Trials in the order of fronts, with their places."""
+    """Trials ordered by `arrange`, with look-ups of their places."""
 
     def __init__(self, trials: Sequence[Compared]) -> None:
         self._compared = {one.number: one for one in trials}
@@ -173,11 +185,14 @@ class Arranged:
 
     @property
     def fronts(self) -> int:
-        """Number of fronts."""
+        """Number of different fronts."""
         return max((one.front or 0 for one in self.placed), default=0)
 
     def equals(self, place: int) -> list[int]:
-        """Return the places of the trials behind `place` that equal the trial there."""
+        """Return the later places whose trials have the same numbers as the one at `place`.
+
+        The numbers are costs and violation.
+        """
         its = self._compared[self.placed[place - 1].number]
         return [
             other
@@ -187,7 +202,7 @@ class Arranged:
 
 
 def _is_equal(one: Compared, other: Compared) -> bool:
-    """Return whether two trials have the same numbers."""
+    """Return whether two trials have the same numbers, apart from the trial's number."""
     return (one.by_metric[:2], *one[1:]) == (other.by_metric[:2], *other[1:])
 
 
@@ -197,17 +212,20 @@ CompareKey = Callable[[Trial], Compared | None]
 
 @dataclass
 class FrontsSummary(Summary):
-    """The trials with an entry for one key, arranged again when an entry has changed."""
+    """All trials that take part in a comparison, ordered by fronts only when that is read."""
 
     key: CompareKey
-    """Function that returns a trial's numbers, or None if it takes no part."""
+    """Function that returns the numbers of a trial, or None to leave the trial out."""
     _of: dict[int, Compared] = field(default_factory=dict)
-    """Number of a trial → its entry."""
+    """Number of a trial → its numbers at the last update."""
     _arranged: Arranged | None = None
-    """Fronts of all entries; None once an entry has changed."""
+    """Order of all entries; None if an entry has changed since it was computed."""
 
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
-        """Update the entries; `touched` lists the numbers of all trials changed so far."""
+        """Read the numbers of the trials that changed since the last call.
+
+        `touched` lists the numbers of all trials changed so far, in the order of the changes.
+        """
         for number in self.changed(trials, touched):
             entry = self.key(trials[number])
             if entry == self._of.get(number):
@@ -220,14 +238,14 @@ class FrontsSummary(Summary):
 
     @property
     def arranged(self) -> Arranged:
-        """The trials in order."""
+        """Trials that take part, best first, ordered now if an entry has changed."""
         if self._arranged is None:
             self._arranged = Arranged(sorted(self._of.values(), key=lambda one: one.by_metric))
         return self._arranged
 
 
 def front_text(front: int, fronts: int) -> str:
-    """Return the name of a front (from 1) among others: ``the 2nd of 4 fronts``."""
+    """Return a text that names a front by its number from 1, such as ``the 2nd of 4 fronts``."""
     if fronts == 1:
         return "the only front"
     ending = {1: "st", 2: "nd", 3: "rd"}.get(front % 10, "th")
@@ -236,15 +254,19 @@ def front_text(front: int, fronts: int) -> str:
 
 @dataclass
 class CurrentFront(Summary):
-    """The first front of all feasible trials by their present scores."""
+    """First front of all feasible trials by their present scores, recomputed after changes."""
 
     _costs: dict[int, Costs] = field(default_factory=dict)
-    """Number of a feasible trial → its costs, one per objective; lower is better."""
+    """Number of a feasible trial with all scores → its costs, one per objective; lower is
+    better."""
     _numbers: list[int] | None = None
-    """Sorted numbers of the front's trials; None once a cost has changed."""
+    """Sorted numbers of the front's trials; None if a cost has changed since they were computed."""
 
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
-        """Update the costs; `touched` lists the numbers of all trials changed so far."""
+        """Read the costs of the trials that changed since the last call.
+
+        `touched` lists the numbers of all trials changed so far, in the order of the changes.
+        """
         for number in self.changed(trials, touched):
             found, before = compare(trials[number]), self._costs.pop(number, None)
             if found.costs is not None and found.violation <= 0:
@@ -265,7 +287,7 @@ class CurrentFront(Summary):
 
 
 def hypervolume(points: Sequence[Costs], reference: Costs) -> float:
-    """Return the volume that points dominate below a reference point.
+    """Return the volume between a reference point and the points that dominate it.
 
     Points that are not better than the reference in every objective add nothing. From three
     objectives on, the time grows with the number of points to the power of the number of objectives
@@ -288,7 +310,7 @@ def hypervolume(points: Sequence[Costs], reference: Costs) -> float:
 
 
 def _area(points: Sequence[Costs], reference: Costs) -> float:
-    """Return the area that points of two costs dominate below a reference point."""
+    """Return the area that points of two costs dominate, below the reference point in both."""
     total, least = 0.0, reference[1]
     for first, second in sorted(points):
         if second < least:

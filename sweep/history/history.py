@@ -62,21 +62,23 @@ K = TypeVar("K", bound=Summary)
 
 
 class History:
-    """All trials of a sweep up to event ``k``.
+    """All trials of a sweep and its present state, computed from the events up to number `k`.
 
     Args:
-        summed: True to read it without results, with `Replica.sums` in place of curves.
-        shows_unsaved: True to count results that may have to be computed again.
+        summed: True to read a ledger without its results; replicas then have `Replica.sums` in
+            place of curves.
+        shows_unsaved: True to count results that may have to be computed again, for display only.
     """
 
     failing_until = 0
-    """Number of the last event by which `limits.fail_fast` ended the sweep."""
+    """Number of the newest event by which `limits.fail_fast` ended the sweep; 0 if it never did."""
     other_kernel = False
-    """True if trials may continue without the kernel of their checkpoints."""
+    """True if a user allowed trials to continue without the compiled kernel of their
+    checkpoints."""
     suggested: Mapping[int, Suggested] = MappingProxyType({})
-    """Suggested settings that no trial has yet, by the number of their event, oldest first."""
+    """Number of an event `Suggested` → its settings, oldest first, as long as no trial has them."""
     tried = 0
-    """Number of trials with suggested settings."""
+    """Number of trials so far whose settings somebody suggested."""
 
     def __init__(
         self, objective: Objective, summed: bool = False, shows_unsaved: bool = False
@@ -127,7 +129,7 @@ class History:
 
     @property
     def trials(self) -> list[Trial]:
-        """All trials, by number."""
+        """All trials, by number; setting them drops all summaries derived from the old ones."""
         return self._trials
 
     @trials.setter
@@ -143,32 +145,35 @@ class History:
         self._pointed = 0
 
     def touch(self, trial: int) -> None:
-        """Record that a trial has changed."""
+        """Append a trial's number to `touched`, so that summaries read the trial again."""
         self._touched.append(trial)
 
     @property
     def touched(self) -> Sequence[int]:
-        """Numbers of changed trials, in the order of the changes.
+        """Numbers of changed trials, in the order of the changes, with repetitions.
 
-        The list only grows, and belongs to this history: a reader that kept another list object
-        starts again from the first trial.
+        The list only grows. Summaries remember how much of the list they have read; a reader that
+        kept another list object belongs to another history and starts again from the first trial.
         """
         return self._touched
 
     def order(self, key: Key) -> Sequence[Entry]:
-        """Return the entries of all trials that have one, ascending; see `sweep.history.order`."""
+        """Return the entries that `key` gives trials, ascending; each ends with the trial's number.
+
+        The list is kept for `key` and updated by changed trials only, see `sweep.history.order`.
+        """
         return self.updated_order(key).entries
 
     def updated_order(self, key: Key) -> Order:
-        """Return the sorted entries of all trials that have one for `key`, up to date."""
+        """Return the object that keeps the entries of `key` sorted, up to date."""
         return self.summary(key, lambda: Order(key))
 
     def total(self, amounts: Amounts) -> float:
-        """Return the sum of the numbers that `amounts` returns for each trial, over all trials."""
+        """Return the sum, over all trials, of the numbers that `amounts` returns for each."""
         return self.summary(amounts, lambda: Total(amounts)).sum
 
     def summary(self, name: Hashable, make: Callable[[], K]) -> K:
-        """Return the summary stored under `name`, created by `make` if missing, and up to date."""
+        """Return the summary kept under `name`, up to date; `make` creates it at the first call."""
         kept: Any = self._orders.get(name)
         if kept is None:
             kept = self._orders[name] = make()
@@ -177,37 +182,43 @@ class History:
         return found
 
     def ordered(self, *keys: Key) -> list[Trial]:
-        """Return the trials that have an entry for one of these keys, by number."""
+        """Return the trials to which one of these keys gives an entry, by number."""
         numbers = {entry[-1] for key in keys for entry in self.order(key)}
         return [self._trials[number] for number in sorted(numbers)]
 
     def of(self, *statuses: Status) -> list[Trial]:
-        """Return the trials with one of these statuses, by number."""
+        """Return the trials that have one of these statuses, by number."""
         return self.ordered(*map(order.trial_status_key, statuses))
 
     def count(self, status: Status) -> int:
-        """Return the number of trials with this status."""
+        """Return the number of trials that have this status."""
         entries = self.order(order.status_entry)
         first = bisect_left(entries, (status.value,))
         return bisect_left(entries, (status.value, math.inf), first) - first
 
     def replicas(self, *statuses: Status) -> list[Replica]:
-        """Return the replicas with one of these statuses, by trial and index."""
+        """Return the replicas that have one of these statuses, by trial and index.
+
+        Test replicas are not among them.
+        """
         trials = self.ordered(*map(order.replica_status_key, statuses))
         return [r for trial in trials for r in trial.replicas if r.status in statuses]
 
     def tests(self, *statuses: Status) -> list[Replica]:
-        """Return the tests with one of these statuses, by trial and index."""
+        """Return the test replicas that have one of these statuses, by trial and index.
+
+        They are trained under held-out seeds.
+        """
         trials = self.ordered(order.tested)
         return [test for trial in trials for test in trial.test_replicas if test.status in statuses]
 
     @property
     def all_replicas(self) -> list[Replica]:
-        """All replicas, then all tests under further seeds."""
+        """All replicas of the search, then all test replicas."""
         return [*self.replicas(*Status), *self.tests(*Status)]
 
     def has(self, searched: Mapping[str, Any]) -> bool:
-        """Return whether a trial other than an offspring has these settings."""
+        """Return whether a trial other than an offspring has exactly these searched settings."""
         for trial in self._trials[self._pointed :]:
             if trial.parent is None:
                 self._points.add(equality_key(trial.searched))
@@ -215,12 +226,15 @@ class History:
         return equality_key(searched) in self._points
 
     def replica(self, trial: int, index: int) -> Replica:
-        """Return an existing replica or test."""
+        """Return the replica of a trial with this index, which may be that of a test replica.
+
+        Raises IndexError if there is none.
+        """
         its = self.trials[trial]
         return its.test_replicas[index - FIRST_TEST] if is_test(index) else its.replicas[index]
 
     def with_sums(self, events: Iterable[Event]) -> list[Event]:
-        """Return events that are about to be recorded, adding sums to those with results."""
+        """Return events that are about to be recorded, with `sums` added to those with results."""
         return [
             replace(e, sums=self.replica(e.trial, e.replica).sums_after(e.source, e.rows))
             if isinstance(e, Reported | Closed)
@@ -229,22 +243,28 @@ class History:
         ]
 
     def children(self, parent: int) -> list[Trial]:
-        """Return the offspring of `parent`, by number."""
+        """Return the offspring that started from checkpoints of trial `parent`, by number."""
         families = self.order(order.parent_key)
         first, end = bisect_left(families, (parent,)), bisect_left(families, (parent + 1,))
         return [self.trials[number] for _, number in families[first:end]]
 
     @property
     def expectations(self) -> Expectations:
-        """Expected scores of all trials' settings under a new seed."""
+        """Expected scores of all trials' settings under a new seed, up to date."""
         return self.summary(Expectations, lambda: Expectations(self.objective))
 
     def expected(self, trial: Trial) -> Expected | None:
-        """Return the expected score of a trial's settings, or None if it has no score yet."""
+        """Return the expected score of a trial's settings under a new seed.
+
+        Returns None if it has no score yet.
+        """
         return self.expectations.of(trial)
 
     def ranked(self, trials: Iterable[Trial] | None = None) -> list[Trial]:
-        """Return the trials that have a score, best first; by default of all trials."""
+        """Return the trials that have a score, best first.
+
+        All trials of the sweep if `trials` is None.
+        """
         if trials is None:
             trials = (self.trials[entry[-1]] for entry in self.order(order.score_key))
         scored = [trial for trial in trials if trial.score is not None]
@@ -252,7 +272,7 @@ class History:
 
     @property
     def best(self) -> Trial | None:
-        """The pick: the first trial in `ranked`; None if no trial has a score."""
+        """The pick: the trial ranked first, by its expected score; None if no trial has a score."""
         found = self.expectations.order
         if ranking.is_by_expectation(self.objective) and found:
             return self.trials[found[0]]
@@ -260,14 +280,17 @@ class History:
 
     @property
     def highest(self) -> Trial | None:
-        """The feasible trial with the best measured score, which is partly luck, or None."""
+        """The feasible trial with the best measured score, in which luck has its part.
+
+        It is None without one.
+        """
         trials = (self.trials[entry[-1]] for entry in self.order(order.score_key))
         return next((trial for trial in trials if trial.feasible), None)
 
     def front(self) -> list[Trial]:
-        """Return the trials that no trial beats in every objective, best in the metric first.
+        """Return the feasible trials that no other trial dominates, best in the metric first.
 
-        With one objective these are the pick and all trials with an equal expectation.
+        With one objective these are the pick and all feasible trials with the same expected score.
         """
         if not self.objective.objectives:
             good = [trial for trial in self.ranked() if trial.feasible]
@@ -284,24 +307,24 @@ class History:
 
     @property
     def uncreated_trials(self) -> int:
-        """Number of settings that still have to be proposed."""
+        """Number of trials that the searcher still has to propose; 0 if the space is exhausted."""
         return 0 if self.exhausted else max(0, self.wanted - self.searched_count)
 
     @property
     def searched_count(self) -> int:
-        """Number of trials with searched settings; offspring and clones do not count."""
+        """Number of trials whose settings were searched; offspring and clones do not count."""
         return len(self.order(order.counted))
 
     @property
     def waiting_clones(self) -> list[Trial]:
-        """Trials that users cloned and that have not started, by number, without held ones."""
+        """Trials that users cloned, that have not started and that no user holds, by number."""
         return [trial for trial in self.of(Status.WAITING) if not trial.hold]
 
     def unrecorded_s(self, driven_at: float) -> float:
-        """Return for how many seconds the newest driver ran after its last event.
+        """Return for how many seconds the newest driver went on after its last event.
 
-        Its lease was last renewed at `driven_at`, on the clock of events. It is 0 if no term runs,
-        or if the driver ended properly.
+        `driven_at` is the last renewal of its lease, in seconds since 1970. Returns 0 if no term
+        runs, or if the driver ended properly.
         """
         if self._span is None or self.ended:
             return 0.0
@@ -309,12 +332,16 @@ class History:
 
     @property
     def driven_s(self) -> float:
-        """Seconds for which drivers have run the search, up to the newest event."""
+        """Seconds for which drivers have run the search, over all terms, up to the newest event."""
         first, last = self._span or (0.0, 0.0)
         return self.spent_s + max(0.0, last - first)
 
     def for_scheduler(self) -> "History":
-        """Return the history for schedulers: held trials appear as ended, clones can be started."""
+        """Return the history as schedulers see it.
+
+        Trials that a user holds are STOPPED there, and clones count as new trials that may be
+        started. Returns this history itself if there are neither.
+        """
         waiting, held = len(self.waiting_clones), self.order(order.held)
         if not waiting and not held:
             return self
@@ -330,9 +357,10 @@ class History:
         return shown
 
     def with_replacements(self, replaced: Set[int], shown: Callable[[Trial], Trial]) -> "History":
-        """Return this history with each trial numbered in `replaced` replaced by ``shown(trial)``.
+        """Return a view of this history in which other trials stand for some of them.
 
-        The result is valid until the next call with the same function.
+        ``shown(trial)`` stands for each trial whose number is in `replaced`. The view keeps its own
+        summaries, under `shown`. It is valid until the next call with the same function.
         """
         kept = self._overlays.setdefault(shown, Overlay())
         kept.update(self._trials, self._touched, replaced, shown)
@@ -343,7 +371,7 @@ class History:
     # ---- fold over events -------------------------------------------------------------------
 
     def extend(self, recorded: Sequence[Recorded]) -> None:
-        """Apply events in the order of their numbers.
+        """Apply recorded events, which must follow the newest one in the order of their numbers.
 
         Raises DamagedLedger if an event does not follow from those before it.
         """
@@ -355,7 +383,7 @@ class History:
                 raise DamagedLedger("the ledger", f"{found} ({error!r})") from error
 
     def _apply_record(self, record: Recorded) -> None:
-        """Apply one event."""
+        """Apply one recorded event of any kind, and remember its number and time."""
         event = record.event
         match event:
             case TermBegan() | FinalEvaluationBegan() | TermEnded():
@@ -380,7 +408,10 @@ class History:
     def _apply_term(
         self, event: TermBegan | FinalEvaluationBegan | TermEnded, record: Recorded
     ) -> None:
-        """Apply the beginning or end of a term; ValueError if it does not fit the history."""
+        """Apply the beginning or end of a term: what is wanted, spent and running.
+
+        Raises ValueError if a final evaluation names a trial that does not exist.
+        """
         if isinstance(event, TermEnded):
             self.ended, self.why = event.outcome, event.reason
             if event.reason.startswith(FAIL_FAST):
@@ -404,7 +435,7 @@ class History:
         self._span = (record.time, record.time)
 
     def _apply_command(self, event: HoldChanged | Suspended | LimitsChanged | Dropped) -> None:
-        """Apply a user's command."""
+        """Apply a user's command: a hold, a suspension, new limits, or deleted checkpoints."""
         match event:
             case HoldChanged():
                 for replica in self.trials[event.trial].replicas:
@@ -426,7 +457,7 @@ class History:
                 self.touch(event.trial)
 
     def _apply_spec_change(self, event: MetricChanged | StopChanged) -> None:
-        """Move the top of all goals, or set the values of checkpoints to those of a new metric."""
+        """Apply a moved end of training to all goals, or a new metric to all checkpoints."""
         if isinstance(event, StopChanged):
             self._move_top(event)
             return
@@ -435,7 +466,10 @@ class History:
                 replica.reset_values()
 
     def _move_top(self, event: StopChanged) -> None:
-        """Let the goals of all replicas end at the new top rung; tests keep their goals."""
+        """Set the level at which replicas are COMPLETED to the new one.
+
+        Test replicas keep theirs.
+        """
         for trial in self.trials:
             for replica in trial.replicas:
                 if replica.goal.top is not None and event.top is not None:
@@ -443,9 +477,9 @@ class History:
             self.touch(trial.number)
 
     def _resize(self, jobs: int | None) -> None:
-        """Set the number of slots of the running search or final evaluation.
+        """Set the number of slices that run at once; None changes nothing.
 
-        None changes nothing. `jobs` is the number of trials at once, None if not requested.
+        It is that of the running final evaluation, or else that of the search.
         """
         if jobs is not None and self.final_evaluation is not None:
             self.final_evaluation = replace(self.final_evaluation, jobs=jobs)
@@ -455,7 +489,10 @@ class History:
     def _apply_supply(
         self, event: Learnt | SpaceChanged | SpaceExhausted | Suggested, k: int
     ) -> None:
-        """Apply event `k` about the searcher's input or an exhausted space."""
+        """Apply event number `k` about settings to propose.
+
+        These were suggested or learnt, or the space is new or exhausted.
+        """
         if isinstance(event, Suggested):
             self.suggested = {**self.suggested, k: event}
             return
@@ -465,7 +502,7 @@ class History:
         self.exhausted = event.reason if isinstance(event, SpaceExhausted) else ""
 
     def _apply(self, event: Created | Opened | Closed | Moved, record: Recorded) -> None:
-        """Apply an event about one trial."""
+        """Apply an event about one trial, and note that the trial has changed."""
         match event:
             case Created():
                 self._create(event)
@@ -482,14 +519,18 @@ class History:
             self._record_change(self.trials[event.trial], record.number)
 
     def _record_change(self, trial: Trial, k: int) -> None:
-        """Record that a trial changed at event `k`, and a milestone if it pauses or ends now."""
+        """Note event `k` as the trial's newest, and a milestone if the trial paused or ended."""
         trial.newest_event = k
         status = trial.status
         if status not in (Status.WAITING, Status.RUNNING) and not trial.unfinished:
             trial.milestones.append(trial.milestone(k))
 
     def _create(self, event: Created) -> None:
-        """Add a trial; ValueError if its number is not the next one."""
+        """Add the new trial of an event.
+
+        Raises ValueError if its number is not the next one, and IndexError if a parent does not
+        exist.
+        """
         if event.trial != len(self.trials):
             raise ValueError(f"trial {event.trial}, and there are {len(self.trials)} before it")
         for birth in event.births:
@@ -506,7 +547,7 @@ class History:
         self.trials.append(trial)
 
     def _get_or_add_replica(self, event: Opened) -> Replica:
-        """Return the replica of the event, added to its trial if it is new."""
+        """Return the replica that a slice was opened for, added to its trial if it is new."""
         trial = self.trials[event.trial]
         siblings, index = trial.replicas, event.replica
         if is_test(index):
@@ -518,7 +559,7 @@ class History:
         return siblings[index]
 
     def _open(self, replica: Replica, event: Opened, record: Recorded) -> None:
-        """Mark a replica as running a slice."""
+        """Set a replica to RUNNING with the goal of its new slice."""
         replica.goal = event.goal
         replica.slices = event.slice + 1
         replica.queued_at = record.number
@@ -527,7 +568,10 @@ class History:
         self._move(replica, Status.RUNNING, event.reason, record.time)
 
     def _report(self, event: Reported) -> None:
-        """Apply results of a running slice, which no decision uses before the slice ends."""
+        """Add results of a running slice to its replica.
+
+        They do not count unless `shows_unsaved`.
+        """
         replica = self.replica(event.trial, event.replica)
         replica.saved_to = None
         if self.shows_unsaved:
@@ -545,7 +589,7 @@ class History:
             _sum_up(replica)
 
     def _close(self, replica: Replica, event: Closed, record: Recorded) -> None:
-        """Apply the end of a slice."""
+        """Apply the end of a slice to its replica: results, checkpoints, failures and status."""
         replica.saved_to, replica.reported_to = event.saved_to, None
         if self.summed:
             self._take_sums(replica, event)
@@ -569,7 +613,10 @@ class History:
         self._move(replica, event.status, event.reason, record.time)
 
     def _take_results(self, replica: Replica, event: Closed) -> None:
-        """Apply the results of a slice that ended to the replica's curve."""
+        """Add the results of an ended slice to its replica's curve.
+
+        Lost ones count only if the replica has finished.
+        """
         replica.take(event.source, event.rows)
         # The event's rows do not suffice: the slice may have reported all of them before it ended.
         replica.reported = replica.reported or _has_metric(replica.tail)
@@ -581,7 +628,10 @@ class History:
             replica.last_metrics = event.rows[-1].metrics
 
     def _take_sums(self, replica: Replica, event: Reported | Closed) -> None:
-        """Apply the event's sums in a history without curves; ValueError if it has none."""
+        """Replace the replica's sums by those of the event, in a history without curves.
+
+        Raises ValueError if the event has no sums.
+        """
         if event.sums is None:
             raise ValueError("a slice without sums")
         replica.sums, replica.last_metrics = event.sums, event.sums.counters
@@ -589,7 +639,11 @@ class History:
         replica.reported = replica.reported or event.sums.value is not None
 
     def _count_failures(self, replica: Replica, event: Closed) -> None:
-        """Update the replica's failure counts; a slice that ended well resets the lost workers."""
+        """Update the replica's counts of crashes and lost slices.
+
+        A slice that ended otherwise than by a lost process or an interruption sets the lost slices
+        to 0; crashes at iterations that were passed since are forgotten.
+        """
         if event.end is End.LOST:
             replica.lost_slices += 1
         elif event.end is not End.INTERRUPTED:
@@ -599,7 +653,7 @@ class History:
             replica.crashes.append(event.error_at)
 
     def _move(self, replica: Replica, status: Status, reason: str, time: float) -> None:
-        """Set the status of a replica, and its reason and end.
+        """Set the status of a replica with its reason, and the time at which it finished.
 
         A replica that leaves FAILED forgets its crashes and lost slices. One that leaves a finished
         status no longer counts its unsaved results, unless the history shows these.
@@ -614,17 +668,20 @@ class History:
 
 
 def _has_metric(points: Iterable[Point]) -> bool:
-    """Return whether one of the results has the metric, even as NaN."""
+    """Return whether one of the points has a value of the metric, even NaN."""
     return any(point.value is not None for point in points)
 
 
 def _add_names(replica: Replica, rows: Sequence[Row]) -> None:
-    """Add the names of the numbers in `rows`, unless a result had the metric already."""
+    """Add the names of all numbers in `rows` to the replica's names.
+
+    Nothing is added once a result had the metric.
+    """
     if not replica.reported:
         replica.names = tuple(sorted({*replica.names, *numbers(row.metrics for row in rows)}))
 
 
 def _sum_up(replica: Replica) -> None:
-    """Sum seconds and steps over the results that count."""
+    """Set the seconds and environment steps of a replica to the sums over its curve."""
     replica.seconds = stats.total(point.seconds for point in replica.curve)
     replica.steps = stats.total(point.steps for point in replica.curve)

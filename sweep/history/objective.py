@@ -9,22 +9,28 @@ from sweep.spec.objective import Aggregate, Constraint, Mode, Objectives, Score
 
 @dataclass(frozen=True)
 class Objective:
-    """The compared results, their directions, and the time attribute of the curves."""
+    """Everything by which trials are compared.
+
+    It has the metric with its direction and its rule for a score, further objectives, and
+    constraints.
+    """
 
     metric: str
-    """Name of the result that is compared."""
+    """Name of the compared result, with ``/`` between nested keys."""
     mode: Mode
     """Direction: ``max`` or ``min``."""
     score: Score
-    """Rule that makes one score of a curve, such as its last value or a mean."""
+    """Rule that makes one number of a curve, such as its last value or the mean of the last
+    ones."""
     time_attr: str = "training_iteration"
-    """Key of the results that is the horizontal axis of curves."""
+    """Name of the result that is the horizontal axis of curves, such as iterations or environment
+    steps."""
     aggregate: Aggregate = field(default_factory=Aggregate)
-    """Aggregate over several replicas."""
+    """Rule that makes one score of those of several replicas, such as their mean."""
     objectives: Objectives = ()
-    """Further objectives: pairs of result and mode."""
+    """Further objectives: pairs of a result's name and ``max`` or ``min``."""
     constraints: tuple[Constraint, ...] = ()
-    """Limits on results that a trial must not violate."""
+    """Limits on results; trials that violate one rank behind all others."""
 
     @property
     def sign(self) -> float:
@@ -33,12 +39,12 @@ class Objective:
 
     @property
     def signs(self) -> tuple[float, ...]:
-        """Sign of every objective, the metric's first."""
+        """+1 for each objective that is maximised, -1 for the others; the metric's is first."""
         return (self.sign, *(1.0 if mode == "max" else -1.0 for _, mode in self.objectives))
 
     @cached_property
     def other_results(self) -> tuple[str, ...]:
-        """Names of the compared results other than the metric."""
+        """Names of the results of further objectives, then of those with constraints."""
         return (*(path for path, _ in self.objectives), *(c.path for c in self.constraints))
 
     @property
@@ -48,6 +54,9 @@ class Objective:
 
 
 def rank(objective: Objective, score: float | None, number: int) -> tuple[bool, float, int]:
-    """Return a key that sorts best first: missing scores and NaN last, then by number."""
+    """Return a key that sorts trials best first by `score`, then by `number`.
+
+    Returns None and NaN come last.
+    """
     missing = score is None or math.isnan(score)
     return (missing, 0.0 if missing else -objective.sign * (score or 0.0), number)

@@ -49,7 +49,7 @@ STATES: Mapping[Status, TrialState] = {
 
 
 def direction(objective: Objective) -> Direction:
-    """Return Optuna's direction of the metric."""
+    """Return the metric's direction in Optuna's words."""
     return directions(objective)[0]
 
 
@@ -59,12 +59,12 @@ def directions(objective: Objective) -> list[Direction]:
 
 
 def finite(violations: Sequence[float]) -> tuple[float, ...]:
-    """Return violations limited to a large finite number, since Optuna cannot hold infinity."""
+    """Return constraint violations with 1e100 in place of infinity, which Optuna cannot hold."""
     return tuple(min(violation, 1e100) for violation in violations)
 
 
 def distribution(domain: Domain, view: View = "modelled") -> BaseDistribution:
-    """Return Optuna's distribution of a domain."""
+    """Return Optuna's distribution for the values that `encode` makes of a domain's."""
     match _equivalent_domain(domain, view):
         case Float(low=low, high=high, log=log, step=step):
             return FloatDistribution(low, high, log=log, step=step)
@@ -75,7 +75,7 @@ def distribution(domain: Domain, view: View = "modelled") -> BaseDistribution:
 
 
 def _equivalent_domain(domain: Domain, view: View) -> Float | Int | Choice:
-    """Return an equivalent domain that Optuna knows and represents exactly."""
+    """Return the domain of the values in a study: one that Optuna represents exactly."""
     match domain:
         case Float() | Int() if not _is_exact_in_optuna(domain):
             if view == "modelled":
@@ -107,7 +107,7 @@ WIDTHS = (1e-150, 1e150)
 
 
 def _is_exact_in_optuna(domain: Float | Int) -> bool:
-    """Return whether Optuna's samplers can represent every value of the range in little memory."""
+    """Return whether Optuna's samplers can represent all values exactly and in little memory."""
     size = domain.size()
     if size is None:
         return domain.log or WIDTHS[0] <= domain.high - domain.low <= WIDTHS[1]
@@ -116,7 +116,7 @@ def _is_exact_in_optuna(domain: Float | Int) -> bool:
 
 
 def encode(domain: Domain, value: Any, view: View = "modelled") -> Any:
-    """Return a value as stored in a study; `distribution` always contains it."""
+    """Return a value of a domain as stored in a study; `distribution` always contains it."""
     match domain:
         case Float() | Int() if view == "modelled" and not _is_exact_in_optuna(domain):
             return domain.quantile(value)
@@ -136,7 +136,7 @@ def encode(domain: Domain, value: Any, view: View = "modelled") -> Any:
 
 
 def _coded_choices(domain: Choice | Ordinal, view: View) -> list[Any]:
-    """Return the choices as stored in a study, in order and pairwise different."""
+    """Return the choices of a domain as stored in a study, in order and pairwise different."""
     if view == "shown":
         shown = [
             value if value is None or isinstance(value, str | int | float) else choice_key(value)
@@ -148,7 +148,7 @@ def _coded_choices(domain: Choice | Ordinal, view: View) -> list[Any]:
 
 
 def decode(domain: Domain, coded: Any, view: View = "modelled") -> Any:
-    """Return the value that `coded` represents in a study, rounded to the domain."""
+    """Return the value of a domain that `coded` stands for in a study, rounded to the domain."""
     match domain:
         case Float() | Int() if view == "modelled" and not _is_exact_in_optuna(domain):
             return domain.value_at(coded)
@@ -167,7 +167,10 @@ def decode(domain: Domain, coded: Any, view: View = "modelled") -> Any:
 
 
 def ask(trial: optuna.Trial, name: str, domain: Domain, view: View = "modelled") -> Any:
-    """Return the value that the trial's sampler proposes."""
+    """Let the sampler of an Optuna trial propose a value for parameter `name`.
+
+    Returns the value in the domain, not as the study stores it.
+    """
     match distribution(domain, view):
         case FloatDistribution(low=low, high=high, log=log, step=step):
             coded: Any = trial.suggest_float(name, low, high, log=log, step=step)

@@ -30,7 +30,7 @@ _SORT_ABOVE = 100
 
 @cache
 def level_key(level: float) -> Key:
-    """Return a key that sorts the trials that reached a level by score there, best first.
+    """Return a key that sorts the trials that reached `level` by their score there, best first.
 
     Trials that ended without the metric were compared with no other, and are left out.
     """
@@ -40,30 +40,33 @@ def level_key(level: float) -> Key:
 
 
 def score_key(trial: Trial) -> Entry | None:
-    """Return an entry that sorts trials with a score, best first; None for others."""
+    """Return an entry that sorts trials by their present score, best first.
+
+    Returns None without a score.
+    """
     score = trial.score
     return None if score is None else rank_key(trial, score)
 
 
 def parent_key(trial: Trial) -> Entry | None:
-    """Return an entry that sorts offspring by the parent's number; None for others."""
+    """Return an entry that sorts offspring by the parent's number; None for other trials."""
     return None if trial.parent is None else (trial.parent, trial.number)
 
 
 def _is_torn(trial: Trial) -> bool:
-    """Return whether one replica of a trial ended early and another has not finished."""
+    """Return whether a replica of a trial failed or was pruned while another has not finished."""
     ended = any(replica.ended_early for replica in trial.replicas)
     return ended and any(replica.status not in FINISHED for replica in trial.replicas)
 
 
 def _by_number(belongs: Callable[[Trial], bool]) -> Key:
-    """Return a key that sorts the trials that `belongs` accepts by number."""
+    """Return a key that sorts by number the trials that `belongs` accepts."""
     return lambda trial: (trial.number,) if belongs(trial) else None
 
 
 @cache
 def trial_status_key(status: Status) -> Key:
-    """Return a key that sorts the trials with one status by number."""
+    """Return a key that sorts the trials with this status by number."""
     return _by_number(lambda trial: trial.status is status)
 
 
@@ -74,41 +77,47 @@ def status_entry(trial: Trial) -> Entry:
 
 @cache
 def replica_status_key(status: Status) -> Key:
-    """Return a key that sorts the trials with a replica of one status by number."""
+    """Return a key that sorts the trials with at least one replica of this status by number."""
     return _by_number(lambda trial: any(replica.status is status for replica in trial.replicas))
 
 
 counted = _by_number(lambda trial: trial.has_searched_settings)
-"""Key of trials whose settings were searched."""
+"""Key of trials whose settings were searched, which count for ``--trials``."""
 living = _by_number(lambda trial: trial.status not in FINISHED)
 """Key of trials that have not finished."""
 held = _by_number(lambda trial: bool(trial.hold))
 """Key of trials that a user holds."""
 torn = _by_number(_is_torn)
-"""Key of trials of which one replica ended early and another has not finished."""
+"""Key of trials of which one replica failed or was pruned while another has not finished."""
 unfinished = _by_number(lambda trial: trial.unfinished)
 """Key of trials with a replica that was interrupted before its goal."""
 reported = _by_number(lambda trial: any(replica.reported for replica in trial.replicas))
-"""Key of trials of which a result ever had the metric."""
+"""Key of trials of which any result ever had the metric."""
 tested = _by_number(lambda trial: bool(trial.test_replicas))
-"""Key of trials that were trained under test seeds."""
+"""Key of trials that have test replicas, trained under held-out seeds."""
 
 
 @dataclass
 class Summary:
-    """A summary of all trials, updated as they change."""
+    """Something computed from all trials of a history, updated from those that change."""
 
     _seen_trials: int = field(default=0, init=False)
     """Number of trials at the last update."""
     _read: int = field(default=0, init=False)
-    """Number of entries in the list of touched trials that were processed."""
+    """Number of entries of `History.touched` that were processed."""
 
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
-        """Update the summary; `touched` lists the numbers of all trials changed so far."""
+        """Read the trials that changed since the last call; subclasses define it.
+
+        `touched` lists the numbers of all trials changed so far, in the order of the changes.
+        """
         raise NotImplementedError
 
     def changed(self, trials: Sequence[Trial], touched: Sequence[int]) -> Collection[int]:
-        """Return the numbers of trials that are new or changed since the last call."""
+        """Return the numbers of the trials that are new or changed since the last call.
+
+        They then count as read.
+        """
         if self._read == len(touched) and self._seen_trials == len(trials):
             return ()
         changed = dict.fromkeys([*touched[self._read :], *range(self._seen_trials, len(trials))])
@@ -118,19 +127,22 @@ class Summary:
 
 @dataclass
 class Order(Summary):
-    """The sorted entries of one key."""
+    """Sorted entries that a key gives trials."""
 
     key: Key
-    """Function from a trial to its entry, or None if the trial is left out."""
+    """Function from a trial to its entry, or None to leave the trial out."""
     entries: list[Entry] = field(default_factory=list)
     """Entries in ascending order; each ends with the number of its trial."""
     changed_from: int = 0
-    """Lowest index that may have changed since a reader last set this attribute."""
+    """Lowest index of `entries` that may have changed since a reader last set this attribute."""
     _of: dict[int, Entry] = field(default_factory=dict)
-    """Number of a trial → its entry."""
+    """Number of a trial → its entry in `entries`."""
 
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
-        """Update the entries; `touched` lists the numbers of all trials changed so far."""
+        """Read the entries of the trials that changed since the last call.
+
+        `touched` lists the numbers of all trials changed so far, in the order of the changes.
+        """
         changed = self.changed(trials, touched)
         for number in changed:
             self._put(number, self.key(trials[number]), sort=len(changed) > _SORT_ABOVE)
@@ -139,9 +151,9 @@ class Order(Summary):
             self.changed_from = 0
 
     def _put(self, number: int, entry: Entry | None, sort: bool) -> None:
-        """Replace the entry of a trial, or remove it for None.
+        """Replace the entry of a trial in `_of` and `entries`; None removes the entry.
 
-        With `sort`, the caller sorts the list afterwards.
+        With `sort`, only `_of` is changed, since the caller sorts the list afterwards.
         """
         old = self._of.pop(number, None)
         if entry is not None:
@@ -154,7 +166,10 @@ class Order(Summary):
             self.entries.insert(self._place(entry), entry)
 
     def _place(self, entry: Entry) -> int:
-        """Return the index of an entry, and lower `changed_from` to it."""
+        """Return the index of an entry in `entries`, or at which it would be inserted.
+
+        Lowers `changed_from` to it.
+        """
         place = bisect_left(self.entries, entry)
         self.changed_from = min(self.changed_from, place)
         return place
@@ -162,19 +177,22 @@ class Order(Summary):
 
 @dataclass
 class Total(Summary):
-    """The sum of some amounts over all trials, computed exactly and rounded once."""
+    """Sum of the numbers that a function returns for each trial, exact and rounded once."""
 
     amounts: Amounts
     """Function from a trial to the numbers that it adds to the sum."""
     _of: dict[int, tuple[float, ...]] = field(default_factory=dict)
-    """Number of a trial → its amounts."""
+    """Number of a trial → its numbers in the sum."""
     _finite: Fraction = Fraction(0)
-    """Exact sum of all finite amounts."""
+    """Exact sum of all finite numbers."""
     _infinite: int = 0
-    """Number of infinite amounts."""
+    """Number of numbers that are infinite."""
 
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
-        """Update the sum; `touched` lists the numbers of all trials changed so far."""
+        """Replace in the sum the numbers of the trials that changed since the last call.
+
+        `touched` lists the numbers of all trials changed so far, in the order of the changes.
+        """
         for number in self.changed(trials, touched):
             old, new = self._of.get(number, ()), self.amounts(trials[number])
             if old != new:
@@ -192,12 +210,12 @@ class Total(Summary):
 
 
 def _exact_sum(amounts: Sequence[float]) -> Fraction:
-    """Return the exact sum of the finite amounts."""
+    """Return the exact sum of those amounts that are finite."""
     return sum((Fraction(amount) for amount in amounts if math.isfinite(amount)), Fraction(0))
 
 
 class Overlay:
-    """A history's trials with some of them replaced, with summaries that are updated incrementally.
+    """Trials of a history with some of them replaced, and summaries of these.
 
     A scheduler's view differs from the history in a few trials; only trials whose replacement or
     state changed are processed again.
@@ -208,7 +226,8 @@ class Overlay:
         self.touched: list[int] = []
         self.orders: dict[Hashable, Summary] = {}
         self._source_touched: list[int] | None = None
-        """List of touched trials in the underlying history; another list means another history."""
+        """The list `History.touched` of the underlying history; another list object means another
+        history."""
         self._read = 0
         self._replaced: Set[int] = frozenset()
 
@@ -219,7 +238,11 @@ class Overlay:
         replaced: Set[int],
         shown: Callable[[Trial], Trial],
     ) -> None:
-        """Update the trials; those in `replaced` are replaced by `shown(trial)`."""
+        """Bring the trials up to date.
+
+        Each whose number is in `replaced` is replaced by ``shown(trial)``. `touched` lists the
+        numbers of all trials changed so far, in the order of the changes.
+        """
         if self._source_touched is not touched:
             self.trials, self.touched, self.orders = [], [], {}
             self._source_touched, self._read, self._replaced = touched, 0, frozenset()

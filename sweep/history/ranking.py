@@ -20,7 +20,10 @@ from sweep.history.trial import Trial, rank_key
 
 
 def values(trial: Trial) -> tuple[float | None, ...]:
-    """Return the scores in all objectives, the metric's first; None for one that is missing."""
+    """Return the trial's present scores in all objectives, the metric's first.
+
+    Returns None for one that is missing.
+    """
     return trial.values_at()
 
 
@@ -29,16 +32,21 @@ Places = Callable[[int], float]
 
 
 def is_by_expectation(objective: Objective) -> bool:
-    """Return whether the expectation alone decides the rank."""
+    """Return whether expected scores alone decide the ranks.
+
+    They do with one objective, no constraint, and an aggregate that is fair to trials with
+    different numbers of seeds.
+    """
     return objective.is_simple and objective.aggregate.fair
 
 
 def ranked(trials: Iterable[Trial], objective: Objective, places: Places) -> list[Trial]:
-    """Return the trials, best first: feasible ones by front and place, then infeasible ones.
+    """Return the trials best first: feasible ones by front and expectation, then infeasible ones.
 
     Args:
-        places: rank by expectation of a trial's number. It comes before the score if the
-            aggregate compares different numbers of seeds, else it decides between equal scores.
+        places: function from a trial's number to its rank by expected score. That rank decides
+            first if the aggregate is fair to trials with different numbers of seeds, else only
+            between equal scores.
     """
     chosen = list(trials)
     scores = {trial.number: trial.score for trial in chosen}
@@ -60,7 +68,7 @@ def ranked(trials: Iterable[Trial], objective: Objective, places: Places) -> lis
 
 
 def order_text(trial: Trial, expected: Expected | None, is_pick: bool) -> str:
-    """Return a text whose alphabetical order is the order of trials, best first.
+    """Return a text for a tracker to sort by: in alphabetical order, trials are best first.
 
     The order is that of `ranked` as far as one trial alone determines it, with the pick first. With
     several objectives, the metric decides, then the others in turn, since fronts need all trials.
@@ -81,18 +89,21 @@ def order_text(trial: Trial, expected: Expected | None, is_pick: bool) -> str:
 
 
 def _sort_key(value: float) -> str:
-    """Return 16 hexadecimal digits that sort as the numbers do."""
+    """Return 16 hexadecimal digits for a number.
+
+    Such texts sort alphabetically as the numbers do.
+    """
     (bits,) = struct.unpack(">Q", struct.pack(">d", value + 0.0))  # -0.0 equals 0.0
     return f"{bits ^ (2**64 - 1 if bits >> 63 else 1 << 63):016x}"
 
 
 def _total_violation(trial: Trial) -> float:
-    """Return the sum of a trial's constraint violations."""
+    """Return the sum of the amounts by which a trial violates constraints; 0 if it is feasible."""
     return sum(violation for violation in trial.violations if violation > 0)
 
 
 def front(trials: Iterable[Trial], objective: Objective, places: Places) -> list[Trial]:
-    """Return the feasible trials that none beats in every objective, best in the metric first."""
+    """Return the feasible trials that no other of them dominates, best in the metric first."""
     good = [trial for trial in ranked(trials, objective, places) if trial.feasible]
     complete = [trial for trial in good if is_complete(trial)]
     found = zip(complete, levels(complete, objective), strict=True)
@@ -100,12 +111,15 @@ def front(trials: Iterable[Trial], objective: Objective, places: Places) -> list
 
 
 def is_complete(trial: Trial) -> bool:
-    """Return whether a trial has a finite score in every objective."""
+    """Return whether a trial has a finite score in the metric and in every further objective."""
     return all(value is not None and math.isfinite(value) for value in values(trial))
 
 
 def levels(trials: Sequence[Trial], objective: Objective) -> list[int]:
-    """Return the index of each trial's front; trials that lack a score come after all fronts."""
+    """Return the index of each trial's front, from 0.
+
+    Trials that lack a score have ``len(trials)``.
+    """
     costs = {
         index: tuple(
             -sign * float(value or 0.0)

@@ -28,69 +28,73 @@ NEWEST = 8
 
 @dataclass
 class Replica:
-    """A trial under one seed, and everything that happened to it."""
+    """A trial under one seed: its curve, checkpoints, status and failures."""
 
     trial: int
     """Number of the trial."""
     index: int
-    """Index of its seed in the trial, from 0; test seeds count from `FIRST_TEST`."""
+    """Index of the replica in the trial, from 0; held-out test seeds count from `FIRST_TEST`."""
     objective: Objective
     """Objective by which trials are compared."""
     birth: ParentCheckpoint | None = None
-    """Checkpoint of the parent that the replica started from; None if it started from scratch."""
+    """Checkpoint of a parent trial that the replica started from; None if it started from
+    scratch."""
     joined_at: Goal | None = None
     """Goal of the trial when this seed was added; None if the seed was there from the start."""
     status: Status = Status.WAITING
     """Present status of the replica."""
     reason: str = ""
-    """Reason for the status, as a text."""
+    """Reason for the status, as a text for people."""
     was_waiting: bool = False
-    """True if it was pruned only because the sweep ended while it waited."""
+    """True if it was PRUNED only because the sweep ended while it waited to be promoted."""
     hold: UserHold = UserHold.NONE
-    """User's hold on the replica, which does not run while there is one."""
+    """State in which a user keeps the replica, which does not run meanwhile."""
     goal: Goal = field(default_factory=Goal)
     """Point up to which it trains before the scheduler decides again."""
     curve: list[Point] = field(default_factory=list)
-    """Results that count; in a history with `History.shows_unsaved`, all of `attempt`."""
+    """Results that decisions use, oldest first; with `History.shows_unsaved`, all of `attempt`."""
     tail: list[Point] = field(default_factory=list)
-    """Results of the newest attempt that do not count: of a running slice, or lost with one that
-    ended. They will be computed again."""
+    """Results of the newest attempt that do not count yet: of a running slice, or lost with one
+    that ended and to be computed again."""
     tail_after: int | None = None
-    """Iteration after which `tail` replaces the curve; None if there is no tail."""
+    """Number of the iteration after which `tail` replaces the curve; None if there is no tail."""
     saved_to: int | None = None
-    """Last iteration that was not lost with its slice; None if none was lost."""
+    """Last iteration before the results that were lost with their slice; None if none was lost."""
     reported_to: int | None = None
     """Last iteration reported by the running slice; None if it has reported nothing."""
     sums: Sums | None = None
-    """Sums over the results in a history without curves; None if `curve` is filled."""
+    """Totals over the results, in a history without curves; None if `curve` is filled."""
     last_metrics: Metrics = field(default_factory=dict)
     """Newest result with all its keys, or the counters in `sums`; for display, and to find by which
     criterion the replica has ended."""
     checkpoints: dict[str, Saved] = field(default_factory=dict)
-    """Digest → checkpoint, oldest first; only those that are still kept."""
+    """Digest → checkpoint that is still kept, oldest first."""
     log: int = 0
-    """Bytes of the log when the newest slice ended."""
+    """Size of the log file in bytes when the newest slice ended."""
     log_deleted: bool = False
     """True if the log was deleted and nothing has been printed since."""
     slices: int = 0
     """Number of slices opened so far."""
     queued_at: int = 0
-    """Number of the event since which it waits for a slot or has one; interruptions do not count.
-    """
+    """Number of the event since which it waits for a slot or has one. An interruption by the
+    driver's end does not change it."""
     lost_slices: int = 0
-    """Number of slices lost to dead workers since the last slice that ended well."""
+    """Number of successive slices whose processes died, since the last slice that ended
+    otherwise."""
     crashes: list[int] = field(default_factory=list)
-    """Iterations after the present one at which the trainable raised, in order."""
+    """Numbers of the iterations after the present one in which the trainable raised, in order."""
     error: str = ""
-    """Newest traceback."""
+    """Newest traceback; empty without one."""
     exactness: str = ""
-    """Exactness level of its checkpoints, as a text; empty before the first slice ended."""
+    """Text that says how exactly its checkpoints can be resumed; empty before the first slice
+    ended."""
     is_random: bool | None = None
     """True if its results may depend on random numbers, False if they do not; None if unknown."""
     reported: bool = False
     """True if a result ever had the metric, even if that result was lost."""
     names: tuple[str, ...] = ()
-    """Names under which results had numbers before one had the metric, sorted."""
+    """Names, sorted, under which results had numbers, as long as none had the metric; for an error
+    message."""
     value_found: str = ""
     """Description of the value found in place of the metric, if that was not a number."""
     started_at: float | None = None
@@ -100,30 +104,36 @@ class Replica:
     seconds: float = 0.0
     """Seconds of training so far; iterations computed twice count once."""
     steps: float = 0.0
-    """Environment steps so far."""
+    """Number of environment steps so far; iterations computed twice count once."""
     _followed: Followed = field(default_factory=Followed, init=False, repr=False, compare=False)
-    """Summary of the curve, updated when it is read."""
+    """First and newest value of the curve; brought up to date by each property that reads it."""
 
     @property
     def ended_early(self) -> bool:
-        """True if this replica failed or was pruned, which ends its whole trial."""
+        """True if this replica failed or was pruned by a decision, which ends its whole trial."""
         return self.status in (Status.FAILED, Status.PRUNED) and not self.was_waiting
 
     @property
     def is_catching_up(self) -> bool:
-        """True if the replica was added later and has not reached its trial's goal of that time."""
+        """True if it was added later and has not yet reached the trial's goal of that time.
+
+        Its score is not compared before.
+        """
         if self.joined_at is None or (self.status in FINISHED and not self.was_waiting):
             return False
         return self.joined_at.at is None or not self.reached(self.joined_at.at)
 
     @property
     def name(self) -> str:
-        """Name passed to the trainable."""
+        """Name passed to the trainable: number of the trial and index, such as ``00012_0``."""
         return f"{self.trial:05d}_{self.index}"
 
     @property
     def iteration(self) -> int:
-        """Number of finished iterations, including those of its ancestors."""
+        """Number of the last finished iteration that counts.
+
+        Those of its ancestors are included.
+        """
         if self.sums is not None:
             return self.sums.iteration
         born_at = self.birth.saved.iteration if self.birth else 0
@@ -131,7 +141,10 @@ class Replica:
 
     @property
     def time(self) -> float:
-        """Newest value of `time_attr`."""
+        """Newest value of `time_attr` in the curve.
+
+        At first that of the parent's checkpoint, or 0.
+        """
         if self.sums is not None:
             return self.sums.time
         born_at = self.birth.time if self.birth else 0.0
@@ -141,7 +154,8 @@ class Replica:
     def known_until(self) -> float:
         """Value of `time_attr` up to which the replica can be compared.
 
-        It is that of the newest result with the metric, or of any result if the metric diverged.
+        It is that of the newest result with a number for the metric, or of the newest result at all
+        if the metric diverged.
         """
         if self.sums is not None:
             return self.sums.known_until
@@ -154,17 +168,20 @@ class Replica:
 
     @property
     def known_from(self) -> float:
-        """Value of `time_attr` at the first number of the metric; infinite without one."""
+        """Value of `time_attr` at the first number of the metric; infinite without one.
+
+        Needs the curve.
+        """
         first = self._followed.update(self.curve).first
         return math.inf if first is None else first.time
 
     @property
     def is_known(self) -> bool:
-        """True if a result has a number of the metric; needs the curve."""
+        """True if a result of the curve has a number for the metric."""
         return self._followed.update(self.curve).newest is not None
 
     def divergence_at(self, iterations: Iterable[int]) -> Iterator[tuple[int, Divergence]]:
-        """Yield these iterations in ascending order, each with the metric's divergence up to it."""
+        """Yield each of these iterations, ascending, with the count of NaN up to it."""
         points, divergence = iter(self.curve), Divergence()
         point = next(points, None)
         for iteration in sorted({*iterations}):
@@ -175,12 +192,12 @@ class Replica:
 
     @property
     def has_diverged(self) -> bool:
-        """True if the metric stays NaN, see `sweep.history.curve`; needs the curve."""
+        """True if the metric stays NaN (`Divergence.is_permanent`); needs the curve."""
         return self._followed.update(self.curve).divergence.is_permanent
 
     @property
     def value(self) -> float | None:
-        """Newest number of the metric; NaN if it diverged, None if there is none."""
+        """Newest number of the metric; NaN if the metric diverged, None without a number."""
         if self.sums is not None:
             return self.sums.value
         if self.has_diverged:
@@ -190,7 +207,7 @@ class Replica:
 
     @property
     def has_begun(self) -> bool:
-        """True if it has finished an iteration of its own."""
+        """True if it has finished an iteration of its own, not only inherited ones."""
         born_at = self.birth.saved.iteration if self.birth else 0
         return bool(self.curve) or self.iteration > born_at
 
@@ -217,9 +234,9 @@ class Replica:
 
     @property
     def curve_mean(self) -> float | None:
-        """Mean of the metric over the curve, the i-th number counted i times.
+        """Weighted mean of the metric over the curve: the i-th number counts i times.
 
-        Returns None if there is no number, if one is infinite, or if it diverged.
+        None if there is no number, if one is infinite, or if the metric diverged.
         """
         if self.sums is not None:
             return self.sums.curve_mean
@@ -233,7 +250,7 @@ class Replica:
 
     @property
     def attempt(self) -> list[Point]:
-        """All results of the newest attempt, including those that do not count."""
+        """All results of the newest attempt, oldest first, even those that do not count yet."""
         after = self.tail_after
         if after is None:
             return self.curve
@@ -241,7 +258,7 @@ class Replica:
 
     @property
     def attempted(self) -> int:
-        """Last iteration that the newest attempt reported."""
+        """Number of the last iteration in `attempt`."""
         return self.tail[-1].iteration if self.tail else self.iteration
 
     @property
@@ -252,13 +269,17 @@ class Replica:
         return max(0, self.attempted - self.saved_to)
 
     def has_lost(self, iteration: int) -> bool:
-        """Return whether the result of an iteration was lost with its slice."""
+        """Return whether the result of this iteration was lost with its slice.
+
+        Such an iteration will be computed again.
+        """
         return self.saved_to is not None and iteration > self.saved_to
 
     def take(self, source: int, rows: Sequence[Row]) -> list[Point]:
-        """Add the results of a slice that started from iteration `source`; return the points added.
+        """Add results of a slice that started from iteration `source` to the tail.
 
-        These points replace the results after `source` that the newest attempt had before.
+        Return their points. They replace the results after `source` that the newest attempt had
+        before, and do not count before `count` is called.
         """
         points = [Point.of(row, self.objective) for row in rows]
         if self.tail_after is None:
@@ -269,7 +290,10 @@ class Replica:
         return points
 
     def count(self, upto: int | None = None) -> None:
-        """Let the results of the newest attempt count, up to iteration `upto`; None for all."""
+        """Move the results of the newest attempt up to iteration `upto` into the curve.
+
+        It is None moves all. Those after `upto` stay in the tail.
+        """
         self.curve, self.tail, self.tail_after = self.attempt, [], None
         if upto is not None and self.curve and self.curve[-1].iteration > upto:
             both = self.curve
@@ -277,7 +301,10 @@ class Replica:
             self.tail, self.tail_after = both[len(self.curve) :], upto
 
     def sums_after(self, source: int, rows: Sequence[Row]) -> Sums:
-        """Return the sums after replacing the results after iteration `source` by `rows`."""
+        """Return the sums if `rows` replaced the results after iteration `source`.
+
+        The replica stays as it is.
+        """
         after = replace(self)
         after.take(source, rows)
         after.count()
@@ -297,7 +324,7 @@ class Replica:
         )
 
     def reset_values(self) -> None:
-        """Set the values of all checkpoints from the curve, whose metric may have changed."""
+        """Set the metric's value of each checkpoint from the curve, for a new metric."""
         values = {point.iteration: point.value for point in self.curve}
         for digest, saved in self.checkpoints.items():
             value = values.get(saved.iteration)
@@ -306,26 +333,26 @@ class Replica:
         self.value_found = ""
 
     def reached(self, level: float) -> bool:
-        """Return whether the replica can be compared at `level`.
+        """Return whether the replica can be compared at `level`, a value of `time_attr`.
 
-        It can from its first result at or past the level that has the metric, and once it has
-        finished.
+        It can once a result at or past the level has the metric, and once it has finished there.
         """
         return (self.time if self.status in FINISHED else self.known_until) >= level
 
     def is_past(self, goal: Goal) -> bool:
-        """Return whether the replica has trained up to a goal, even if not comparable there."""
+        """Return whether the replica has trained up to a goal, with or without the metric."""
         return goal.at is not None and self.time >= goal.at
 
     @property
     def is_unmeasured(self) -> bool:
-        """True if the replica waits past its goal and has never had the metric."""
+        """True if the replica waits past its goal without ever having had the metric."""
         return self.unfinished and not self.reported and self.is_past(self.goal)
 
     def score_at(self, level: float = math.inf) -> float | None:
-        """Return the score over the curve up to `level`; None without one, NaN if it diverged.
+        """Return the score of the curve up to `level`.
 
-        Raises ValueError if the history has no curves and `level` is not past the newest result.
+        Returns None without a value, NaN if the metric diverged. Raises ValueError if the history
+        has no curves and `level` is not past the newest result.
         """
         if self.sums is not None:
             self._check_past(level)
@@ -333,12 +360,15 @@ class Replica:
         return self.scores_at((level,))[0]
 
     def _check_past(self, level: float) -> None:
-        """Raise ValueError for a level within the curve, of which only the sums are known."""
+        """Raise ValueError if there is no curve and `level` is not past the newest result."""
         if self.sums is not None and level <= self.sums.time:
             raise ValueError(f"trial {self.trial}: a score at {level:g} needs its curve")
 
     def scores_at(self, levels: Sequence[float]) -> list[float | None]:
-        """Return `score_at` for each of some ascending levels, reading the curve once."""
+        """Return the score up to each of some ascending levels, reading the curve once.
+
+        Each is the result of `score_at`.
+        """
         score, mode = self.objective.score, self.objective.mode
         now = [math.nan] if self.has_diverged else []
         return [
@@ -347,22 +377,26 @@ class Replica:
         ]
 
     def step_at(self, level: float) -> float | None:
-        """Return the `time_attr` of the newest value in `score_at`, or None if there is none."""
+        """Return the `time_attr` at which the curve is read for `level`.
+
+        Returns None if there is no value.
+        """
         reading = self.reading_at(level)
         return None if reading is None else reading.step
 
     def reading_at(self, level: float) -> Reading | None:
-        """Return the newest of the values that `score_at(level)` combines, with its step.
+        """Return the value of the curve at `level`, the newest of those that `score_at` combines.
 
-        Returns None if there is no value up to `level`.
+        Returns None if there is no value.
         """
         return next(readings(self.curve, (level,)))[1]
 
     @property
     def unfinished(self) -> bool:
-        """True if this replica was interrupted before its goal and no user holds it.
+        """True if the replica is PAUSED before its goal, or has lost results, and no user holds it.
 
-        A clone may start past its first goal; it reaches that goal with its first own iteration.
+        It was interrupted and must continue. A clone may start past its first goal; it reaches that
+        goal with its first own iteration.
         """
         on_the_way = self.goal.at is None or not self.reached(self.goal.at) or not self.has_begun
         on_the_way = on_the_way or self.lost_results > 0
@@ -370,12 +404,15 @@ class Replica:
 
     @property
     def newest(self) -> Saved | None:
-        """Newest kept checkpoint; None if there is none."""
+        """Kept checkpoint of the highest iteration; None if there is none."""
         return max(self.checkpoints.values(), key=lambda saved: saved.iteration, default=None)
 
     @property
     def best_checkpoint(self) -> Saved | None:
-        """The kept checkpoint with the best value; the newest of equals, or if none has a value."""
+        """Kept checkpoint with the best value of the metric, the newest of equals.
+
+        It is the newest checkpoint if none has a value, and None if there is no checkpoint.
+        """
         valued = [saved for saved in self.checkpoints.values() if saved.value is not None]
         sign = self.objective.sign
         return max(
@@ -384,15 +421,15 @@ class Replica:
 
     @property
     def files(self) -> set[str]:
-        """File names of the kept checkpoints."""
+        """Paths of the kept checkpoints, relative to the trial's folder."""
         return {saved.file for saved in self.checkpoints.values()}
 
     def other_score(self, index: int, level: float = math.inf) -> float | None:
-        """Return the score in a further objective up to `level`, or a constraint's value there.
+        """Return the score in a further objective, or a constraint's newest value, up to `level`.
 
-        Returns None without one. Values are read at a level as the metric's are.
-
-        Raises ValueError if the history has no curves and `level` is not past the newest result.
+        `index` counts in `Objective.other_results`. Returns None without a value, NaN if it
+        diverged. Raises ValueError if the history has no curves and `level` is not past the newest
+        result.
         """
         if self.sums is not None:
             self._check_past(level)
@@ -410,22 +447,23 @@ class Replica:
         return values[-1] if values else None
 
     def value_at(self, iteration: int) -> Point | None:
-        """Return the point of one iteration, or None if the curve has none."""
+        """Return the point of the curve for an iteration; None if the curve has none."""
         return next((point for point in self.curve if point.iteration == iteration), None)
 
 
 class SeedValues(NamedTuple):
-    """The values of several seeds after one iteration."""
+    """Values of the metric of several seeds after one iteration."""
 
     iteration: int
     time: float
-    """Mean `time_attr` of the seeds that were trained for the iteration; never falls."""
+    """Mean `time_attr` of the seeds that trained this iteration; never less than in the row
+    before."""
     values: list[float]
-    """Value of each seed."""
+    """Value of each seed, in the order of the seeds."""
 
 
 def joint_curve(seeds: Sequence[Replica]) -> list[SeedValues]:
-    """Return the values of all seeds at each iteration at which each of them has one.
+    """Return one row for each iteration after which every seed has a finite value of the metric.
 
     A completed seed keeps its last value, since it would not be trained further.
     """
@@ -446,7 +484,10 @@ def joint_curve(seeds: Sequence[Replica]) -> list[SeedValues]:
 
 
 def _value_after(iteration: int, seed: Replica, points: Mapping[int, Point]) -> float | None:
-    """Return the value of a seed after an iteration, or None if it has none there."""
+    """Return the metric of a seed after an iteration; None if unknown.
+
+    `points` maps its iterations to points. A completed seed keeps its last value.
+    """
     if iteration in points:
         return points[iteration].value
     last = max(points, default=iteration)

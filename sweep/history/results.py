@@ -19,9 +19,10 @@ _PLAIN = frozenset({bool, float})
 
 
 def flatten(result: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
-    """Return a nested result as one level joined with ``/``: scalars only, without `config`.
+    """Return a nested result as one level with keys joined by ``/``, without `config`.
 
-    `prefix` is the path of the mapping, empty at the top.
+    Only scalars are kept, and texts are cut after `LONGEST_TEXT` characters. `prefix` is the path
+    of the mapping, empty at the top.
     """
     flat: dict[str, Scalar] = {}
     for key, value in result.items():
@@ -40,7 +41,10 @@ def flatten(result: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
 
 
 def _to_scalar(value: Any) -> Scalar | None:
-    """Return a value as a scalar for the ledger, or None if it is not one."""
+    """Return a value, or the element of an array of shape (), as a scalar for the ledger.
+
+    Returns None if it is neither.
+    """
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
     if isinstance(value, str):
@@ -51,9 +55,10 @@ def _to_scalar(value: Any) -> Scalar | None:
 
 
 def instead_of_number(result: Mapping[str, Any], path: str, prefix: str = "") -> str:
-    """Return a description of the value at `path` of a nested result; empty if it is a number.
+    """Return a description, for an error message, of the value at `path` of a nested result.
 
-    `prefix` is the path of the mapping, empty at the top.
+    Returns an empty text if it is a number, or absent. `prefix` is the path of the mapping, empty
+    at the top.
     """
     for key, value in result.items():
         here = f"{prefix}{key}"
@@ -65,7 +70,7 @@ def instead_of_number(result: Mapping[str, Any], path: str, prefix: str = "") ->
 
 
 def _describe(value: Any) -> str:
-    """Return a description of a value, or an empty text if it is a number."""
+    """Return a description of a value for an error message; empty if it is a number."""
     if number(_to_scalar(value)) is not None:
         return ""
     if isinstance(value, str):
@@ -91,7 +96,7 @@ def numbers(results: Iterable[Metrics]) -> set[str]:
 
 
 def number(value: Scalar | None) -> float | None:
-    """Return a value as a float; None if it is None or a text."""
+    """Return an int, float or bool as a float; None for None and for a text."""
     if isinstance(value, float):
         return value
     if not isinstance(value, int):

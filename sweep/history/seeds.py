@@ -12,19 +12,25 @@ FIRST_TEST = 1_000_000
 
 
 def is_test(replica: int) -> bool:
-    """Return whether this index belongs to a test."""
+    """Return whether a replica with this index is trained under a held-out test seed."""
     return replica >= FIRST_TEST
 
 
 def seed_of(sweep_seed: int, trial: int, replica: int) -> int:
-    """Return the seed of all random streams of a replica, in [0, 2**63)."""
+    """Return the seed of all random streams of a replica, in [0, 2**63).
+
+    It is derived from the sweep's seed.
+    """
     if is_test(replica):
         return rng.integer(sweep_seed, "test", trial, replica - FIRST_TEST)
     return rng.integer(sweep_seed, "trial", trial, replica)
 
 
 def replica_name(trial: int, replica: int) -> str:
-    """Return the name of a replica: ``12``, ``12.1`` for a further seed, ``12.test0``."""
+    """Return the name of a replica for people.
+
+    ``12``, ``12.1`` for a second seed, ``12.test0`` for a test.
+    """
     if is_test(replica):
         return f"{trial}.test{replica - FIRST_TEST}"
     return f"{trial}.{replica}" if replica else str(trial)

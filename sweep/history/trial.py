@@ -28,57 +28,59 @@ from sweep.spec.objective import Mode
 
 @dataclass(frozen=True)
 class Milestone:
-    """A pause of a trial at a rung, or its end, with its score at that time."""
+    """Scores of a trial at an event by which it paused at a goal or ended."""
 
     event: int
     """Number of the event."""
     status: Status
     """Status of the trial from then on."""
     score: float | None
-    """Score at that time; None if there was none."""
+    """Score at that time, the aggregate over the replicas; None if there was none."""
     other_scores: tuple[float | None, ...] = ()
-    """Scores in the further objectives; None where there was none."""
+    """Scores in the further objectives at that time; None for one that there was not."""
     violations: tuple[float, ...] = ()
-    """Violation of each constraint; 0 or less if the constraint held."""
+    """Amount by which each constraint was violated; 0 or less if it held."""
     level: float = math.inf
-    """Level at which the score is compared; see `Trial.level`."""
+    """Value of `time_attr` at which the score is compared; infinite if the trial was COMPLETED."""
     scores: tuple[float | None, ...] = ()
-    """Scores of the seeds that are compared, by index; None where there was none."""
+    """Score of each replica that is compared, by index; None for one that there was not."""
     curve_means: tuple[float | None, ...] = ()
-    """Value of `Replica.curve_mean` of each seed."""
+    """Weighted mean of each of these replicas' curves (`Replica.curve_mean`)."""
     curve_length: float = 0.0
-    """Newest value of `time_attr` of the shortest curve."""
+    """Value of `time_attr` at the end of the shortest of these curves."""
 
 
 @dataclass
 class Trial:
-    """One choice of settings with its replicas, seen as a whole."""
+    """One choice of settings, trained by one or more replicas, each under another seed."""
 
     number: int
     """Number of the trial in its sweep, from 0."""
     searched: dict[str, Any]
-    """Proposal: searched parameter → value, without inactive parameters."""
+    """Searched parameter → value that was proposed, without inactive parameters."""
     config: dict[str, Any]
-    """Settings of the trainable: nested, with fixed and derived values."""
+    """Settings passed to the trainable: nested, with searched, fixed and derived values."""
     objective: Objective
     """Objective by which trials are compared."""
     replicas: list[Replica]
     """Replicas by index; never empty."""
     proposed_after: int = 0
-    """Number of the last event before its proposal."""
+    """Number of the newest event that the searcher knew when it proposed the settings."""
     newest_event: int = 0
     """Number of the newest event about the trial; 0 if it is in no ledger yet."""
     milestones: list[Milestone] = field(default_factory=list)
-    """Pauses and the end so far, so that past proposals can be reproduced from the scores known
-    then."""
+    """Pauses at goals and the end so far, in order. With these, past proposals can be reproduced
+    from the scores known then."""
     clone_of: int | None = None
-    """Trial that a user cloned, or None."""
+    """Number of the trial whose settings a user copied for this one, or None."""
     origin: str = ""
-    """Part of the searcher that made the proposal, such as `prior`; empty for its own model."""
+    """Name of the part of the searcher that made the proposal, such as `prior`; empty for the
+    searcher's own model."""
     suggestion: Suggested | None = None
-    """Suggestion with its settings, or None if nobody suggested them."""
+    """Suggestion of a person or agent that the settings come from, or None."""
     test_replicas: list[Replica] = field(default_factory=list)
-    """Replicas under test seeds, which no decision of the search uses."""
+    """Replicas of the final evaluation under held-out seeds, which no decision of the search
+    uses."""
 
     @classmethod
     def new(
@@ -89,33 +91,39 @@ class Trial:
         objective: Objective,
         births: Sequence[ParentCheckpoint | None] = (None,),
     ) -> "Trial":
-        """Return a waiting trial; `births` has one entry for each replica."""
+        """Return a trial that has not started, with one replica for each entry of `births`.
+
+        An entry is the checkpoint that the replica starts from; None to start from scratch.
+        """
         replicas = [Replica(number, i, objective, birth) for i, birth in enumerate(births)]
         return cls(number, searched, config, objective, replicas)
 
     @property
     def parent(self) -> int | None:
-        """Number of the parent trial; None if the settings were searched."""
+        """Number of the trial from whose checkpoint this one started.
+
+        It is None if it started from scratch.
+        """
         birth = self.replicas[0].birth
         return None if birth is None else birth.trial
 
     @property
     def compared_replicas(self) -> list[Replica]:
-        """Replicas that are compared: all but those that are catching up."""
+        """Replicas whose scores count: all but those added later that are still catching up."""
         if len(self.replicas) == 1:
             return self.replicas  # a first replica never catches up
         return [replica for replica in self.replicas if not replica.is_catching_up]
 
     @property
     def status(self) -> Status:
-        """Status of the group; see `group_status`."""
+        """Status that follows from those of the replicas (`group_status`)."""
         return group_status([replica.status for replica in self.replicas])
 
     def may_continue(self, replica: Replica) -> bool:
-        """Return whether one of the trial's replicas may be continued.
+        """Return whether a user may let one of the trial's replicas continue.
 
-        A replica that ended only with its sweep may be continued. If a replica failed, it and those
-        that ended because of that may be retried.
+        True if it has not finished, or was pruned only since the sweep ended. If a replica failed,
+        all that are not COMPLETED may be retried.
         """
         failed = any(one.status is Status.FAILED for one in self.replicas)
         again = failed and replica.status is not Status.COMPLETED
@@ -123,16 +131,19 @@ class Trial:
 
     @property
     def has_searched_settings(self) -> bool:
-        """True if its settings were searched, so that it counts for ``--trials``."""
+        """True if the trial is neither offspring nor clone, so that it counts for ``--trials``."""
         return self.parent is None and self.clone_of is None
 
     @property
     def hold(self) -> UserHold:
-        """A user's hold on the trial."""
+        """State in which a user keeps the trial; empty for none."""
         return self.replicas[0].hold
 
     def for_scheduler(self) -> "Trial":
-        """Return the trial for schedulers: while held and not running, it appears as stopped."""
+        """Return the trial as schedulers see it.
+
+        STOPPED while a user holds it and it does not run.
+        """
         if not self.hold or self.status not in (Status.PAUSED, Status.WAITING):
             return self
         ended = [
@@ -142,24 +153,24 @@ class Trial:
 
     @property
     def deciding_replica(self) -> Replica:
-        """The replica that explains the group's status."""
+        """First replica whose status is that of the trial, else the first replica."""
         status = self.status
         return next((r for r in self.replicas if r.status is status), self.replicas[0])
 
     @property
     def reason(self) -> str:
-        """Reason for the group's status, as a text."""
+        """Reason for the trial's status, as a text for people."""
         return self.deciding_replica.reason
 
     @property
     def goal(self) -> Goal:
-        """The furthest goal of its replicas."""
+        """Furthest goal of the compared replicas; the one without a limit if there is such."""
         goals = [replica.goal for replica in self.compared_replicas]
         return max(goals, key=lambda goal: math.inf if goal.at is None else goal.at)
 
     @property
     def iteration(self) -> int:
-        """Number of iterations that every replica has finished."""
+        """Number of iterations that every compared replica has finished."""
         return min(replica.iteration for replica in self.compared_replicas)
 
     @property
@@ -174,9 +185,9 @@ class Trial:
 
     @property
     def level(self) -> float:
-        """Level at which the score is compared: its goal if reached, else its time.
+        """Value of `time_attr` at which the score is compared: the goal if reached, else the time.
 
-        Infinite at the end.
+        Infinite if the trial is COMPLETED.
         """
         at = self.goal.at
         if self.status is Status.COMPLETED:
@@ -184,7 +195,7 @@ class Trial:
         return at if at is not None and self.reached(at) else self.time
 
     def milestone(self, k: int) -> Milestone:
-        """Return a milestone with the present status, level and scores, as of event `k`."""
+        """Return the present status, level and scores as a milestone at event number `k`."""
         scores = tuple(replica.score_at() for replica in self.compared_replicas)
         score = self._aggregate(scores)
         others, violations = self.other_scores, self.violations
@@ -196,7 +207,10 @@ class Trial:
 
     @property
     def known_until(self) -> float:
-        """Value of `time_attr` up to which every unfinished replica can be compared."""
+        """Value of `time_attr` up to which every unfinished replica can be compared.
+
+        If all replicas have finished, it is the one up to which all can.
+        """
         counted = self.compared_replicas
         go_on = [replica for replica in counted if replica.status not in FINISHED]
         return min(replica.known_until for replica in go_on or counted)
@@ -208,10 +222,10 @@ class Trial:
 
     @property
     def is_known(self) -> bool:
-        """True if the trial is compared with others.
+        """True if the trial can be compared with others.
 
-        Each of its replicas has had the metric, or ended without it while another had it; such a
-        trial has no score and ranks last.
+        Some replica has a number for the metric, and each other one has too, or has finished
+        without. In the latter case the trial has no score and ranks last.
         """
         counted = self.compared_replicas
         return any(replica.is_known for replica in counted) and all(
@@ -219,10 +233,11 @@ class Trial:
         )
 
     def reached(self, level: float) -> bool:
-        """Return whether the group is at `level`: each replica reached it or ended regularly.
+        """Return whether the trial can be compared at `level`, a value of `time_attr`.
 
-        At least one must have reached it. Replicas stopped by a limit count as ended regularly,
-        unless a user holds the trial or a replica failed.
+        At least one replica must have reached it, and each other one too, or be COMPLETED. Replicas
+        stopped by a limit count like completed ones, unless a user holds the trial or a replica
+        failed or was pruned.
         """
         over = {Status.COMPLETED}
         if not self.hold and not any(replica.ended_early for replica in self.replicas):
@@ -234,25 +249,37 @@ class Trial:
         )
 
     def score_at(self, level: float = math.inf) -> float | None:
-        """Return the aggregate of the replicas' scores at `level`; None if one has no score yet."""
+        """Return the aggregate of the replicas' scores up to `level`.
+
+        Returns None if one has no score yet.
+        """
         return self._aggregate([replica.score_at(level) for replica in self.compared_replicas])
 
     def scores_at(self, levels: Sequence[float]) -> list[float | None]:
-        """Return `score_at` for each of some ascending levels, reading each curve once."""
+        """Return the score up to each of some ascending levels, reading each curve once.
+
+        Each is the result of `score_at`.
+        """
         columns = [replica.scores_at(levels) for replica in self.compared_replicas]
         return [self._aggregate(scores) for scores in zip(*columns, strict=True)]
 
     def steps_at(self, level: float) -> list[float]:
-        """Return the different values of `time_attr` at which `score_at` was read, ascending."""
+        """Return the different values of `time_attr` at which curves are read for `level`.
+
+        They are in ascending order.
+        """
         return sorted({reading.step for reading in self.readings_at(level)})
 
     def readings_at(self, level: float) -> list[Reading]:
-        """Return the newest value in `score_at` of each replica that has one."""
+        """Return the value at `level` of each replica's curve that has one."""
         found = (replica.reading_at(level) for replica in self.compared_replicas)
         return [reading for reading in found if reading is not None]
 
     def _aggregate(self, scores: Sequence[float | None], mode: Mode | None = None) -> float | None:
-        """Return the aggregate of scores of replicas; None if one of them is missing."""
+        """Return one score for those of the replicas; None if one of them is missing.
+
+        `mode` is the objective's direction, by default the metric's.
+        """
         found = [score for score in scores if score is not None]
         if len(found) < len(scores):
             return None
@@ -262,24 +289,27 @@ class Trial:
 
     @property
     def score(self) -> float | None:
-        """Score over the whole curve."""
+        """Aggregate of the replicas' scores over their whole curves; None if one has none."""
         return self.score_at()
 
     @property
     def other_scores(self) -> tuple[float | None, ...]:
-        """Scores in the further objectives, aggregated like the metric's."""
+        """Scores in the further objectives over the whole curves; None for one that is missing."""
         return self._other_scores_at(math.inf)
 
     def values_at(self, level: float = math.inf) -> tuple[float | None, ...]:
-        """Return the scores in all objectives at `level`, the metric's first; None where missing.
+        """Return the scores in all objectives at `level`, the metric's first.
 
-        A further objective is read as the metric is. If no result at or past the level has it, its
-        last value before the level counts.
+        Returns None for one that is missing. If no result at or past the level has the value of a
+        further objective, its last value before counts.
         """
         return (self.score_at(level), *self._other_scores_at(level))
 
     def _other_scores_at(self, level: float) -> tuple[float | None, ...]:
-        """Return the scores in the further objectives at `level`."""
+        """Return the score in each further objective up to `level`.
+
+        Returns None for one that is missing.
+        """
         return tuple(
             self._aggregate([r.other_score(index, level) for r in self.compared_replicas], mode)
             for index, (_, mode) in enumerate(self.objective.objectives)
@@ -287,11 +317,14 @@ class Trial:
 
     @property
     def violations(self) -> tuple[float, ...]:
-        """Worst violation of each constraint over the replicas; 0 or less if it holds."""
+        """Worst violation of each constraint over the replicas, in the result's units.
+
+        It is 0 or less if it holds.
+        """
         return self.violations_at()
 
     def violations_at(self, level: float = math.inf) -> tuple[float, ...]:
-        """Return the worst violation of each constraint over the replicas at `level`."""
+        """Return the worst violation of each constraint over the replicas up to `level`."""
         first, constraints = len(self.objective.objectives), self.objective.constraints
         return tuple(
             max(
@@ -303,7 +336,7 @@ class Trial:
 
     @property
     def feasible(self) -> bool:
-        """True if the trial meets every constraint."""
+        """True if no constraint is violated."""
         return all(violation <= 0 for violation in self.violations)
 
     @property
@@ -313,12 +346,12 @@ class Trial:
 
     @property
     def unfinished(self) -> bool:
-        """True if one of its replicas was interrupted before its goal."""
+        """True if one of its replicas was interrupted before its goal and must continue."""
         return any(replica.unfinished for replica in self.replicas)
 
     @property
     def leader(self) -> Replica:
-        """The replica with the best score; the first of equals."""
+        """Compared replica with the best score; the one with the lowest index of equals."""
         return min(
             self.compared_replicas,
             key=lambda r: rank(self.objective, r.score_at(), r.index),
@@ -326,7 +359,7 @@ class Trial:
 
     @property
     def steps(self) -> float:
-        """Environment steps of all replicas."""
+        """Number of environment steps of all replicas."""
         return math.fsum(replica.steps for replica in self.replicas)
 
     @property
@@ -336,28 +369,34 @@ class Trial:
 
     @property
     def slices(self) -> int:
-        """Number of slices of all replicas."""
+        """Number of slices of all replicas so far."""
         return sum(replica.slices for replica in self.replicas)
 
     @property
     def started_at(self) -> float | None:
-        """Start of the first slice, in seconds since 1970; None before that."""
+        """Time at which the first slice was opened, in seconds since 1970; None before."""
         return min((r.started_at for r in self.replicas if r.started_at), default=None)
 
     @property
     def ended_at(self) -> float | None:
-        """End of the last replica, in seconds since 1970; None until all have ended."""
+        """Time at which the last replica finished, in seconds since 1970; None before."""
         if self.status not in FINISHED:
             return None
         return max((r.ended_at for r in self.replicas if r.ended_at), default=None)
 
     def total(self, key: str) -> float | None:
-        """Return the sum of the newest values of `key` over the replicas; None if none has it."""
+        """Return the sum over the replicas of the newest result under `key`.
+
+        Returns None if none has a number there.
+        """
         values = (number(replica.last_metrics.get(key)) for replica in self.replicas)
         found = [value for value in values if value is not None]
         return sum(found) if found else None
 
 
 def rank_key(trial: Trial, score: float | None) -> tuple[bool, float, int]:
-    """Return a key that sorts trials best first by `score`; the older of equals is first."""
+    """Return a key that sorts trials best first by `score`.
+
+    Of equals, the lower number is first.
+    """
     return rank(trial.objective, score, trial.number)

@@ -37,24 +37,25 @@ LEAST, POOR = 8, 0.1
 
 @dataclass(frozen=True)
 class Outlook:
-    """Expected improvement from more training."""
+    """Improvement of the best settings to expect from more training."""
 
     gain: float
-    """Expected improvement of the pick's expected score, in units of the score."""
+    """Expected increase of the best settings' expected score, in units of the score."""
     range: float
-    """Difference between the scores of the pick and of a poor setting."""
+    """Difference between the expected scores of the best settings and of a poor one, which is
+    better than one in ten."""
 
     @property
     def share(self) -> float:
-        """Gain as a fraction of the range."""
+        """Gain as a fraction of `range`; 0 if the range is 0."""
         return self.gain / self.range if self.range > 0 else 0.0
 
 
 def outlook(values: Floats, training: float) -> Outlook | None:
-    """Return the expected improvement from `training` times the training so far.
+    """Return the improvement to expect from `training` times the training so far.
 
-    Expected scores `values` are in the order in which settings were tried, greater is better.
-    Returns None with too few settings.
+    `values`, (settings,), has the expected scores in the order in which settings were tried,
+    greater being better. Returns None with fewer than `LEAST` settings.
     """
     count = len(values)
     if count < LEAST:

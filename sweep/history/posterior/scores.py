@@ -44,7 +44,7 @@ class Scores(NamedTuple):
 
 
 def at_last_level(of_levels: Floats, last_levels: Whole) -> Floats:
-    """Return the entry of each row (trials, levels) at the last level of its trial (trials,)."""
+    """Return each trial's entry of `of_levels`, (trials, levels), at its last level, (trials,)."""
     found: Floats = of_levels[np.arange(len(last_levels)), last_levels]
     return found
 

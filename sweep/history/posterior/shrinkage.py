@@ -73,7 +73,7 @@ _TINY = 1e-300
 
 @dataclass(frozen=True)
 class Estimates:
-    """Estimates from scores; each array has one entry per trial."""
+    """Estimates of the model from scores; arrays have one entry per trial, (trials,)."""
 
     value: Floats
     """Expected score under a new seed at the end of training."""
@@ -82,14 +82,15 @@ class Estimates:
     noise: Floats
     """Variance of the score of one further seed."""
     deviation: float
-    """Standard deviation between trainings at the last level."""
+    """Standard deviation between trainings (of any settings and seed) at the last level."""
     share: float
-    """Share of the variance that is between seeds, 0 to 1."""
+    """Share of the variance between trainings that is between seeds of the same settings, 0 to
+    1."""
     evaluations: float
-    """Share of the variance that is between evaluations, 0 to 1."""
+    """Share of the variance between trainings that is between evaluations, 0 to 1."""
 
     def times(self, exponent: int) -> "Estimates":
-        """Return the estimates multiplied by 2 ** `exponent`."""
+        """Return the estimates for scores that are multiplied by 2 ** `exponent`."""
         with np.errstate(over="ignore"):  # the results may exceed the range of floats
             return replace(
                 self,
@@ -101,10 +102,10 @@ class Estimates:
 
 
 def estimate(scores: Scores, unseen: float, is_random: bool = True) -> Estimates:
-    """Return estimates from scores.
+    """Return the expected scores of all trials' settings, with errors, from their scores.
 
     Args:
-        unseen: share of a full training that no trial has reached.
+        unseen: share of a full training that no trial has reached, 0 to 1.
         is_random: False if scores contain no luck, so that the model only transfers them to the
             end.
     """
@@ -139,7 +140,10 @@ def estimate(scores: Scores, unseen: float, is_random: bool = True) -> Estimates
 
 
 def _without_luck(scores: Scores, unseen: float) -> Estimates:
-    """Return estimates that take every score as the true one at its level."""
+    """Return estimates that take every score as true, and only transfer it to the end.
+
+    `unseen` is the share of a full training that no trial has reached, 0 to 1.
+    """
     levels = _levels(_moments(scores), 0.0)
     last_scores = at_last_level(scores.level_scores, scores.last_levels)
     nothing = np.zeros(len(last_scores))
@@ -186,21 +190,32 @@ class _Squares(NamedTuple):
 
     @classmethod
     def of(cls, squares: Floats, freedom: Floats, last_levels: Whole, levels: int) -> "_Squares":
-        """Return the sums over all trials."""
+        """Return the sums, by last level, of the trials' squares and degrees of freedom.
+
+        `squares`, `freedom` and `last_levels` have one entry per trial; `levels` is the number of
+        levels.
+        """
         sums, counts = np.zeros(levels), np.zeros(levels)
         np.add.at(sums, last_levels, squares)
         np.add.at(counts, last_levels, freedom)
         return cls(sums, counts)
 
     def ratio_to_expectation(self, variance: Floats, share: float) -> float:
-        """Return the ratio of the squares to their expectation under this variance and share."""
+        """Return the ratio of the squares to their expectation, both with a prior.
+
+        `variance`, (levels,), is that of scores at each level; `share` is the part of it between
+        seeds.
+        """
         seen = float((self.sums / np.maximum(variance, _TINY)).sum())
         due = share * (SHARE_FREEDOM + float(self.freedom.sum()))
         return (SHARE * SHARE_FREEDOM + seen) / due
 
 
 class _Pairs(NamedTuple):
-    """Sums over trials that reached both a level and the previous one, under the same seeds."""
+    """Sums over the trials that reached both a level and the previous one.
+
+    Their scores are those under the seeds that they had at both.
+    """
 
     trials: int = 0
     """Number of these trials."""
@@ -215,11 +230,15 @@ class _Pairs(NamedTuple):
     upper_squares: float = 0.0
     """Sum of squared distances from `upper`, at this level."""
     part: float = 1.0
-    """Mean of 1 / n over the trials' numbers of seeds n."""
+    """Mean over these trials of 1 / n, where n is a trial's number of seeds at the previous
+    level."""
 
 
 class _FirstScores(NamedTuple):
-    """Trials whose first score is at this level, so that no selection took place before."""
+    """Statistics of the trials whose first score is at this level.
+
+    No selection took place before.
+    """
 
     trials: int = 0
     """Number of these trials."""
@@ -228,12 +247,12 @@ class _FirstScores(NamedTuple):
     variance: float = 0.0
     """Variance of their scores."""
     part: float = 1.0
-    """Mean of 1 / n over the trials' numbers of seeds n."""
+    """Mean over these trials of 1 / n, where n is a trial's number of seeds."""
 
 
 @dataclass
 class _Levels:
-    """Distribution of scores at each level, had all trials reached it under one seed each."""
+    """Distribution of scores at each level, as if all trials had reached it under one seed each."""
 
     mean: Floats
     """Mean at each level, (levels,)."""
@@ -242,21 +261,26 @@ class _Levels:
     start: Floats
     """Intercept of the regression on the previous level: start + slope · score, (levels,)."""
     slope: Floats
-    """Slope of that regression, (levels,)."""
+    """Slope of the regression on the previous level, (levels,)."""
     new: Floats
-    """Part of the variance that the previous level does not explain, (levels,)."""
+    """Part of the variance that the score at the previous level does not explain, (levels,)."""
     pairs: Floats
     """Number of trials that reached the level and the previous one, (levels,)."""
     middle: Floats
     """Mean score of those trials at the previous level, (levels,)."""
     gap: Floats
-    """Square of the possible error in the change of the mean, due to few trials, (levels,)."""
+    """Square of the error that the change of the mean from the previous level may have, due to few
+    trials, (levels,)."""
     doubt: Floats
     """Variance of the error of `mean`, (levels,)."""
 
 
 def _moments(scores: Scores) -> list[tuple[_Pairs, _FirstScores]]:
-    """Return sums of the scores at each level."""
+    """Return sums of the scores at each level, ascending.
+
+    Each level has sums over the trials that reached the previous level too, and statistics of those
+    that begin there.
+    """
     at, paired = without_outliers(scores.level_scores), without_outliers(scores.paired_scores)
     there, before = ~np.isnan(at), np.zeros(len(at), bool)
     moments = []
@@ -285,10 +309,10 @@ def _moments(scores: Scores) -> list[tuple[_Pairs, _FirstScores]]:
 def _solve_share(
     moments: Sequence[tuple[_Pairs, _FirstScores]], squares: _Squares
 ) -> tuple["_Levels", float]:
-    """Return the levels, and the share of their variance that is between seeds, found by bisection.
+    """Return the distributions at all levels, and the share of variance between seeds.
 
-    The larger the share, the larger the variance under one seed, and the smaller `squares` divided
-    by this variance.
+    The share is found by bisection: the larger it is, the larger the variance under one seed, and
+    the smaller `squares` divided by this variance.
     """
     low, high = LEAST_SHARE, GREATEST_SHARE
     for _ in range(HALVINGS):
@@ -329,9 +353,9 @@ def _levels(moments: Sequence[tuple[_Pairs, _FirstScores]], share: float) -> _Le
 
 
 def _variance_factor(share: float, part: float) -> float:
-    """Return the variance of means of n seeds relative to that under one seed.
+    """Return the variance of the mean over n seeds, divided by the variance under one seed.
 
-    `share` of the variance is between seeds; `part` is 1 / n.
+    `share` of the latter is between seeds; `part` is 1 / n.
     """
     return 1 - share * (1 - part)
 
@@ -339,10 +363,10 @@ def _variance_factor(share: float, part: float) -> float:
 def _regress(
     levels: _Levels, level: int, pairs: _Pairs, mean: float, variance: float, share: float
 ) -> tuple[float, float]:
-    """Regress a level on the previous one, and store the result in `levels`.
+    """Regress scores at a level on those at the previous one, and store the result in `levels`.
 
-    `share` of the variance is between seeds. Returns the slope, and the variance that the level
-    adds to the mean.
+    `mean` and `variance` are those of the previous level; `share` of the variance is between seeds.
+    Returns the slope, and the variance that the regression's error adds to that of the mean.
     """
     less = _variance_factor(share, pairs.part)
     middle, above = (pairs.lower, pairs.upper) if pairs.trials else (mean, mean)
@@ -380,9 +404,10 @@ class _Shrunk(NamedTuple):
 def _shrink(
     levels: _Levels, share: float, scores: Floats, last_levels: Whole, seeds: Floats, noise: Floats
 ) -> _Shrunk:
-    """Shrink scores towards the mean, each at its trial's own level.
+    """Shrink each score towards the mean of its trial's last level.
 
-    `share` of the variance is between seeds.
+    `scores`, `last_levels`, `seeds` (numbers of seeds) and `noise` (variances of one seed's score)
+    have one entry per trial; `share` of the variance is between seeds.
     """
     mean, between = levels.mean.copy(), (1 - share) * levels.variance
     doubt = levels.doubt.copy()
@@ -411,7 +436,10 @@ def _shrink(
 
 
 def _shrinkage_factor(variance: Floats, noise: Floats) -> Floats:
-    """Return the share of the variance between settings in the total, 0 to 1."""
+    """Return the variance between settings as a share of the total with noise, 0 to 1.
+
+    Returns 1 if both are 0.
+    """
     whole = variance + noise
     return np.where(whole > 0, variance / np.maximum(whole, _TINY), 1.0)
 
@@ -419,9 +447,10 @@ def _shrinkage_factor(variance: Floats, noise: Floats) -> Floats:
 def _transfer_to_end(
     levels: _Levels, share: float, value: Floats, spread: Floats, last_levels: Whole
 ) -> tuple[Floats, Floats]:
-    """Transfer expectations and variances from the trials' own levels to the last one.
+    """Return expectations and variances at the last level from those at the trials' own.
 
-    `share` of the variance is between seeds.
+    `value`, `spread` and `last_levels` have one entry per trial; `share` of the variance is between
+    seeds.
     """
     for level in range(1, len(levels.mean)):
         rises, slope, new = last_levels < level, levels.slope[level], levels.new[level]

@@ -33,7 +33,7 @@ MOST = 0.5
 
 
 class Smoothed(NamedTuple):
-    """Smoothed scores."""
+    """Scores that were moved towards the predictions from their curves."""
 
     scores: Scores
     """Scores at every level, smoothed."""
@@ -43,24 +43,28 @@ class Smoothed(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """Prediction of scores at one level: score + slope · (curve's mean - curve)."""
+    """Regression at one level of scores on their curves' means.
+
+    A prediction is score + slope · (curve's mean - curve).
+    """
 
     score: float
     """Mean of the scores."""
     curve: float
-    """Mean of the curves' means."""
+    """Mean over the trials of the curves' means."""
     slope: float
     """Slope of the regression."""
     weight: float
     """Weight of the prediction in a smoothed score, 0 to 1."""
     rest: float
-    """Variance of the scores that the prediction does not explain."""
+    """Variance of the scores that the regression does not explain."""
 
 
 def smooth(scores: Scores) -> Smoothed:
-    """Return the scores smoothed by their curves.
+    """Return the scores of all levels, each moved towards the prediction from the curve before it.
 
-    A score stays as it is if its curve is unknown or shorter than others, or if most are.
+    A score stays as it is if its curve is unknown or shorter than others, or if most curves of the
+    level are.
     """
     at, paired = scores.level_scores.copy(), scores.paired_scores.copy()
     levels = at.shape[1]
@@ -96,7 +100,8 @@ def smooth(scores: Scores) -> Smoothed:
 def _fit(scores: Floats, curves: Floats) -> _Line | None:
     """Return the regression of scores on the means of their curves, both (trials,).
 
-    Returns None if they are equal, as after one result, or if no mean differs from another.
+    Returns None with fewer than two trials, if each score equals its curve's mean (as after one
+    result), or if all means are equal.
     """
     if len(scores) < 2 or bool((scores == curves).all()):
         return None
