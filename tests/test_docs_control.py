@@ -58,4 +58,4 @@ def test_every_command_of_the_page_works_in_its_order(
     assert past.trials[1].status is Status.STOPPED
     clones = [trial for trial in past.trials if trial.clone_of == 0]
     assert [clone.searched["lr"] for clone in clones] == [0.001, 0.0001]
-    assert (past.wanted, past.changed) == (80, {"time_s": 14400})
+    assert (past.wanted, past.changed_budget) == (80, {"time_s": 14400})

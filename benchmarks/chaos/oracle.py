@@ -48,7 +48,7 @@ def _numbers(folder: Folder) -> Iterator[str]:
     history = sweeps.history(folder)
     if [trial.number for trial in history.trials] != list(range(len(history.trials))):
         yield f"trials are numbered {[trial.number for trial in history.trials]}"
-    for replica in [*history.replicas(*Status), *history.tests(*Status)]:
+    for replica in [*history.replicas(*Status), *history.test_replicas(*Status)]:
         name = replica_name(replica.trial, replica.index)
         if replica.status not in FINISHED:
             yield f"trial {name} is {replica.status}"

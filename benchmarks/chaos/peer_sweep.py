@@ -85,10 +85,10 @@ def read(folder: Path) -> list[dict[str, Any]]:
 def _trial(folder: Folder, ledger: Ledger, trial: Trial) -> dict[str, Any]:
     replica = trial.replicas[0]
     final = None
-    if replica.newest is not None:
+    if replica.newest_checkpoint is not None:
         try:
-            path = folder.trial(trial.number) / replica.newest.file
-            final = file.read(path, replica.newest.digest).state["trainable"]["data"]
+            path = folder.trial(trial.number) / replica.newest_checkpoint.file
+            final = file.read(path, replica.newest_checkpoint.digest).state["trainable"]["data"]
         except CheckpointError as error:
             final = {"error": str(error)}
     return {

@@ -37,14 +37,14 @@ def _statuses(stage: Stage) -> None:
     history = stage.oracle.mirror
     numbers = [trial.number for trial in history.trials]
     require(numbers == list(range(len(numbers))), f"trials {numbers}")
-    if not history.why:
+    if not history.end_reason:
         done = bool(history.exhausted) or history.searched_count == history.wanted
         require(
             done, f"the sweep is finished with {history.searched_count} of {history.wanted} trials"
         )
     for replica in history.replicas(*Status):
         waits = replica.hold is UserHold.PAUSE or (
-            replica.status is Status.WAITING and bool(history.why)
+            replica.status is Status.WAITING and bool(history.end_reason)
         )
         ended = replica.status in FINISHED or waits
         require(ended, f"{replica.name} is {replica.status} at the end: {replica.reason}")
@@ -56,7 +56,7 @@ def _curves(stage: Stage) -> None:
     for replica in history.replicas(*Status):
         rows = oracle.reader.results(replica.trial, replica.index)
         first = replica.birth.saved.iteration + 1 if replica.birth else 1
-        due = list(range(first, replica.attempted + 1))
+        due = list(range(first, replica.last_attempted + 1))
         require([row.iteration for row in rows] == due, f"{replica.name} has not the rows {due}")
         for row in rows:
             expected = oracle.known.state_after(history, replica, row.iteration).metrics

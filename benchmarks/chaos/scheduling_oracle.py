@@ -33,7 +33,7 @@ from sweep.history.events import (
 )
 from sweep.history.history import History
 from sweep.history.replica import Replica
-from sweep.history.results import number
+from sweep.history.results import to_number
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.schedulers._shared import building
@@ -139,10 +139,13 @@ class Oracle:
         Args:
             whole: True to compare all trials, False for those with new events.
         """
-        for name in ("k", "term", "wanted", "ended", "exhausted", "suspended", "why", "max_disk"):
+        names = ("k", "term", "wanted", "ended", "exhausted", "suspended", "end_reason", "max_disk")
+        for name in names:
             one, other = getattr(history, name), getattr(self.mirror, name)
             require(one == other, f"the driver's {name} is {one!r}, the ledger's is {other!r}")
-        require(history.changed == self.mirror.changed, "the driver has another budget")
+        require(
+            history.changed_budget == self.mirror.changed_budget, "the driver has another budget"
+        )
         require(len(history.trials) == len(self.mirror.trials), "the driver has other trials")
         for own, other in zip(self.mirror.trials, history.trials, strict=True):
             if whole or own.newest_event > self._compared.get(own.number, 0):
@@ -186,7 +189,7 @@ class Oracle:
         own = self.places.setdefault((event.trial, event.replica), ReplicaRecord())
         name = f"event {record.number}: trial {event.trial}, replica {event.replica}"
         require(event.slice == own.slice + 1, f"{name}: slice {event.slice} after {own.slice}")
-        goal = event.goal.at
+        goal = event.goal.until
         if not own.bred:
             counted = [point for at, point in own.points.items() if at <= own.iteration]
             due = goal is None or not is_comparable(counted, goal)
@@ -267,13 +270,13 @@ class Oracle:
         own.points = {at: point for at, point in own.points.items() if at <= begin}
         for row in rows:
             time = float(row.metrics[self.scheduler.time_attr])
-            own.points[row.iteration] = time, number(row.metrics.get("score"))
+            own.points[row.iteration] = time, to_number(row.metrics.get("score"))
         own.attempted = event.rows[-1].iteration if event.rows else event.source
         own.saved_to, own.counts_lost = event.saved_to, event.status in FINISHED
 
     def _rest(self, name: str, own: ReplicaRecord, event: Closed) -> None:
         """Require that the replica rests at its first comparable result at or after its goal."""
-        goal = self.mirror.replica(event.trial, event.replica).goal.at
+        goal = self.mirror.replica(event.trial, event.replica).goal.until
         if goal is None:
             return
         points = [*own.points.values()]

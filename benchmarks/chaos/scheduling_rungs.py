@@ -51,7 +51,7 @@ class Rungs:
             best = ranked_at(arrived, level)[: len(arrived) // self._factor]
             self._first[level, seeds].update(trial.number for trial, _ in best)
         for (level, seeds), (following, _) in itertools.pairwise(self._steps):
-            waiting = (t for t in history.trials if t.goal.at == level < following)
+            waiting = (t for t in history.trials if t.goal.until == level < following)
             passed = (t.number for t in waiting if t.reached(following))  # in one iteration
             self._first[level, seeds].update(passed)
         if self._steps and not history.uncreated_trials:
@@ -62,7 +62,7 @@ class Rungs:
         trial = history.trials[event.trial]
         if is_test(event.replica) or event.replica < len(trial.replicas):
             return
-        name, at = f"replica {event.replica} of trial {event.trial}", event.goal.at
+        name, at = f"replica {event.replica} of trial {event.trial}", event.goal.until
         require(event.replica == len(trial.replicas), f"{name} is not the next replica")
         first = trial.replicas[0]
         there = first.status is Status.COMPLETED or (at is not None and first.reached(at))
@@ -81,11 +81,11 @@ class Rungs:
 
     def _at_the_end(self, history: History) -> Iterator[int]:
         """Yield the best resting trials, `finish_best` of them; none while other trials climb."""
-        climbing = (t for t in history.trials if t.status is Status.RUNNING or t.unfinished)
-        if any(trial.goal.at != self._steps[-1][0] for trial in climbing):
+        climbing = (t for t in history.trials if t.status is Status.RUNNING or t.is_interrupted)
+        if any(trial.goal.until != self._steps[-1][0] for trial in climbing):
             return
         resting = (Status.PAUSED, Status.COMPLETED)
-        ranked = history.ranked([t for t in history.of(*resting) if not t.unfinished])
+        ranked = history.ranked([t for t in history.with_status(*resting) if not t.is_interrupted])
         yield from (trial.number for trial in ranked[: self._finish_best])
 
     def check(self, history: History) -> None:
@@ -161,4 +161,4 @@ def value_at(points: Sequence[Point], level: float) -> float | None:
 
 def _is_beyond(trial: Trial, level: float, seeds: int | None) -> bool:
     has_more = seeds is not None and len(trial.replicas) > seeds
-    return has_more or trial.goal.at is None or trial.goal.at > level
+    return has_more or trial.goal.until is None or trial.goal.until > level

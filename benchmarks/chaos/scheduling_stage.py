@@ -226,7 +226,7 @@ class Stage:
         """Change one bit of a newest checkpoint that has a good one before it, if there is one."""
         history, bad = self.oracle.mirror, self.oracle.damaged
         able = [
-            (replica, replica.newest)
+            (replica, replica.newest_checkpoint)
             for replica in history.replicas(*Status)
             if len(replica.checkpoints) > 1 and not bad & set(replica.checkpoints)
         ]

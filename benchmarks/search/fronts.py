@@ -23,7 +23,7 @@ from benchmarks.pages import replace_between
 from sweep.core import stats
 from sweep.history import fronts
 from sweep.history.events import Closed, Recorded
-from sweep.history.results import number
+from sweep.history.results import to_number
 from sweep.testing import CurvePoint, simulate
 
 #: Steps of a full training, and the lowest rung.
@@ -116,7 +116,7 @@ def newest(records: Iterable[Recorded], steps: int) -> list[fronts.Costs]:
         if not isinstance(event, Closed):
             continue
         for row in event.rows[:steps]:
-            costs = (number(row.metrics["first"]), number(row.metrics["second"]))
+            costs = (to_number(row.metrics["first"]), to_number(row.metrics["second"]))
             found[event.trial] = tuple(cost for cost in costs if cost is not None)
             steps -= 1
     return [*found.values()]

@@ -156,7 +156,7 @@ class Narrator:
             kind, word = _ENDED[event.status]
             yield Line(kind, event.trial, f"{prefix}{word}{standing}: {reason}")
         elif event.end is End.GOAL and self._waits:
-            goal = self._goals.get(event.trial, Goal()).at
+            goal = self._goals.get(event.trial, Goal()).until
             rung = "" if goal is None else f" at rung {formatting.number(goal)}"
             yield Line(Kind.WAITS, event.trial, f"{prefix}waits{rung}{standing}")
         elif event.end in (End.CRASHED, End.LOST):

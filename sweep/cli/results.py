@@ -208,7 +208,7 @@ def _run_final_evaluation(
     attaching.attach(ended, folder)
     if ended.signal is not None and ended.outcome != "finished":
         return 128 + ended.signal
-    return 1 if ended.history.tests(Status.FAILED) else 0
+    return 1 if ended.history.test_replicas(Status.FAILED) else 0
 
 
 @click.command()

@@ -319,7 +319,7 @@ def _answer_result(
     attaching.attach(result, folder, attach)
     if result.signal is not None and result.outcome != "finished":
         return 128 + result.signal
-    return 1 if result.history.of(Status.FAILED) or tables.has_no_score(data) else 0
+    return 1 if result.history.with_status(Status.FAILED) or tables.has_no_score(data) else 0
 
 
 def summary(result: "RunResult", folder: "Folder") -> dict[str, Any]:

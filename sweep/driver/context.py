@@ -10,7 +10,7 @@ from sweep.core.pickled import PickledTrainable
 from sweep.history.events import Goal, Opened
 from sweep.history.history import History
 from sweep.history.replica import Replica
-from sweep.history.results import number
+from sweep.history.results import to_number
 from sweep.history.seeds import seed_of
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
@@ -128,10 +128,10 @@ class DriverContext:
         This is the first rung at or after its goal. Returns None if the metric was reported, or
         there is no such rung.
         """
-        if replica.reported or goal.at is None:
+        if replica.reported or goal.until is None:
             return None
-        levels = (goal.at, *self.scheduler.levels)
-        return min((at for at in levels if at >= goal.at and at > replica.time), default=None)
+        levels = (goal.until, *self.scheduler.levels)
+        return min((at for at in levels if at >= goal.until and at > replica.time), default=None)
 
     def _plateau_values(self, replica: Replica) -> tuple[tuple[int, float | None], ...]:
         """Return iteration and value of the plateau's metric; empty without a plateau."""
@@ -141,7 +141,7 @@ class DriverContext:
         if plateau.metric == self.spec.metric:
             return tuple((point.iteration, point.value) for point in replica.curve)
         rows = self.ledger.results(replica.trial, replica.index)
-        return tuple((row.iteration, number(row.metrics.get(plateau.metric))) for row in rows)
+        return tuple((row.iteration, to_number(row.metrics.get(plateau.metric))) for row in rows)
 
 
 def _absolute(path: Path) -> str:

@@ -156,7 +156,7 @@ class RequestHandler:
         if not (given := request.body.get("settings", {})):
             raise UsageError("suggest: no settings; give at least one, such as lr=0.001")
         settings = initial.suggestion(self.space, given, Source(marks={(): Place("suggest")}))
-        before = len(self.history.suggested)
+        before = len(self.history.open_suggestions)
         if self.history.exhausted:
             raise UsageError(f"suggest: nothing is left to search: {self.history.exhausted}")
         if self.history.uncreated_trials <= before:
@@ -178,7 +178,7 @@ class RequestHandler:
         Raises UsageError if the searcher's option `suggested` leaves no trial for it.
         """
         history, share = self.history, self.options.suggested
-        number = history.tried + before + 1
+        number = history.tried_suggestions + before + 1
         if self.options.most_suggested(history.searched_count + before + 1) >= number:
             return "the next new trial"
         if self.options.most_suggested(history.wanted) >= number:

@@ -25,7 +25,7 @@ from sweep.history.events import (
 )
 from sweep.history.history import History
 from sweep.history.replica import Replica
-from sweep.history.results import NOTHING, number, numbers
+from sweep.history.results import NOTHING, numeric_names, to_number
 from sweep.history.trial import Trial
 from sweep.ledger.folder import log_size, remove_log
 from sweep.schedulers import AddSeed, Exploit, NewTrial, Plan, Resume
@@ -60,7 +60,7 @@ def plan_events(plan: Plan, history: History, proposer: Proposer) -> tuple[list[
         for resume in plan.resume
         for replica in trials[resume.trial].replicas
         if replica.status not in FINISHED  # one seed may have reached the goal already
-        and (resume.goal.at is None or not replica.reached(resume.goal.at))
+        and (resume.goal.until is None or not replica.reached(resume.goal.until))
     ]
     opened += [_opened_event(more.trial, more.index, more) for more in plan.seeds]
     opened += [
@@ -189,7 +189,7 @@ def _closed_event(
         return replace(closed, source=first, rows=_rows_after(first, outcome.rows))
     nothing = not outcome.rows and replica.reported_to is None
     if nothing and outcome.source >= replica.iteration:  # the results of the previous attempt stay
-        return replace(closed, source=replica.attempted, saved_to=replica.saved_to)
+        return replace(closed, source=replica.last_attempted, saved_to=replica.saved_to)
     saved_to = max((saved.iteration for saved in outcome.saved), default=outcome.source)
     first = min(first, saved_to)
     rows = tuple(_mark_unsaved(row, saved_to) for row in _rows_after(first, outcome.rows))
@@ -265,15 +265,15 @@ def abandoned_moves(history: History, patient: bool) -> list[Moved]:
         and (ended := next((r for r in trial.replicas if r.ended_early), None)) is not None
         for replica in trial.replicas
         if replica.status in (Status.WAITING, Status.PAUSED)
-        if not (patient and any(r.unfinished for r in trial.replicas))
+        if not (patient and any(r.is_interrupted for r in trial.replicas))
     ]
 
 
 def _is_busy(history: History) -> bool:
     """Return whether a slice runs, or was interrupted and can be resumed at once."""
-    interrupted = (r for trial in history.ordered(order.unfinished) for r in trial.replicas)
+    interrupted = (r for trial in history.ordered(order.interrupted) for r in trial.replicas)
     return bool(history.replicas(Status.RUNNING)) or any(
-        replica.unfinished and not replica.is_unmeasured for replica in interrupted
+        replica.is_interrupted and not replica.is_unmeasured for replica in interrupted
     )
 
 
@@ -300,7 +300,7 @@ def _reason(replica: Replica, outcome: SliceOutcome) -> str:
     if outcome.end is End.DONE and not outcome.why:  # no criterion was met
         top, time_attr = replica.goal.top, replica.objective.time_attr
         last = outcome.rows[-1].metrics if outcome.rows else {}
-        time = number(last.get(time_attr))
+        time = to_number(last.get(time_attr))
         if top is None or last.get("done") is True or time is None or time < top:
             return "the trainable was done"
         return f"it reached the top, {time_attr} {top:g}"
@@ -333,19 +333,19 @@ def _missing_metric(replica: Replica, outcome: SliceOutcome) -> str:
     """Return a note with the reported names if the replica has never had the metric; else empty."""
     metric = replica.objective.metric
     rows = outcome.rows
-    seen = replica.reported or any(number(row.metrics.get(metric)) is not None for row in rows)
+    seen = replica.reported or any(to_number(row.metrics.get(metric)) is not None for row in rows)
     if seen or not rows or outcome.end is End.TIME or outcome.end is End.ASKED:
         return ""
-    names = sorted({*replica.names, *numbers(row.metrics for row in rows)})
+    names = sorted({*replica.names, *numeric_names(row.metrics for row in rows)})
     return f"; {_describe_missing(metric, names, outcome.value_found)}"
 
 
 def never_waited(replica: Replica, outcome: SliceOutcome | Closed) -> str:
     """Return a note if a replica ran past its rung to its end because it saved no checkpoint."""
-    at, time_attr = replica.goal.at, replica.objective.time_attr
+    at, time_attr = replica.goal.until, replica.objective.time_attr
     if outcome.end is not End.DONE or at is None or outcome.saved or replica.checkpoints:
         return ""
-    before = [number(row.metrics.get(time_attr)) for row in outcome.rows[:-1]]
+    before = [to_number(row.metrics.get(time_attr)) for row in outcome.rows[:-1]]
     before += [point.time for point in replica.curve[:-1]]
     if not any(time is not None and time >= at for time in before):
         return ""
@@ -393,7 +393,7 @@ def _missing_place(trial: Trial, replica: Replica, rungs: Sequence[float] | None
         return ""
     if _is_over(trial, replica):
         return _END
-    at, rests = replica.goal.at, replica.status in (Status.PAUSED, Status.PRUNED)
+    at, rests = replica.goal.until, replica.status in (Status.PAUSED, Status.PRUNED)
     if rungs is None or not rests or at is None or not replica.is_past(replica.goal):
         return ""
     newest = max((level for level in rungs if at <= level <= replica.time), default=at)

@@ -336,8 +336,8 @@ class Driver:
 
     def _interrupted_replicas(self) -> list[Replica]:
         """Return the replicas that were interrupted before their goals."""
-        trials = self.history.ordered(order.unfinished)
-        return [replica for trial in trials for replica in trial.replicas if replica.unfinished]
+        trials = self.history.ordered(order.interrupted)
+        return [replica for trial in trials for replica in trial.replicas if replica.is_interrupted]
 
     def _withdraw(self) -> None:
         """Withdraw opened but not submitted slices of trials that may not run."""
@@ -449,6 +449,6 @@ def _prune_waiting(replica: Replica, spent: str) -> Moved:
 
     `spent` is the exhausted part of the budget, empty if there is none.
     """
-    where = "" if replica.goal.at is None else f" at rung {replica.goal.at:g}"
+    where = "" if replica.goal.until is None else f" at rung {replica.goal.until:g}"
     why = spent or f"the sweep ended while it waited{where}"
     return Moved(replica.trial, Status.PRUNED, why, replica.index, was_waiting=True)

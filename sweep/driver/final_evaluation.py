@@ -49,8 +49,8 @@ class FinalEvaluator(Driver):
 
     def _decide(self) -> None:
         """Resume interrupted tests, then start new ones."""
-        paused = self.history.tests(Status.PAUSED)
-        self._resume_interrupted([test for test in paused if test.unfinished])
+        paused = self.history.test_replicas(Status.PAUSED)
+        self._resume_interrupted([test for test in paused if test.is_interrupted])
         missing = list(missing_tests(self.history, self.context.spec.stop))
         self._start(missing[: max(0, self._free_slots)])
 
@@ -63,7 +63,7 @@ class FinalEvaluator(Driver):
 
     def _end_events(self, end: str, reason: str) -> list[Event]:
         """Return the events that interrupt running tests; the search is unchanged."""
-        return [*self._interrupted_events(self.history.tests(Status.RUNNING))]
+        return [*self._interrupted_events(self.history.test_replicas(Status.RUNNING))]
 
 
 def missing_tests(history: History, stop: Stop) -> Iterator[Opened]:

@@ -55,7 +55,7 @@ class BudgetTracker:
 
     def exhausted_part(self, history: History) -> str:
         """Return the exhausted part of the budget, as a text; empty while budget remains."""
-        budget, changed = self._spec.budget, history.changed
+        budget, changed = self._spec.budget, history.changed_budget
         budget = budget.changed(changed) if changed else budget
         if not budget.is_set:
             return ""
@@ -158,11 +158,11 @@ def check_changed(history: History, budget: Mapping[str, float | None]) -> None:
 def _check_settled(history: History, share: float) -> Iterator[str]:
     """Yield a text if as much training again should improve the best trial by less than `share`."""
     found = history.expectations.outlook() if is_by_expectation(history.objective) else None
-    if found is not None and found.share < share:
+    if found is not None and found.relative_gain < share:
         yield (
             f"budget.settled: as much training again is expected to improve the pick by "
-            f"{found.gain:.3g}, {found.share:.2%} of the range of {found.range:.3g}; less than "
-            f"{share:.2%} is settled"
+            f"{found.gain:.3g}, {found.relative_gain:.2%} of the range of {found.range:.3g}; less "
+            f"than {share:.2%} is settled"
         )
 
 
@@ -215,7 +215,7 @@ def choose_deletions(history: History, limit: int | None) -> tuple[list[Dropped]
 def _with_spare_logs(history: History) -> Iterator[Replica]:
     """Yield replicas whose logs may be deleted: they ended well, with no failure to explain."""
     ended = FINISHED - {Status.FAILED}
-    for replica in (*history.replicas(*ended), *history.tests(*ended)):
+    for replica in (*history.replicas(*ended), *history.test_replicas(*ended)):
         failed = history.trials[replica.trial].status is Status.FAILED
         if replica.log and not (replica.was_waiting or failed):
             yield replica
@@ -435,7 +435,9 @@ class Guard:
             if self._limits.trial_s is not None:
                 note = progress.raw_note(folder, opened.trial, opened.replica)
                 its_own = note.get("slice") == opened.slice
-                observation.trained_s = results.number(note.get("trained_s")) if its_own else None
+                observation.trained_s = (
+                    results.to_number(note.get("trained_s")) if its_own else None
+                )
             observation.note, observation.moved = written, now
 
     def _check_limits(
@@ -465,5 +467,5 @@ class Guard:
 
 def _kept_seconds(replica: Replica) -> float:
     """Return the seconds of training up to the newest checkpoint, which need not be repeated."""
-    saved = replica.newest.iteration if replica.newest else 0
+    saved = replica.newest_checkpoint.iteration if replica.newest_checkpoint else 0
     return stats.total(p.seconds for p in replica.curve if p.iteration <= saved)

@@ -82,7 +82,7 @@ class Proposer:
         """
         known = _Known(history.trials)
         created: list[Created] = []
-        suggested, tried = iter(history.suggested.items()), history.tried
+        suggested, tried = iter(history.open_suggestions.items()), history.tried_suggestions
         for fresh in requests:
             # What a scheduler gives, it gives for a reason of its own: a suggestion waits.
             count = history.searched_count + len(created) + 1
@@ -143,7 +143,7 @@ class Proposer:
         searched = {**parent.searched, **own}
         _check_inside(space, searched, parent)
         if from_checkpoint:
-            if any(replica.newest is None for replica in parent.replicas):
+            if any(replica.newest_checkpoint is None for replica in parent.replicas):
                 raise UsageError(f"trial {parent.number} has no checkpoint to start from")
             wish = Exploit(parent.number, searched, Goal(), "")
             return replace(
@@ -164,7 +164,7 @@ class Proposer:
         """
         births = []
         for replica in parent.replicas:
-            saved = replica.newest
+            saved = replica.newest_checkpoint
             if saved is None:
                 raise SweepError(
                     f"trial {parent.number} has no checkpoint from which a child could start"
@@ -215,7 +215,7 @@ class Proposer:
             Exhausted: there is no further point.
             BadSpace: no valid point was found.
         """
-        index = history.searched_count - history.tried
+        index = history.searched_count - history.tried_suggestions
         index += sum(trial.suggestion is None for trial in trials.added)
         if suggestion is not None:
             return self._choose_suggested(history, trials, suggestion.settings, index)
@@ -255,7 +255,7 @@ class Proposer:
         found = self._proposals(history, space, trials) if space.domains else [space.draw(0)]
         for settings in found:
             again = any(trial.searched == settings.searched for trial in trials.added)
-            if any_will_do or not (again or history.has(settings.searched)):
+            if any_will_do or not (again or history.has_settings(settings.searched)):
                 return settings
         if not space.domains:
             raise Exhausted("the only point of the space has a trial")
@@ -271,7 +271,7 @@ class Proposer:
                 self.levels,
                 self._seed(len(trials), attempt),
                 self.spec.seed,
-                history.learnt,
+                history.earlier_sweeps,
                 attempt,
                 history.searched_count + len(trials.added),
                 history.touched,

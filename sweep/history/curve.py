@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from sweep.history.events import Row, Scalar
-from sweep.history.results import number
+from sweep.history.results import to_number
 
 if TYPE_CHECKING:
     from sweep.history.objective import Objective
@@ -40,18 +40,18 @@ class Point(NamedTuple):
     """Number of environment steps in the iteration."""
 
     @classmethod
-    def of(cls, row: Row, objective: "Objective") -> "Point":
+    def from_row(cls, row: Row, objective: "Objective") -> "Point":
         """Return the point of an iteration's result, with the results that the objective compares.
 
         `time` is the number of the iteration if the result lacks `time_attr`.
         """
         metric, others = row.metrics.get, objective.other_results
-        time = number(metric(objective.time_attr))
+        time = to_number(metric(objective.time_attr))
         return cls(
             row.iteration,
             float(row.iteration) if time is None else time,
-            number(metric(objective.metric)),
-            tuple([number(metric(path)) for path in others]) if others else (),
+            to_number(metric(objective.metric)),
+            tuple([to_number(metric(path)) for path in others]) if others else (),
             _finite_or_zero(metric("time_this_iter_s")),
             _finite_or_zero(metric("timesteps_this_iter")),
         )
@@ -71,9 +71,9 @@ class Divergence:
 
     numbers: int = 0
     """Number of values so far that were not NaN."""
-    longest: int = 0
+    longest_gap: int = 0
     """Length of the longest run of NaN so far that a number preceded and followed."""
-    missing: int = 0
+    trailing: int = 0
     """Number of NaN since the last value that was not NaN."""
 
     def add(self, value: float | None) -> None:
@@ -81,11 +81,11 @@ class Divergence:
         if value is None:
             return
         if math.isnan(value):
-            self.missing += 1
+            self.trailing += 1
             return
         if self.numbers:
-            self.longest = max(self.longest, self.missing)
-        self.numbers, self.missing = self.numbers + 1, 0
+            self.longest_gap = max(self.longest_gap, self.trailing)
+        self.numbers, self.trailing = self.numbers + 1, 0
 
     @property
     def is_permanent(self) -> bool:
@@ -94,7 +94,7 @@ class Divergence:
         At least two values were numbers, and more than twice as many NaN followed the last one as
         ever lay between two numbers.
         """
-        return self.numbers >= 2 and self.missing > 2 * self.longest
+        return self.numbers >= 2 and self.trailing > 2 * self.longest_gap
 
 
 class Reading(NamedTuple):
@@ -156,7 +156,7 @@ def _interpolate(before: Point | None, after: Point, level: float) -> Reading:
 
 
 @dataclass
-class Followed:
+class CurveSummary:
     """First and newest value of a growing curve, and its count of NaN.
 
     Only new points are read.
@@ -173,7 +173,7 @@ class Followed:
     _last: Point | None = field(default=None, init=False)
     """Last point that was read, to notice that the curve was cut since; None before the first."""
 
-    def update(self, curve: Sequence[Point]) -> "Followed":
+    def update(self, curve: Sequence[Point]) -> "CurveSummary":
         """Read the points that `curve` has gained since the last call, and return self.
 
         If the curve was cut since, it is read again from the beginning.
@@ -194,5 +194,5 @@ class Followed:
 
 def _finite_or_zero(value: Scalar | None) -> float:
     """Return a value as a float; 0 for None and for anything but a finite number."""
-    found = number(value)
+    found = to_number(value)
     return found if found is not None and math.isfinite(found) else 0.0

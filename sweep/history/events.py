@@ -236,10 +236,10 @@ class End(StrEnum):
 class Goal:
     """Point up to which a trial trains before the scheduler decides about it again.
 
-    It is reached at the first iteration whose `time_attr` is at least `at`.
+    It is reached at the first iteration whose `time_attr` is at least `until`.
     """
 
-    at: float | None = None
+    until: float | None = None
     """Value of `time_attr` to train up to; None to train until a stopping criterion is met."""
     top: float | None = None
     """Value of `time_attr` at which the trial has trained enough, so that it becomes COMPLETED

@@ -120,7 +120,7 @@ class _LevelScores(NamedTuple):
     """Value of `time_attr` at the end of the shortest curve of the seeds."""
 
     @property
-    def numbers(self) -> tuple[float, ...]:
+    def all_values(self) -> tuple[float, ...]:
         """The score, the seeds' scores and the means of their curves, in one tuple."""
         return (self.score, *self.seeds, *self.curves)
 
@@ -154,7 +154,7 @@ class _TrialScores(NamedTuple):
     @property
     def exponent(self) -> int:
         """Smallest integer e for which all absolute values of its scores are below 2 ** e."""
-        return math.frexp(max(abs(number) for there in self.path for number in there.numbers))[1]
+        return math.frexp(max(abs(number) for there in self.path for number in there.all_values))[1]
 
 
 def _extract_scores(trial: Trial) -> _TrialScores | None:
@@ -172,7 +172,7 @@ def _extract_scores(trial: Trial) -> _TrialScores | None:
     points = tuple(path[level] for level in sorted(path))
     if any(math.isnan(level) for level in path):
         return None
-    if not all(math.isfinite(number) for there in points for number in there.numbers):
+    if not all(math.isfinite(number) for there in points for number in there.all_values):
         return None
     noises = [replica.noise for replica in trial.compared_replicas]
     known = [noise for noise in noises if noise is not None and math.isfinite(noise)]
@@ -242,7 +242,7 @@ class Expectations(Summary):
             self._stale[number] = None
             self._fit = None
 
-    def of(self, trial: Trial) -> Expected | None:
+    def expected(self, trial: Trial) -> Expected | None:
         """Return the expected score of a trial's settings; None if the trial has no score yet.
 
         With fewer than `FEWEST` trials it is the mean of the trial's own scores.
@@ -371,10 +371,10 @@ class Expectations(Summary):
             table = self._table = _Table(columns, exponent, 2 * size)
             self._stale = dict.fromkeys(self._of)
         for number in self._stale:
-            table.put(number, self._of.get(number))
+            table.write_row(number, self._of.get(number))
         self._stale = {}
         rows = np.flatnonzero(table.last_levels[:size] >= 0)
-        scores, numbers = table.of(rows), rows.tolist()
+        scores, numbers = table.select(rows), rows.tolist()
         if len(rows) < FEWEST:
             own = scores.level_scores[np.arange(len(rows)), scores.last_levels]
             order = rows[np.lexsort((rows, table.steps[rows], -own))]
@@ -449,7 +449,7 @@ class _Table:
         """Return whether the table has these levels and this exponent, and at least `rows` rows."""
         return (columns, exponent) == (self.columns, self.exponent) and rows <= self.rows
 
-    def of(self, rows: "Whole") -> "Scores":
+    def select(self, rows: "Whole") -> "Scores":
         """Return the rows with these indices (trial numbers) as the model's input."""
         from sweep.history.posterior.scores import Scores
 
@@ -468,7 +468,7 @@ class _Table:
             self.lengths[rows],
         )
 
-    def put(self, row: int, scores: _TrialScores | None) -> None:
+    def write_row(self, row: int, scores: _TrialScores | None) -> None:
         """Write the scores of a trial into its row; None clears the row."""
         import numpy as np
 

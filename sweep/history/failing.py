@@ -27,7 +27,10 @@ def failure_reason(history: History, limit: int | None) -> str:
     """
     if limit is None or history.count(Status.FAILED) < limit:
         return ""
-    if not (history.uncreated_trials or history.of(Status.WAITING, Status.RUNNING, Status.PAUSED)):
+    if not (
+        history.uncreated_trials
+        or history.with_status(Status.WAITING, Status.RUNNING, Status.PAUSED)
+    ):
         return ""
     until = history.failing_until
     counted = (t for t in history.trials if t.status is not Status.FAILED or _failed_at(t) > until)

@@ -19,7 +19,7 @@ from sweep.history.trial import Trial
 Costs = tuple[float, ...]
 
 
-def levels(points: Sequence[Costs]) -> list[int]:
+def front_indices(points: Sequence[Costs]) -> list[int]:
     """Return the index of each point's front, from 0; equal points are on the same front.
 
     Zhang et al., An Efficient Approach to Nondominated Sorting for Evolutionary Multiobjective
@@ -59,7 +59,7 @@ def _dominates(one: Costs, other: Costs) -> bool:
     return one != other and all(a <= b for a, b in zip(one, other, strict=True))
 
 
-def spread(points: Sequence[Costs]) -> list[int]:
+def spread_order(points: Sequence[Costs]) -> list[int]:
     """Return the indices of a front's points in an order of which every beginning covers the front.
 
     The first point comes first, then always the one that is farthest from its nearest predecessor,
@@ -156,15 +156,16 @@ class Placed(NamedTuple):
 def arrange(trials: Sequence[Compared]) -> list[Placed]:
     """Return trials best first: front by front, then those without a score, then infeasible ones.
 
-    Each front is in the order of `spread`; infeasible trials are ordered by their total violation.
-    The first trial of a front, and that of equals, is the one that comes first in `trials`.
+    Each front is in the order of `spread_order`; infeasible trials are ordered by their total
+    violation. The first trial of a front, and that of equals, is the one that comes first in
+    `trials`.
     """
     complete = [one for one in trials if one.costs is not None and one.violation <= 0]
-    found = levels([one.costs or () for one in complete])
+    found = front_indices([one.costs or () for one in complete])
     placed = []
     for level in range(max(found, default=-1) + 1):
         members = [one for one, its in zip(complete, found, strict=True) if its == level]
-        order = spread([one.costs or () for one in members])
+        order = spread_order([one.costs or () for one in members])
         placed += [Placed(members[index].number, level + 1) for index in order]
     behind = [one for one in trials if one.costs is None or one.violation > 0]
     behind.sort(key=lambda one: (one.violation, one.by_metric[:2]))
@@ -188,7 +189,7 @@ class Arranged:
         """Number of different fronts."""
         return max((one.front or 0 for one in self.placed), default=0)
 
-    def equals(self, place: int) -> list[int]:
+    def equal_places(self, place: int) -> list[int]:
         """Return the later places whose trials have the same numbers as the one at `place`.
 
         The numbers are costs and violation.
@@ -278,7 +279,7 @@ class CurrentFront(Summary):
     def numbers(self) -> list[int]:
         """Numbers of the trials on the front, ascending."""
         if self._numbers is None:
-            found = zip(self._costs, levels([*self._costs.values()]), strict=True)
+            found = zip(self._costs, front_indices([*self._costs.values()]), strict=True)
             self._numbers = sorted(number for number, level in found if level == 0)
         return self._numbers
 

@@ -51,7 +51,7 @@ from sweep.history.expectation import Expectations, Expected
 from sweep.history.objective import Objective
 from sweep.history.order import Amounts, Entry, Key, Order, Overlay, Summary, Total
 from sweep.history.replica import Replica
-from sweep.history.results import numbers
+from sweep.history.results import numeric_names
 from sweep.history.seeds import FIRST_TEST, is_test
 from sweep.history.trial import Milestone, Trial, rank_key
 from sweep.spec.space.domains import equality_key
@@ -75,9 +75,9 @@ class History:
     other_kernel = False
     """True if a user allowed trials to continue without the compiled kernel of their
     checkpoints."""
-    suggested: Mapping[int, Suggested] = MappingProxyType({})
+    open_suggestions: Mapping[int, Suggested] = MappingProxyType({})
     """Number of an event `Suggested` → its settings, oldest first, as long as no trial has them."""
-    tried = 0
+    tried_suggestions = 0
     """Number of trials so far whose settings somebody suggested."""
 
     def __init__(
@@ -100,13 +100,13 @@ class History:
         self.began_at = 0.0
         self.exhausted = ""
         """Reason for which there is no further point to search; empty while there may be one."""
-        self.learnt: tuple[EarlierSweep, ...] = ()
+        self.earlier_sweeps: tuple[EarlierSweep, ...] = ()
         """Settings and their ranks in earlier sweeps, for searchers."""
         self.suspended = False
         """True if a person paused the whole sweep."""
-        self.why = ""
+        self.end_reason = ""
         """Reason for finishing before all trials did."""
-        self.changed: dict[str, float | None] = {}
+        self.changed_budget: dict[str, float | None] = {}
         """Changed keys of the spec's budget → new values."""
         self.max_disk: int | None = None
         """Changed limit of the size of all checkpoints in bytes; None if unchanged."""
@@ -186,7 +186,7 @@ class History:
         numbers = {entry[-1] for key in keys for entry in self.order(key)}
         return [self._trials[number] for number in sorted(numbers)]
 
-    def of(self, *statuses: Status) -> list[Trial]:
+    def with_status(self, *statuses: Status) -> list[Trial]:
         """Return the trials that have one of these statuses, by number."""
         return self.ordered(*map(order.trial_status_key, statuses))
 
@@ -204,7 +204,7 @@ class History:
         trials = self.ordered(*map(order.replica_status_key, statuses))
         return [r for trial in trials for r in trial.replicas if r.status in statuses]
 
-    def tests(self, *statuses: Status) -> list[Replica]:
+    def test_replicas(self, *statuses: Status) -> list[Replica]:
         """Return the test replicas that have one of these statuses, by trial and index.
 
         They are trained under held-out seeds.
@@ -215,9 +215,9 @@ class History:
     @property
     def all_replicas(self) -> list[Replica]:
         """All replicas of the search, then all test replicas."""
-        return [*self.replicas(*Status), *self.tests(*Status)]
+        return [*self.replicas(*Status), *self.test_replicas(*Status)]
 
-    def has(self, searched: Mapping[str, Any]) -> bool:
+    def has_settings(self, searched: Mapping[str, Any]) -> bool:
         """Return whether a trial other than an offspring has exactly these searched settings."""
         for trial in self._trials[self._pointed :]:
             if trial.parent is None:
@@ -258,7 +258,7 @@ class History:
 
         Returns None if it has no score yet.
         """
-        return self.expectations.of(trial)
+        return self.expectations.expected(trial)
 
     def ranked(self, trials: Iterable[Trial] | None = None) -> list[Trial]:
         """Return the trials that have a score, best first.
@@ -318,7 +318,7 @@ class History:
     @property
     def waiting_clones(self) -> list[Trial]:
         """Trials that users cloned, that have not started and that no user holds, by number."""
-        return [trial for trial in self.of(Status.WAITING) if not trial.hold]
+        return [trial for trial in self.with_status(Status.WAITING) if not trial.hold]
 
     def unrecorded_s(self, driven_at: float) -> float:
         """Return for how many seconds the newest driver went on after its last event.
@@ -413,7 +413,7 @@ class History:
         Raises ValueError if a final evaluation names a trial that does not exist.
         """
         if isinstance(event, TermEnded):
-            self.ended, self.why = event.outcome, event.reason
+            self.ended, self.end_reason = event.outcome, event.reason
             if event.reason.startswith(FAIL_FAST):
                 self.failing_until = record.number
             return
@@ -431,7 +431,7 @@ class History:
         self.wanted, self.ended = event.trials, ""
         self.jobs, self.jobs_given, self.pool = event.jobs, event.jobs_given, event.pool
         self.began_at = self.began_at or record.time
-        self.why = ""
+        self.end_reason = ""
         self._span = (record.time, record.time)
 
     def _apply_command(self, event: HoldChanged | Suspended | LimitsChanged | Dropped) -> None:
@@ -445,7 +445,7 @@ class History:
                 self.suspended = event.is_suspended
             case LimitsChanged():
                 self.wanted = event.trials or self.wanted
-                self.changed.update(event.budget)
+                self.changed_budget.update(event.budget)
                 self.max_disk = event.max_disk or self.max_disk
                 self._resize(event.jobs)
             case Dropped():
@@ -494,10 +494,10 @@ class History:
         These were suggested or learnt, or the space is new or exhausted.
         """
         if isinstance(event, Suggested):
-            self.suggested = {**self.suggested, k: event}
+            self.open_suggestions = {**self.open_suggestions, k: event}
             return
         if isinstance(event, Learnt):
-            self.learnt = event.sweeps
+            self.earlier_sweeps = event.sweeps
             return
         self.exhausted = event.reason if isinstance(event, SpaceExhausted) else ""
 
@@ -522,7 +522,7 @@ class History:
         """Note event `k` as the trial's newest, and a milestone if the trial paused or ended."""
         trial.newest_event = k
         status = trial.status
-        if status not in (Status.WAITING, Status.RUNNING) and not trial.unfinished:
+        if status not in (Status.WAITING, Status.RUNNING) and not trial.is_interrupted:
             trial.milestones.append(trial.milestone(k))
 
     def _create(self, event: Created) -> None:
@@ -541,9 +541,9 @@ class History:
         trial.proposed_after, trial.clone_of = event.seen, event.clone_of
         trial.origin = event.origin
         if event.suggestion is not None:
-            waiting = dict(self.suggested)
+            waiting = dict(self.open_suggestions)
             trial.suggestion = waiting.pop(event.suggestion)
-            self.suggested, self.tried = waiting, self.tried + 1
+            self.open_suggestions, self.tried_suggestions = waiting, self.tried_suggestions + 1
         self.trials.append(trial)
 
     def _get_or_add_replica(self, event: Opened) -> Replica:
@@ -579,13 +579,13 @@ class History:
         if self.summed:
             self._take_sums(replica, event)
             return
-        points = replica.take(event.source, event.rows)
+        points = replica.add_results(event.source, event.rows)
         _add_names(replica, event.rows)
         replica.reported_to = event.rows[-1].iteration
         replica.last_metrics = event.rows[-1].metrics
         if self.shows_unsaved:
             replica.reported = replica.reported or _has_metric(points)
-            replica.count()
+            replica.count_results()
             _sum_up(replica)
 
     def _close(self, replica: Replica, event: Closed, record: Recorded) -> None:
@@ -617,12 +617,12 @@ class History:
 
         Lost ones count only if the replica has finished.
         """
-        replica.take(event.source, event.rows)
+        replica.add_results(event.source, event.rows)
         # The event's rows do not suffice: the slice may have reported all of them before it ended.
         replica.reported = replica.reported or _has_metric(replica.tail)
         _add_names(replica, event.rows)
         counts = self.shows_unsaved or event.status in FINISHED
-        replica.count(None if counts else event.saved_to)
+        replica.count_results(None if counts else event.saved_to)
         _sum_up(replica)
         if event.rows:
             replica.last_metrics = event.rows[-1].metrics
@@ -661,7 +661,7 @@ class History:
         if replica.status is Status.FAILED:
             replica.lost_slices, replica.crashes = 0, []
         if replica.status in FINISHED and replica.lost_results and not self.shows_unsaved:
-            replica.count(replica.saved_to)
+            replica.count_results(replica.saved_to)
             _sum_up(replica)
         replica.status, replica.reason = status, reason
         replica.ended_at = time if status in FINISHED else None
@@ -678,7 +678,7 @@ def _add_names(replica: Replica, rows: Sequence[Row]) -> None:
     Nothing is added once a result had the metric.
     """
     if not replica.reported:
-        replica.names = tuple(sorted({*replica.names, *numbers(row.metrics for row in rows)}))
+        replica.names = tuple(sorted({*replica.names, *numeric_names(row.metrics for row in rows)}))
 
 
 def _sum_up(replica: Replica) -> None:

@@ -89,7 +89,7 @@ held = _by_number(lambda trial: bool(trial.hold))
 """Key of trials that a user holds."""
 torn = _by_number(_is_torn)
 """Key of trials of which one replica failed or was pruned while another has not finished."""
-unfinished = _by_number(lambda trial: trial.unfinished)
+interrupted = _by_number(lambda trial: trial.is_interrupted)
 """Key of trials with a replica that was interrupted before its goal."""
 reported = _by_number(lambda trial: any(replica.reported for replica in trial.replicas))
 """Key of trials of which any result ever had the metric."""

@@ -61,7 +61,7 @@ def ranked(trials: Iterable[Trial], objective: Objective, places: Places) -> lis
         return chosen
     good = [trial for trial in chosen if trial.feasible]
     if objective.objectives:
-        level = dict(zip([t.number for t in good], levels(good, objective), strict=True))
+        level = dict(zip([t.number for t in good], front_indices(good, objective), strict=True))
         good.sort(key=lambda trial: level[trial.number])
     bad = [trial for trial in chosen if not trial.feasible]
     return [*good, *sorted(bad, key=_total_violation)]
@@ -106,7 +106,7 @@ def front(trials: Iterable[Trial], objective: Objective, places: Places) -> list
     """Return the feasible trials that no other of them dominates, best in the metric first."""
     good = [trial for trial in ranked(trials, objective, places) if trial.feasible]
     complete = [trial for trial in good if is_complete(trial)]
-    found = zip(complete, levels(complete, objective), strict=True)
+    found = zip(complete, front_indices(complete, objective), strict=True)
     return [trial for trial, level in found if level == 0]
 
 
@@ -115,7 +115,7 @@ def is_complete(trial: Trial) -> bool:
     return all(value is not None and math.isfinite(value) for value in values(trial))
 
 
-def levels(trials: Sequence[Trial], objective: Objective) -> list[int]:
+def front_indices(trials: Sequence[Trial], objective: Objective) -> list[int]:
     """Return the index of each trial's front, from 0.
 
     Trials that lack a score have ``len(trials)``.
@@ -128,5 +128,5 @@ def levels(trials: Sequence[Trial], objective: Objective) -> list[int]:
         for index, trial in enumerate(trials)
         if is_complete(trial)
     }
-    found = dict(zip(costs, fronts.levels([*costs.values()]), strict=True))
+    found = dict(zip(costs, fronts.front_indices([*costs.values()]), strict=True))
     return [found.get(index, len(trials)) for index in range(len(trials))]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from sweep.core import stats
-from sweep.history.curve import Divergence, Followed, Point, Reading, is_known, readings
+from sweep.history.curve import CurveSummary, Divergence, Point, Reading, is_known, readings
 from sweep.history.events import (
     FINISHED,
     Goal,
@@ -105,7 +105,9 @@ class Replica:
     """Seconds of training so far; iterations computed twice count once."""
     steps: float = 0.0
     """Number of environment steps so far; iterations computed twice count once."""
-    _followed: Followed = field(default_factory=Followed, init=False, repr=False, compare=False)
+    _summary: CurveSummary = field(
+        default_factory=CurveSummary, init=False, repr=False, compare=False
+    )
     """First and newest value of the curve; brought up to date by each property that reads it."""
 
     @property
@@ -121,7 +123,7 @@ class Replica:
         """
         if self.joined_at is None or (self.status in FINISHED and not self.was_waiting):
             return False
-        return self.joined_at.at is None or not self.reached(self.joined_at.at)
+        return self.joined_at.until is None or not self.reached(self.joined_at.until)
 
     @property
     def name(self) -> str:
@@ -159,7 +161,7 @@ class Replica:
         """
         if self.sums is not None:
             return self.sums.known_until
-        seen = self._followed.update(self.curve)
+        seen = self._summary.update(self.curve)
         if seen.divergence.is_permanent or (self.birth and not self.curve):
             return self.time
         if seen.newest is not None:
@@ -172,13 +174,13 @@ class Replica:
 
         Needs the curve.
         """
-        first = self._followed.update(self.curve).first
+        first = self._summary.update(self.curve).first
         return math.inf if first is None else first.time
 
     @property
     def is_known(self) -> bool:
         """True if a result of the curve has a number for the metric."""
-        return self._followed.update(self.curve).newest is not None
+        return self._summary.update(self.curve).newest is not None
 
     def divergence_at(self, iterations: Iterable[int]) -> Iterator[tuple[int, Divergence]]:
         """Yield each of these iterations, ascending, with the count of NaN up to it."""
@@ -193,7 +195,7 @@ class Replica:
     @property
     def has_diverged(self) -> bool:
         """True if the metric stays NaN (`Divergence.is_permanent`); needs the curve."""
-        return self._followed.update(self.curve).divergence.is_permanent
+        return self._summary.update(self.curve).divergence.is_permanent
 
     @property
     def value(self) -> float | None:
@@ -202,7 +204,7 @@ class Replica:
             return self.sums.value
         if self.has_diverged:
             return math.nan
-        newest = self._followed.newest
+        newest = self._summary.newest
         return None if newest is None else newest.value
 
     @property
@@ -257,7 +259,7 @@ class Replica:
         return [*(point for point in self.curve if point.iteration <= after), *self.tail]
 
     @property
-    def attempted(self) -> int:
+    def last_attempted(self) -> int:
         """Number of the last iteration in `attempt`."""
         return self.tail[-1].iteration if self.tail else self.iteration
 
@@ -266,7 +268,7 @@ class Replica:
         """Number of results that were lost with their slice and will be computed again."""
         if self.saved_to is None:
             return 0
-        return max(0, self.attempted - self.saved_to)
+        return max(0, self.last_attempted - self.saved_to)
 
     def has_lost(self, iteration: int) -> bool:
         """Return whether the result of this iteration was lost with its slice.
@@ -275,13 +277,13 @@ class Replica:
         """
         return self.saved_to is not None and iteration > self.saved_to
 
-    def take(self, source: int, rows: Sequence[Row]) -> list[Point]:
+    def add_results(self, source: int, rows: Sequence[Row]) -> list[Point]:
         """Add results of a slice that started from iteration `source` to the tail.
 
         Return their points. They replace the results after `source` that the newest attempt had
-        before, and do not count before `count` is called.
+        before, and do not count before `count_results` is called.
         """
-        points = [Point.of(row, self.objective) for row in rows]
+        points = [Point.from_row(row, self.objective) for row in rows]
         if self.tail_after is None:
             self.tail, self.tail_after = points, source
         else:
@@ -289,7 +291,7 @@ class Replica:
             self.tail_after = min(self.tail_after, source)
         return points
 
-    def count(self, upto: int | None = None) -> None:
+    def count_results(self, upto: int | None = None) -> None:
         """Move the results of the newest attempt up to iteration `upto` into the curve.
 
         It is None moves all. Those after `upto` stay in the tail.
@@ -306,8 +308,8 @@ class Replica:
         The replica stays as it is.
         """
         after = replace(self)
-        after.take(source, rows)
-        after.count()
+        after.add_results(source, rows)
+        after.count_results()
         last = rows[-1].metrics if rows else self.last_metrics
         return Sums(
             after.iteration,
@@ -341,12 +343,12 @@ class Replica:
 
     def is_past(self, goal: Goal) -> bool:
         """Return whether the replica has trained up to a goal, with or without the metric."""
-        return goal.at is not None and self.time >= goal.at
+        return goal.until is not None and self.time >= goal.until
 
     @property
     def is_unmeasured(self) -> bool:
         """True if the replica waits past its goal without ever having had the metric."""
-        return self.unfinished and not self.reported and self.is_past(self.goal)
+        return self.is_interrupted and not self.reported and self.is_past(self.goal)
 
     def score_at(self, level: float = math.inf) -> float | None:
         """Return the score of the curve up to `level`.
@@ -392,18 +394,20 @@ class Replica:
         return next(readings(self.curve, (level,)))[1]
 
     @property
-    def unfinished(self) -> bool:
+    def is_interrupted(self) -> bool:
         """True if the replica is PAUSED before its goal, or has lost results, and no user holds it.
 
         It was interrupted and must continue. A clone may start past its first goal; it reaches that
         goal with its first own iteration.
         """
-        on_the_way = self.goal.at is None or not self.reached(self.goal.at) or not self.has_begun
+        on_the_way = (
+            self.goal.until is None or not self.reached(self.goal.until) or not self.has_begun
+        )
         on_the_way = on_the_way or self.lost_results > 0
         return self.status is Status.PAUSED and on_the_way and not self.hold
 
     @property
-    def newest(self) -> Saved | None:
+    def newest_checkpoint(self) -> Saved | None:
         """Kept checkpoint of the highest iteration; None if there is none."""
         return max(self.checkpoints.values(), key=lambda saved: saved.iteration, default=None)
 
@@ -416,7 +420,9 @@ class Replica:
         valued = [saved for saved in self.checkpoints.values() if saved.value is not None]
         sign = self.objective.sign
         return max(
-            valued, key=lambda s: (sign * (s.value or 0.0), s.iteration), default=self.newest
+            valued,
+            key=lambda s: (sign * (s.value or 0.0), s.iteration),
+            default=self.newest_checkpoint,
         )
 
     @property

@@ -50,7 +50,7 @@ def _to_scalar(value: Any) -> Scalar | None:
     if isinstance(value, str):
         return value[:LONGEST_TEXT]
     if isinstance(value, int) and not _LEAST < value < _LARGEST:
-        return number(value)
+        return to_number(value)
     return value if isinstance(value, bool | int | float) else None
 
 
@@ -71,7 +71,7 @@ def instead_of_number(result: Mapping[str, Any], path: str, prefix: str = "") ->
 
 def _describe(value: Any) -> str:
     """Return a description of a value for an error message; empty if it is a number."""
-    if number(_to_scalar(value)) is not None:
+    if to_number(_to_scalar(value)) is not None:
         return ""
     if isinstance(value, str):
         return f"a text, {shorten(value, 40)}"
@@ -85,7 +85,7 @@ def _describe(value: Any) -> str:
     return NOTHING if value is None else f"of type {type(value).__name__}"
 
 
-def numbers(results: Iterable[Metrics]) -> set[str]:
+def numeric_names(results: Iterable[Metrics]) -> set[str]:
     """Return the names under which results have numbers, without times, dates and the like."""
     return {
         name
@@ -95,7 +95,7 @@ def numbers(results: Iterable[Metrics]) -> set[str]:
     }
 
 
-def number(value: Scalar | None) -> float | None:
+def to_number(value: Scalar | None) -> float | None:
     """Return an int, float or bool as a float; None for None and for a text."""
     if isinstance(value, float):
         return value

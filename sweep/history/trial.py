@@ -22,7 +22,7 @@ from sweep.history.events import (
 )
 from sweep.history.objective import Objective, rank
 from sweep.history.replica import Replica
-from sweep.history.results import number
+from sweep.history.results import to_number
 from sweep.spec.objective import Mode
 
 
@@ -166,7 +166,7 @@ class Trial:
     def goal(self) -> Goal:
         """Furthest goal of the compared replicas; the one without a limit if there is such."""
         goals = [replica.goal for replica in self.compared_replicas]
-        return max(goals, key=lambda goal: math.inf if goal.at is None else goal.at)
+        return max(goals, key=lambda goal: math.inf if goal.until is None else goal.until)
 
     @property
     def iteration(self) -> int:
@@ -189,7 +189,7 @@ class Trial:
 
         Infinite if the trial is COMPLETED.
         """
-        at = self.goal.at
+        at = self.goal.until
         if self.status is Status.COMPLETED:
             return math.inf
         return at if at is not None and self.reached(at) else self.time
@@ -345,9 +345,9 @@ class Trial:
         return sum(replica.lost_results for replica in self.replicas)
 
     @property
-    def unfinished(self) -> bool:
+    def is_interrupted(self) -> bool:
         """True if one of its replicas was interrupted before its goal and must continue."""
-        return any(replica.unfinished for replica in self.replicas)
+        return any(replica.is_interrupted for replica in self.replicas)
 
     @property
     def leader(self) -> Replica:
@@ -389,7 +389,7 @@ class Trial:
 
         Returns None if none has a number there.
         """
-        values = (number(replica.last_metrics.get(key)) for replica in self.replicas)
+        values = (to_number(replica.last_metrics.get(key)) for replica in self.replicas)
         found = [value for value in values if value is not None]
         return sum(found) if found else None
 

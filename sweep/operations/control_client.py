@@ -83,7 +83,7 @@ def _apply_pending_requests(folder: Folder, history: History, trials: int) -> No
                 history.wanted = request.body.get("trials") or history.wanted
             if request.verb is Verb.SUGGEST:
                 waiting = Suggested(request.body["settings"], "")
-                history.suggested = {**history.suggested, -request.number: waiting}
+                history.open_suggestions = {**history.open_suggestions, -request.number: waiting}
 
 
 def _check(folder: Folder, request: Request) -> None:

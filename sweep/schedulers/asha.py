@@ -35,7 +35,7 @@ from pydantic import BaseModel, Field
 from sweep.core.errors import BadConfig
 from sweep.history.events import FINISHED, Goal, Status
 from sweep.history.history import History
-from sweep.history.order import Key, level_key, trial_status_key, unfinished
+from sweep.history.order import Key, interrupted, level_key, trial_status_key
 from sweep.history.trial import Trial
 from sweep.schedulers import (
     NOBODY_WAITS,
@@ -129,7 +129,7 @@ class Scheduler(PerTrialStopping):
         promoted = list(itertools.islice(self._promotions(history), free))
         fresh = min(free - len(promoted), history.uncreated_trials)
         goal = self._goal(self.grace)
-        why = f"no trial could be promoted, so a new one trains to rung {goal.at:g}"
+        why = f"no trial could be promoted, so a new one trains to rung {goal.until:g}"
         plan = seeding.plan_of(promoted, (NewTrial(goal, why),) * fresh)
         return plan or seeding.plan_of(list(itertools.islice(self._finishing(history), free)))
 
@@ -170,7 +170,7 @@ class Scheduler(PerTrialStopping):
 
     def _has_left(self, trial: Trial, step: Step) -> bool:
         """Return whether the trial was promoted from a step, or is past it."""
-        at, more = trial.goal.at, bool(self.steps) and len(trial.replicas) > step.seeds
+        at, more = trial.goal.until, bool(self.steps) and len(trial.replicas) > step.seeds
         return more or trial.time > step.level or (at is not None and at > step.level)
 
     def _estimate_leaving(self, present: Sequence[Trial], continued: int, final: float) -> float:
@@ -255,7 +255,7 @@ class Scheduler(PerTrialStopping):
         """
         if history.uncreated_trials:
             return
-        under_way = history.ordered(trial_status_key(Status.RUNNING), unfinished)
+        under_way = history.ordered(trial_status_key(Status.RUNNING), interrupted)
         top = Goal() if self.top is None else self._goal(self.top)
         if any(trial.goal != top for trial in under_way):
             return
@@ -324,7 +324,7 @@ class Scheduler(PerTrialStopping):
             ranking = seeding.front_rung(history, None, level)
         place = ranking.place(trial)
         best = self.promotion_count(len(ranking))
-        equals = ranking.equals(best)  # these continue too
+        equals = ranking.equal_places(best)  # these continue too
         continues = place <= best or place in equals
         what = "continues" if continues else "stopped"
         few = f", fewer than {self.eta}" if len(ranking) < self.eta else ""

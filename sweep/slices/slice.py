@@ -21,7 +21,7 @@ from typing import Any
 
 from sweep.core import plugins
 from sweep.history.events import End, Metrics, Row, Saved
-from sweep.history.results import flatten, instead_of_number, number, numbers
+from sweep.history.results import flatten, instead_of_number, numeric_names, to_number
 from sweep.ledger.folder import PROGRESS
 from sweep.slices import cache, checkpoints
 from sweep.slices.checkpoints import DiskRefuses, Saving
@@ -330,7 +330,7 @@ class RealSlice(Stretch):
         self, trainable: Trainable, result: Mapping[str, Any], metrics: Metrics
     ) -> float | None:
         """Append a result to the rows, journal and progress file; return the metric, if any."""
-        reached = number(metrics.get(self.spec.metric))
+        reached = to_number(metrics.get(self.spec.metric))
         found = reached is not None
         self.instead = "" if found else instead_of_number(result, self.spec.metric)
         self.exactness = trainable.exactness  # it may have become weaker
@@ -345,7 +345,7 @@ class RealSlice(Stretch):
         iteration, can_save = trainable.iteration, trainable.can_save(trainable.config)
         new = iteration > self.source and not self.saving.has(iteration)
         if new and can_save and trainable.at_checkpoint:
-            self._save(trainable, metrics, number(metrics.get(self.spec.metric)), End.DONE)
+            self._save(trainable, metrics, to_number(metrics.get(self.spec.metric)), End.DONE)
         return End.DONE
 
     def _find_end(self, trainable: Trainable, metrics: Metrics) -> End | None:
@@ -389,7 +389,7 @@ class RealSlice(Stretch):
             for key in ("training_iteration", self.spec.time_attr, self.spec.metric)
         }
         if metrics and (lacks := [n for n in self.spec.doubtful_names if n not in metrics]):
-            note["lacks"], note["has"] = lacks, sorted(numbers([metrics]))[:MOST_NAMES]
+            note["lacks"], note["has"] = lacks, sorted(numeric_names([metrics]))[:MOST_NAMES]
         if self.spec.trial_s is not None:
             note["slice"] = self.spec.number
             note["trained_s"] = self.bounds.seconds if trains else None

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from sweep.core import plugins
 from sweep.history.events import End
-from sweep.history.results import number
+from sweep.history.results import to_number
 from sweep.slices.cache import stop_quietly
 from sweep.slices.log import redirected_into
 from sweep.slices.messages import DeviceFailed, Pace, SliceOutcome, SliceSpec
@@ -51,7 +51,7 @@ class _Lane:
     def steps(self) -> float | None:
         """Environment steps of the last iteration; None if its result does not count them."""
         rows = self.slice.rows
-        return number(rows[-1].metrics.get(STEPS)) if rows else None
+        return to_number(rows[-1].metrics.get(STEPS)) if rows else None
 
     def iterate(self) -> SliceOutcome | None:
         """Record the result of an iteration; return the outcome if the slice ends with it."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sweep.history.curve import Divergence, is_known
 from sweep.history.events import End, Goal, Metrics
-from sweep.history.results import number
+from sweep.history.results import to_number
 from trainables.errors import TrainableError
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ class Criteria:
 def met_criterion(metrics: Metrics, stop: Criteria) -> str:
     """Return the stopping criterion that a result meets, as a text; empty if none."""
     for key, at in stop.reached.items():
-        value = number(metrics.get(key))
+        value = to_number(metrics.get(key))
         if value is not None and value >= at:
             return f"{key} is {value:g}, at least {at:g}"
     for key, at in stop.fallen.items():
-        value = number(metrics.get(key))
+        value = to_number(metrics.get(key))
         if value is not None and value <= at:
             return f"{key} is {value:g}, at most {at:g}"
     return ""
@@ -131,13 +131,13 @@ class Bounds:
 
         Raises TrainableError if the result lacks `time_attr`, in which the goal is counted.
         """
-        value = number(metrics.get(self.metric))
+        value = to_number(metrics.get(self.metric))
         self.divergence.add(value)
         self.has_metric |= value is not None
         if self.ends_if_not_finite and value is not None and not math.isfinite(value):
             self.why = f"{self.metric} is {value} at iteration {iteration}"
             return End.DIVERGED
-        self.seconds += number(metrics.get("time_this_iter_s")) or 0.0
+        self.seconds += to_number(metrics.get("time_this_iter_s")) or 0.0
         if self.seconds_left is not None and self.seconds >= self.seconds_left:
             self.why = "limits.trial_s: the trial's training time is used up"
             return End.LIMIT
@@ -151,9 +151,9 @@ class Bounds:
         goal = self.goal
         if metrics.get("done") is True or met_criterion(metrics, self.stop):
             return End.DONE
-        if goal.at is None:
+        if goal.until is None:
             return None
-        time = number(metrics.get(self.time_attr))
+        time = to_number(metrics.get(self.time_attr))
         if time is None:
             raise TrainableError(
                 f"scheduler.time_attr: the results have no '{self.time_attr}'; "
@@ -161,7 +161,7 @@ class Bounds:
             )
         if goal.top is not None and time >= goal.top:
             return End.DONE
-        self.can_rest |= time >= goal.at and (is_known or self.divergence.is_permanent)
+        self.can_rest |= time >= goal.until and (is_known or self.divergence.is_permanent)
         if self.can_rest:
             return End.GOAL
         asks = self.metric_deadline is not None and time >= self.metric_deadline
@@ -173,7 +173,7 @@ class Bounds:
         if flatness is None:
             return None
         plateau = flatness.plateau
-        flatness.add(number(metrics.get(plateau.metric)))
+        flatness.add(to_number(metrics.get(plateau.metric)))
         if not flatness.flat(iteration):
             return None
         self.why = (

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from sweep import pools
 from sweep.core.errors import UsageError, WorkerLost
 from sweep.history.events import End, Goal, Row, Saved
-from sweep.history.results import flatten, instead_of_number, number
+from sweep.history.results import flatten, instead_of_number, to_number
 from sweep.slices import retention
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from sweep.slices.slice import Stretch
@@ -185,7 +185,7 @@ class _Play(Stretch):
             end = End.TIME
         due = end is not None or iteration % (spec.policy.every or 1) == 0
         if self.clock.saves and due and end is not End.DIVERGED:
-            self._save(iteration, number(metrics.get(spec.metric)))
+            self._save(iteration, to_number(metrics.get(spec.metric)))
         return end
 
     def _save(self, iteration: int, value: float | None) -> None:

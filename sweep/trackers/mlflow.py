@@ -236,7 +236,7 @@ class _Copy:
     def _schedule_paused(self) -> None:
         """Set the runs of paused trials to scheduled, since no driver runs."""
         history = self._content.history
-        for replica in (*history.replicas(Status.PAUSED), *history.tests(Status.PAUSED)):
+        for replica in (*history.replicas(Status.PAUSED), *history.test_replicas(Status.PAUSED)):
             trial = history.trials[replica.trial]
             for owner, name in (
                 (trial, run_name(trial.number, WHOLE)),

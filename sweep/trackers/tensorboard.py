@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from sweep.history.events import Created, Row
-from sweep.history.results import number
+from sweep.history.results import to_number
 from sweep.trackers._shared.protobuf import double, message, single, text, varint
 from sweep.trackers._shared.trial_files import IDENTITY, FileTracker, Standing, curves, made_at
 
@@ -53,7 +53,7 @@ class Tracker(FileTracker):
 
     def encode(self, row: Row, columns: Sequence[str], ended_at: float, place: int) -> bytes:
         """Return a result as one record: all its numbers at one step."""
-        steps = number(row.metrics.get("timesteps_total"))
+        steps = to_number(row.metrics.get("timesteps_total"))
         step = int(steps) if steps is not None and 0 <= steps < 2**63 else row.iteration
         values = b"".join(
             message(1, text(1, name) + single(2, value)) for name, value in curves(row).items()
@@ -88,7 +88,7 @@ def _setting(value: Any) -> bytes:
     """Return a ``google.protobuf.Value``: a number, a boolean, or else a text."""
     if isinstance(value, bool):
         return varint(4, int(value))
-    if (found := number(value)) is not None:
+    if (found := to_number(value)) is not None:
         return double(2, found)
     return text(3, value if isinstance(value, str) else json.dumps(value))
 

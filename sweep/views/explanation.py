@@ -114,7 +114,7 @@ def _decision(event: Event, sweep: Sweep) -> tuple[str, str] | None:
         ):
             return f"got seed {event.replica}", event.reason
         case Opened():
-            goal = "the end" if event.goal.at is None else formatting.number(event.goal.at)
+            goal = "the end" if event.goal.until is None else formatting.number(event.goal.until)
             return f"{'started' if event.slice == 0 else 'continued'}, up to {goal}", event.reason
         case Closed() if event.end not in _PASSING or event.status is Status.FAILED:
             return _WORDS[event.status], event.reason

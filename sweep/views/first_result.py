@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from sweep.history.events import Closed, Recorded
 from sweep.history.history import History
-from sweep.history.results import numbers
+from sweep.history.results import numeric_names
 from sweep.ledger.folder import Folder
 from sweep.views import progress
 from trainables.core.legacy_names import nearest_results
@@ -56,7 +56,7 @@ class FirstResult:
         for record in records:
             if isinstance(record.event, Closed) and record.event.rows:
                 first = record.event.rows[0].metrics
-                return self._warnings(record.event.trial, first, numbers([first]))
+                return self._warnings(record.event.trial, first, numeric_names([first]))
         if time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + LOOK_S
             return self._check_notes()

@@ -27,7 +27,7 @@ from sweep.history.events import (
 from sweep.history.history import History
 from sweep.history.ranking import is_by_expectation
 from sweep.history.replica import Replica, joint_curve
-from sweep.history.results import number
+from sweep.history.results import to_number
 from sweep.history.seeds import FIRST_TEST, is_test, replica_name, seed_of
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder, noted_remark
@@ -100,7 +100,7 @@ def decision(record: Recorded, sweep: Sweep, number: int) -> Data | None:
             if action == "proposed":
                 why += f", from the history up to event {event.seen}"
         case Opened():
-            goal = "the end" if event.goal.at is None else formatting.number(event.goal.at)
+            goal = "the end" if event.goal.until is None else formatting.number(event.goal.until)
             action, why = f"{seed}slice {event.slice} to {goal}", event.reason
         case Closed():
             skipped = "".join(f"; skipped {one}" for one in event.skipped)
@@ -151,7 +151,7 @@ def overview(sweep: Sweep, now: float) -> Data:
         "bred": len(history.trials) - history.searched_count,
         "done": ended_count(history),
         "wanted": history.wanted or sweep.spec.trials,
-        "why": history.why,
+        "why": history.end_reason,
         "metric": sweep.spec.metric,
         "mode": sweep.spec.mode,
         "best": best_so_far(history),
@@ -178,7 +178,7 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
         "changes": changes(sweep),
         "suggested": [
             {"settings": dict(one.settings), "author": one.author, "reason": one.reason}
-            for one in sweep.history.suggested.values()
+            for one in sweep.history.open_suggestions.values()
         ],
         "searcher": sweep.spec.searcher.name,
         "scheduler": sweep.spec.scheduler.name,
@@ -215,7 +215,7 @@ def running_replica(
     """
     note = notes.get((replica.trial, replica.index))
     value = replica.value
-    before = number(replica.last_metrics.get("time_total_s")) or 0.0
+    before = to_number(replica.last_metrics.get("time_total_s")) or 0.0
     if note is not None and note.value is not None:
         value = note.value
     return {
@@ -224,7 +224,7 @@ def running_replica(
         "name": replica_name(replica.trial, replica.index),
         "iteration": replica.iteration if note is None else note.iteration,
         "time": replica.time if note is None or note.time is None else note.time,
-        "goal": replica.goal.at,
+        "goal": replica.goal.until,
         "value": finite(value),
         "seconds": before
         + (max(0.0, now - last_trained_at) if last_trained_at is not None else 0.0),
@@ -390,10 +390,10 @@ def outlook(history: History) -> Data | None:
     hour = history.expectations.outlook(HOUR_S / spent) if spent >= soon else None
     return {
         "again": finite(doubling.gain),
-        "share": doubling.share,
+        "share": doubling.relative_gain,
         "range": finite(doubling.range),
         "hour": None if hour is None else finite(hour.gain),
-        "hour_share": None if hour is None else hour.share,
+        "hour_share": None if hour is None else hour.relative_gain,
     }
 
 
@@ -453,7 +453,7 @@ def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
         "mode": sweep.spec.mode,
         **row(trial, sweep.history),
         "changes": [one for one in changes(sweep) if number < one["trials"]],
-        "goal": {"at": trial.goal.at, "top": trial.goal.top},
+        "goal": {"at": trial.goal.until, "top": trial.goal.top},
         "time_attr": trial.objective.time_attr,
         "exactness": trial.leader.exactness,
         "slices": trial.slices,
@@ -525,7 +525,7 @@ def summary(history: History, name: str) -> Data:
         "bred": len(history.trials) - history.searched_count,
         "wanted": history.wanted,
         "exhausted": history.exhausted,
-        "why": history.why,
+        "why": history.end_reason,
         "steps": steps(history),
         "front": front(history),
         "reported": history.has_metric,

@@ -19,7 +19,7 @@ from sweep.core.errors import UsageError
 from sweep.history.events import FINISHED, FinalEvaluationBegan, Metrics, Status
 from sweep.history.history import History
 from sweep.history.replica import Replica
-from sweep.history.results import number
+from sweep.history.results import to_number
 from sweep.history.trial import Trial
 from sweep.ledger import folder as folders
 from sweep.ledger.folder import Folder
@@ -127,7 +127,7 @@ class NewestNotes:
 
 def running(history: History) -> list[Replica]:
     """Return the replicas and tests that are running."""
-    return [*history.replicas(Status.RUNNING), *history.tests(Status.RUNNING)]
+    return [*history.replicas(Status.RUNNING), *history.test_replicas(Status.RUNNING)]
 
 
 def _read_note(folder: Folder, replica: Replica) -> Note | None:
@@ -137,8 +137,8 @@ def _read_note(folder: Folder, replica: Replica) -> Note | None:
         objective = replica.objective
         return Note(
             int(raw["training_iteration"]),
-            number(raw.get(objective.time_attr)),
-            number(raw.get(objective.metric)),
+            to_number(raw.get(objective.time_attr)),
+            to_number(raw.get(objective.metric)),
             str(raw.get("worker", "")),
         )
     except (OSError, UsageError, ValueError, KeyError, TypeError, AttributeError):
@@ -351,9 +351,9 @@ def _tested(test: Replica, aim: Aim, notes: Notes) -> float:
     """Return the completed share, 0 to 1, of a training under a test seed."""
     if test.status in FINISHED:
         return 1.0
-    if not test.goal.at:
+    if not test.goal.until:
         return _share(test, aim, notes)
-    return min(1.0, _time(test, notes) / test.goal.at)
+    return min(1.0, _time(test, notes) / test.goal.until)
 
 
 def _time(replica: Replica, notes: Notes) -> float:
@@ -377,7 +377,7 @@ def _share(replica: Replica, aim: Aim, notes: Notes) -> float:
 
 def _share_of_goal(reached: Metrics, key: str, goal: float) -> float:
     """Return the share of a goal that a counter has reached, 0 to 1."""
-    return min(1.0, (number(reached.get(key)) or 0.0) / goal) if goal > 0 else 1.0
+    return min(1.0, (to_number(reached.get(key)) or 0.0) / goal) if goal > 0 else 1.0
 
 
 def time_left(elapsed: float, now: float, start: float = 0.0) -> float | None:

@@ -253,7 +253,7 @@ def seed_by_seed(folder: Folder) -> list[tuple[int, int, Status, object, object]
             sweeps.final_state(folder, replica),
             sweeps.curve(folder, replica.trial, replica.index),
         )
-        for replica in [*past.replicas(*Status), *past.tests(*Status)]
+        for replica in [*past.replicas(*Status), *past.test_replicas(*Status)]
     ]
 
 
@@ -356,7 +356,7 @@ seed: 7
 def assert_left_clean(folder: Folder) -> None:
     """Every file of ours is named by the ledger, and every named file is there."""
     past = sweeps.history(folder)
-    for replica in [*past.replicas(*Status), *past.tests(*Status)]:
+    for replica in [*past.replicas(*Status), *past.test_replicas(*Status)]:
         named = {saved.file for saved in replica.checkpoints.values()}
         found = {p.name for p in folder.trial(replica.trial, replica.index).iterdir()}
         assert named == {name for name in found if name.endswith(".swck")}

@@ -112,7 +112,7 @@ def test_it_never_starts_more_than_the_free_slots(name: str, free: int) -> None:
 def test_a_goal_is_one_of_its_rungs_or_the_end(name: str) -> None:
     scheduler = build(name)
     plan = scheduler.plan(history([], wanted=4), 4)
-    assert not scheduler.levels or {f.goal.at for f in plan.fresh} <= {*scheduler.levels, None}
+    assert not scheduler.levels or {f.goal.until for f in plan.fresh} <= {*scheduler.levels, None}
 
 
 def test_with_several_objectives_a_sweep_ends_and_says_fronts_only_where_it_ranks_by_them(
@@ -224,7 +224,7 @@ def test_with_several_seeds_it_ends_the_same_however_its_driver_is_killed(name: 
         assert trial.status not in (Status.RUNNING, Status.PAUSED, Status.WAITING)
         most = max(replica.iteration for replica in trial.replicas)
         assert {replica.iteration for replica in trial.replicas} == {most}
-    for winner in course.history.ranked(course.history.of(Status.COMPLETED))[:1]:
+    for winner in course.history.ranked(course.history.with_status(Status.COMPLETED))[:1]:
         assert len(winner.replicas) == 3 or winner.parent is not None
 
 

@@ -184,7 +184,10 @@ def test_a_kept_searcher_and_a_new_one_propose_the_same(story: list[int], seed: 
     for searcher in sorted({*NAMES} - {"gp"}):  # it keeps what tpe keeps, and takes seconds
         made = search(searcher, slots=6, seed=seed)
         for choice in story:
-            running, paused = made.history.of(Status.RUNNING), made.history.of(Status.PAUSED)
+            running, paused = (
+                made.history.with_status(Status.RUNNING),
+                made.history.with_status(Status.PAUSED),
+            )
             if choice < 3 and made.room:
                 made.start()
             elif choice == 6 and paused:

@@ -5,32 +5,32 @@ CREATE TABLE events (
 );
 INSERT INTO "events" VALUES(1,1,1700000001.0,'epoch',NULL,'{"host":"host","pid":1,"trials":5,"jobs":1,"jobs_given":false,"pool":"","unrecorded_s":0.0}');
 INSERT INTO "events" VALUES(2,1,1700000002.0,'trial',0,'{"trial":0,"searched":{"lr":0.001,"layers":2,"net":[64,64]},"config":{"lr":0.001,"layers":2,"net":[64,64]},"seen":0,"replicas":1,"births":[],"clone_of":null,"origin":"","reason":"","suggestion":null}');
-INSERT INTO "events" VALUES(3,1,1700000003.0,'slice',0,'{"trial":0,"replica":0,"slice":0,"goal":{"at":900.0,"top":900.0},"reason":"slice 0","evidence":{}}');
+INSERT INTO "events" VALUES(3,1,1700000003.0,'slice',0,'{"trial":0,"replica":0,"slice":0,"goal":{"until":900.0,"top":900.0},"reason":"slice 0","evidence":{}}');
 INSERT INTO "events" VALUES(4,1,1700000004.0,'trial',1,'{"trial":1,"searched":{"lr":0.001,"layers":2,"net":null},"config":{"lr":0.001,"layers":2,"net":null},"seen":0,"replicas":1,"births":[],"clone_of":null,"origin":"","reason":"","suggestion":null}');
-INSERT INTO "events" VALUES(5,1,1700000005.0,'slice',1,'{"trial":1,"replica":0,"slice":0,"goal":{"at":900.0,"top":900.0},"reason":"slice 0","evidence":{}}');
+INSERT INTO "events" VALUES(5,1,1700000005.0,'slice',1,'{"trial":1,"replica":0,"slice":0,"goal":{"until":900.0,"top":900.0},"reason":"slice 0","evidence":{}}');
 INSERT INTO "events" VALUES(6,1,1700000006.0,'outcome',0,'{"trial":0,"replica":0,"slice":0,"end":"goal","status":"PAUSED","reason":"goal","source":0,"error":"","error_at":0,"skipped":[],"exactness":"","saved":[{"iteration":3,"digest":"0000000000000000000000000000000000000000000000000000000000000003","file":"ckpt-3","size":10,"value":null}],"dropped":[],"remembered":{},"value_found":"","sums":null,"saved_to":null,"reported_to":null,"log":0}');
 INSERT INTO "events" VALUES(7,1,1700000007.0,'outcome',1,'{"trial":1,"replica":0,"slice":0,"end":"goal","status":"PAUSED","reason":"goal","source":0,"error":"","error_at":0,"skipped":[],"exactness":"","saved":[{"iteration":3,"digest":"0100000000000000000000000000000000000000000000000000000000000003","file":"ckpt-3","size":10,"value":null}],"dropped":[],"remembered":{},"value_found":"","sums":null,"saved_to":null,"reported_to":null,"log":0}');
 INSERT INTO "events" VALUES(8,1,1700000008.0,'trial',2,'{"trial":2,"searched":{"lr":0.001,"layers":2,"net":true},"config":{"lr":0.001,"layers":2,"net":true},"seen":0,"replicas":1,"births":[],"clone_of":null,"origin":"","reason":"","suggestion":null}');
-INSERT INTO "events" VALUES(9,1,1700000009.0,'slice',2,'{"trial":2,"replica":0,"slice":0,"goal":{"at":900.0,"top":900.0},"reason":"slice 0","evidence":{}}');
+INSERT INTO "events" VALUES(9,1,1700000009.0,'slice',2,'{"trial":2,"replica":0,"slice":0,"goal":{"until":900.0,"top":900.0},"reason":"slice 0","evidence":{}}');
 INSERT INTO "events" VALUES(10,1,1700000010.0,'outcome',2,'{"trial":2,"replica":0,"slice":0,"end":"crashed","status":"PAUSED","reason":"crashed","source":0,"error":"","error_at":0,"skipped":[],"exactness":"","saved":[],"dropped":[],"remembered":{},"value_found":"","sums":null,"saved_to":null,"reported_to":null,"log":0}');
-INSERT INTO "events" VALUES(11,1,1700000011.0,'slice',2,'{"trial":2,"replica":0,"slice":1,"goal":{"at":900.0,"top":900.0},"reason":"slice 1","evidence":{}}');
+INSERT INTO "events" VALUES(11,1,1700000011.0,'slice',2,'{"trial":2,"replica":0,"slice":1,"goal":{"until":900.0,"top":900.0},"reason":"slice 1","evidence":{}}');
 INSERT INTO "events" VALUES(12,1,1700000012.0,'outcome',2,'{"trial":2,"replica":0,"slice":1,"end":"crashed","status":"FAILED","reason":"crashed","source":2,"error":"","error_at":0,"skipped":[],"exactness":"","saved":[],"dropped":[],"remembered":{},"value_found":"","sums":null,"saved_to":null,"reported_to":null,"log":0}');
-INSERT INTO "events" VALUES(13,1,1700000013.0,'slice',0,'{"trial":0,"replica":0,"slice":1,"goal":{"at":900.0,"top":900.0},"reason":"slice 1","evidence":{}}');
+INSERT INTO "events" VALUES(13,1,1700000013.0,'slice',0,'{"trial":0,"replica":0,"slice":1,"goal":{"until":900.0,"top":900.0},"reason":"slice 1","evidence":{}}');
 INSERT INTO "events" VALUES(14,1,1700000014.0,'outcome',0,'{"trial":0,"replica":0,"slice":1,"end":"interrupted","status":"PAUSED","reason":"interrupted","source":3,"error":"","error_at":0,"skipped":[],"exactness":"","saved":[],"dropped":[],"remembered":{},"value_found":"","sums":null,"saved_to":null,"reported_to":null,"log":0}');
 INSERT INTO "events" VALUES(15,1,1700000015.0,'end',NULL,'{"outcome":"stopped","reason":""}');
 INSERT INTO "events" VALUES(16,2,1700000016.0,'epoch',NULL,'{"host":"host","pid":1,"trials":5,"jobs":1,"jobs_given":false,"pool":"","unrecorded_s":0.0}');
-INSERT INTO "events" VALUES(17,2,1700000017.0,'slice',0,'{"trial":0,"replica":0,"slice":2,"goal":{"at":900.0,"top":900.0},"reason":"slice 2","evidence":{}}');
+INSERT INTO "events" VALUES(17,2,1700000017.0,'slice',0,'{"trial":0,"replica":0,"slice":2,"goal":{"until":900.0,"top":900.0},"reason":"slice 2","evidence":{}}');
 INSERT INTO "events" VALUES(18,2,1700000018.0,'trial',3,'{"trial":3,"searched":{"lr":0.001,"layers":4,"net":[64,64]},"config":{"lr":0.001,"layers":4,"net":[64,64]},"seen":0,"replicas":1,"births":[],"clone_of":null,"origin":"","reason":"","suggestion":null}');
-INSERT INTO "events" VALUES(19,2,1700000019.0,'slice',3,'{"trial":3,"replica":0,"slice":0,"goal":{"at":900.0,"top":900.0},"reason":"slice 0","evidence":{}}');
+INSERT INTO "events" VALUES(19,2,1700000019.0,'slice',3,'{"trial":3,"replica":0,"slice":0,"goal":{"until":900.0,"top":900.0},"reason":"slice 0","evidence":{}}');
 INSERT INTO "events" VALUES(20,2,1700000020.0,'outcome',3,'{"trial":3,"replica":0,"slice":0,"end":"lost","status":"PAUSED","reason":"lost","source":0,"error":"","error_at":0,"skipped":[],"exactness":"","saved":[],"dropped":[],"remembered":{},"value_found":"","sums":null,"saved_to":null,"reported_to":null,"log":0}');
 INSERT INTO "events" VALUES(21,2,1700000021.0,'outcome',0,'{"trial":0,"replica":0,"slice":2,"end":"done","status":"COMPLETED","reason":"done","source":3,"error":"","error_at":0,"skipped":[],"exactness":"","saved":[{"iteration":9,"digest":"0000000000000000000000000000000000000000000000000000000000000009","file":"ckpt-9","size":10,"value":null}],"dropped":[],"remembered":{},"value_found":"","sums":null,"saved_to":null,"reported_to":null,"log":0}');
-INSERT INTO "events" VALUES(22,2,1700000022.0,'slice',3,'{"trial":3,"replica":0,"slice":1,"goal":{"at":900.0,"top":900.0},"reason":"slice 1","evidence":{}}');
+INSERT INTO "events" VALUES(22,2,1700000022.0,'slice',3,'{"trial":3,"replica":0,"slice":1,"goal":{"until":900.0,"top":900.0},"reason":"slice 1","evidence":{}}');
 INSERT INTO "events" VALUES(23,2,1700000023.0,'outcome',3,'{"trial":3,"replica":0,"slice":1,"end":"goal","status":"STOPPED","reason":"goal","source":0,"error":"","error_at":0,"skipped":[],"exactness":"","saved":[{"iteration":1,"digest":"0300000000000000000000000000000000000000000000000000000000000001","file":"ckpt-1","size":10,"value":null}],"dropped":[],"remembered":{},"value_found":"","sums":null,"saved_to":null,"reported_to":null,"log":0}');
 INSERT INTO "events" VALUES(24,2,1700000024.0,'move',1,'{"trial":1,"status":"PRUNED","reason":"moved to PRUNED","replica":0,"was_waiting":false,"evidence":{}}');
 INSERT INTO "events" VALUES(25,2,1700000025.0,'end',NULL,'{"outcome":"finished","reason":""}');
 INSERT INTO "events" VALUES(26,3,1700000026.0,'epoch',NULL,'{"host":"host","pid":1,"trials":6,"jobs":1,"jobs_given":false,"pool":"","unrecorded_s":0.0}');
 INSERT INTO "events" VALUES(27,3,1700000027.0,'trial',4,'{"trial":4,"searched":{"lr":0.001,"layers":2,"net":[64,64]},"config":{"lr":0.001,"layers":2,"net":[64,64]},"seen":0,"replicas":1,"births":[],"clone_of":null,"origin":"","reason":"","suggestion":null}');
-INSERT INTO "events" VALUES(28,3,1700000028.0,'slice',4,'{"trial":4,"replica":0,"slice":0,"goal":{"at":900.0,"top":900.0},"reason":"slice 0","evidence":{}}');
+INSERT INTO "events" VALUES(28,3,1700000028.0,'slice',4,'{"trial":4,"replica":0,"slice":0,"goal":{"until":900.0,"top":900.0},"reason":"slice 0","evidence":{}}');
 CREATE TABLE lease (
     epoch INTEGER NOT NULL, host VARCHAR, kernel VARCHAR NOT NULL, pid INTEGER NOT NULL,
     since FLOAT NOT NULL, renewed INTEGER NOT NULL, drove_at FLOAT NOT NULL, PRIMARY KEY (epoch)

@@ -116,8 +116,8 @@ class Story:
     def breed(self, trial: int, parent: int) -> None:
         """Start a trial that begins from its parent's newest checkpoint."""
         leader = self.history.trials[parent].leader
-        assert leader.newest is not None
-        birth = ParentCheckpoint(parent, 0, leader.time, leader.newest)
+        assert leader.newest_checkpoint is not None
+        birth = ParentCheckpoint(parent, 0, leader.time, leader.newest_checkpoint)
         self.tell(Created(trial, SETTINGS, SETTINGS, 0, births=(birth,)), self._opened(trial))
 
     def go_on(self, trial: int) -> None:

@@ -106,7 +106,7 @@ class Search:
             room = min(self.room, trials - len(self.history.trials))
             if room and not self.start(room):
                 trials = len(self.history.trials)
-            running = self.history.of(Status.RUNNING)
+            running = self.history.with_status(Status.RUNNING)
             if not running or (not finish and len(self.history.trials) >= trials):
                 return self
             first = (7 * self.history.k) % len(running)
@@ -115,7 +115,7 @@ class Search:
 
     @property
     def room(self) -> int:
-        return self.slots - len(self.history.of(Status.RUNNING))
+        return self.slots - len(self.history.with_status(Status.RUNNING))
 
     def propose(self, count: int = 1) -> list[dict[str, Any]]:
         """What the next trials would be; nothing is recorded."""

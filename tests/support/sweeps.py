@@ -161,7 +161,7 @@ def decisions(folder: Folder) -> list[tuple[Any, ...]]:
 
 def final_state(folder: Folder, replica: Replica) -> tuple[int, Any]:
     """The newest checkpoint's iteration, and its weights and random streams."""
-    newest = replica.newest
+    newest = replica.newest_checkpoint
     if newest is None:
         return (0, None)
     loaded = store.of(folder).replica(replica.trial, replica.index).read(newest)

@@ -102,9 +102,12 @@ def _apply_space(launch: "Launch", spec: SweepSpec) -> SweepSpec:
 
 def _check_what_waits(history: History, spec: SweepSpec) -> None:
     """Raise UsageError if settings that the next trials will take are outside a changed space."""
-    first = history.searched_count - history.tried
+    first = history.searched_count - history.tried_suggestions
     what = {f"initial[{n}]": given for n, given in enumerate(spec.initial) if n >= first}
-    what |= {f"suggestion {n}": one.settings for n, one in enumerate(history.suggested.values(), 1)}
+    what |= {
+        f"suggestion {n}": one.settings
+        for n, one in enumerate(history.open_suggestions.values(), 1)
+    }
     for name, settings in what.items():
         try:
             initial.suggestion(spec.space, settings, Source(marks={(): Place(name)}))
@@ -355,7 +358,7 @@ def _left_events(
     stored: SweepStore, ledger: Ledger, history: History, spec: SweepSpec
 ) -> list[Closed]:
     """Return the events of slices that an earlier driver left running."""
-    running = [*history.replicas(Status.RUNNING), *history.tests(Status.RUNNING)]
+    running = [*history.replicas(Status.RUNNING), *history.test_replicas(Status.RUNNING)]
     left = (reports.lost_outcome(stored, ledger, replica) for replica in running)
     return [decisions.interruption_event(history, spec, one, "its driver was gone") for one in left]
 
@@ -398,7 +401,7 @@ def _take_over(
     changes, answers = _read_earlier_changes(ledger, history) if launch.changes else ([], {})
     retried = decisions.retried_moves(history) if launch.retry_failed else []
     other = any(isinstance(e, MetricChanged | SpaceChanged | StopChanged) for e in respecified)
-    failing = history.why.startswith(FAIL_FAST)
+    failing = history.end_reason.startswith(FAIL_FAST)
     if wanted > history.wanted > 0 or launch.budget or changes or other or retried or failing:
         brought_back = decisions.topped_up_moves(history)
         there = {(moved.trial, moved.replica) for moved in brought_back}

@@ -180,7 +180,7 @@ def check_lanes(resolved: Resolved) -> None:
 def _failed_before(folder: Folder) -> str:
     """Return advice on retrying the failed trials of a sweep; empty if it has none."""
     with contextlib.suppress(SweepError):  # the ledger cannot be read
-        if failed := len(lookup.read_history(folder).of(Status.FAILED)):
+        if failed := len(lookup.read_history(folder).with_status(Status.FAILED)):
             return (
                 f"; `sweep resume {folder.in_commands} --retry-failed` tries its "
                 f"{plural(failed, 'failed trial')} again"

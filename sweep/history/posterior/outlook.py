@@ -46,7 +46,7 @@ class Outlook:
     better than one in ten."""
 
     @property
-    def share(self) -> float:
+    def relative_gain(self) -> float:
         """Gain as a fraction of `range`; 0 if the range is 0."""
         return self.gain / self.range if self.range > 0 else 0.0
 

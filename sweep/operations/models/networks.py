@@ -104,7 +104,7 @@ def candidates(trial: Trial) -> list[Network]:
     leader, networks = trial.leader, {}
     others = [one for one in (*trial.compared_replicas, *trial.test_replicas) if one is not leader]
     for replica in (leader, *others):
-        for saved in (replica.best_checkpoint, replica.newest):
+        for saved in (replica.best_checkpoint, replica.newest_checkpoint):
             if saved is not None:
                 networks[replica.index, saved.digest] = Network(replica, saved)
     return list(networks.values())

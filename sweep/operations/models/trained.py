@@ -183,7 +183,7 @@ def find_checkpoint(replica: Replica, choice: str, option: str = "--checkpoint")
     Raises UsageError naming the option `option` if the replica has no such checkpoint.
     """
     kept = {saved.iteration: saved for saved in replica.checkpoints.values()}
-    newest, best = replica.newest, replica.best_checkpoint
+    newest, best = replica.newest_checkpoint, replica.best_checkpoint
     if newest is None or best is None:
         raise UsageError(
             f"trial {replica.trial} has no checkpoint; a class saves with save_checkpoint(), a "

@@ -20,7 +20,7 @@ from sweep.core.errors import UsageError
 from sweep.driver.start.creation import samples
 from sweep.driver.start.creation.resolving import Resolved
 from sweep.history.curve import is_known
-from sweep.history.results import flatten, number
+from sweep.history.results import flatten, to_number
 from sweep.spec.stopping import COUNTERS
 from trainables.core import rng
 from trainables.core.processes.ending import exit_process, kill_family
@@ -411,21 +411,21 @@ class _Tryout:
     def _names_in(self, result: Mapping[str, Any]) -> set[str]:
         """Return the names in a result; the metric only if it is a number."""
         metric, _ = self.metric
-        return {name for name in result if name != metric or is_known(number(result[name]))}
+        return {name for name in result if name != metric or is_known(to_number(result[name]))}
 
 
 def _lack(
     before: Lack | None, result: Mapping[str, Any], metric: str, time_attr: str
 ) -> Lack | None:
     """Return `before`, updated by one more result; None while each result had the metric."""
-    at = number(result.get(time_attr))
+    at = to_number(result.get(time_attr))
     if at is None or (before and before.first_with is not None):
         return before
-    if not is_known(number(result.get(metric))):
+    if not is_known(to_number(result.get(metric))):
         return Lack(at if before is None else max(at, before.last_without))
     if before is None:
         return None
-    iteration, length = result.get("training_iteration"), number(result.get(EPISODE_LEN))
+    iteration, length = result.get("training_iteration"), to_number(result.get(EPISODE_LEN))
     return replace(before, first_with=at, iteration=iteration, episode_len=length)
 
 
@@ -444,7 +444,7 @@ def _advance(
     """Return the increase of each counter between two results."""
     found = {}
     for key in counters:
-        before, after = number(first.get(key)), number(second.get(key))
+        before, after = to_number(first.get(key)), to_number(second.get(key))
         if before is not None and after is not None and after > before:
             found[key] = after - before
     return found

@@ -8,7 +8,7 @@ from typing import Any
 from sweep.core.stats import LEVEL
 from sweep.core.version import __version__
 from sweep.history.replica import Replica
-from sweep.history.results import number
+from sweep.history.results import to_number
 from sweep.history.trial import Trial
 from sweep.operations.report import page, sections
 from sweep.operations.report.charts import short
@@ -99,7 +99,7 @@ def _axis(sweeps: Sequence[Sweep]) -> tuple[str, Times]:
 def _steps(replica: Replica) -> Sequence[float]:
     """Return the environment steps at each point of a curve, with those of its ancestors."""
     own = list(accumulate(point.steps for point in replica.curve))
-    total = number(replica.last_metrics.get(STEPS))
+    total = to_number(replica.last_metrics.get(STEPS))
     before = 0.0 if total is None or not own else max(0.0, total - own[-1])
     return [before + steps for steps in own]
 

@@ -81,7 +81,9 @@ def _states(sweep: Sweep, training_of: Callable[[Trial], float]) -> list[tuple[f
         if costs.get(trial.number) == before:
             continue
         points = [*costs.values()]
-        found = [p for p, level in zip(points, fronts.levels(points), strict=True) if not level]
+        found = [
+            p for p, level in zip(points, fronts.front_indices(points), strict=True) if not level
+        ]
         if not states or found != states[-1][1]:
             states.append((total, found))
     return [*states, (total, states[-1][1])] if states else []

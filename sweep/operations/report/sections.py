@@ -338,7 +338,7 @@ def _bar(parts: Mapping[str, float]) -> tuple[Markup, Markup]:
 
 def failures(sweep: Sweep) -> Section | None:
     """Return the section of failed trials, tracebacks and bad ends of slices, or None."""
-    failed = sweep.history.of(Status.FAILED)
+    failed = sweep.history.with_status(Status.FAILED)
     ends: dict[tuple[End, str], list[str]] = defaultdict(list)
     for record in sweep.records:
         event = record.event
@@ -374,7 +374,7 @@ def decisions(sweep: Sweep) -> Section | None:
     history = sweep.history
     if not history.trials:
         return None
-    shown = [*history.ranked()[:SHOWN], *history.of(Status.FAILED)[:SHOWN]]
+    shown = [*history.ranked()[:SHOWN], *history.with_status(Status.FAILED)[:SHOWN]]
     if len(history.trials) <= 3 * SHOWN:
         shown = [*history.ranked(), *(t for t in history.trials if t.score is None)]
     by_trial: dict[int, list[Recorded]] = defaultdict(list)

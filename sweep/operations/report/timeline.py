@@ -19,7 +19,7 @@ from sweep.history.events import (
     Status,
     TermBegan,
 )
-from sweep.history.results import number
+from sweep.history.results import to_number
 from sweep.history.seeds import is_test, replica_name
 from sweep.history.trial import Trial
 from sweep.schedulers._shared.rungs import is_waiting
@@ -114,8 +114,8 @@ def _named(event: Opened, sweep: Sweep) -> tuple[str, int]:
     rung = -1
     if is_test(event.replica):
         rung = -2
-    elif event.goal.at in sweep.aim.levels:
-        rung = sweep.aim.levels.index(event.goal.at)
+    elif event.goal.until in sweep.aim.levels:
+        rung = sweep.aim.levels.index(event.goal.until)
     return replica_name(event.trial, event.replica), rung
 
 
@@ -247,7 +247,7 @@ def rungs(sweep: Sweep) -> list[Data]:
 
 def _is_beyond(trial: Trial, level: float) -> bool:
     """Return whether a trial's goal is above a level."""
-    goal = trial.goal.at
+    goal = trial.goal.until
     return goal is None or goal > level
 
 
@@ -304,5 +304,5 @@ def _training(sweep: Sweep) -> dict[str, float]:
 
 def _amount(metrics: Mapping[str, Any], key: str) -> float:
     """Return a plausible positive number of a result, or 0."""
-    value = number(metrics.get(key))
+    value = to_number(metrics.get(key))
     return value if value is not None and 0 < value < 1e12 else 0.0

@@ -111,7 +111,7 @@ def _drop_checkpoints(folder: Folder, term: int, verification: Verification) -> 
         history.extend(ledger.append(term, events))
     for place in sorted({(damage.trial, damage.replica) for damage in lost}):
         replica = history.replica(*place)
-        newest = replica.newest
+        newest = replica.newest_checkpoint
         names = sum((damage.trial, damage.replica) == place for damage in lost)
         if not history.trials[place[0]].may_continue(replica):
             next_step = "its training has ended"

@@ -197,7 +197,7 @@ class Brackets(schedulers.Scheduler):
         if not ended:
             return None
         _, top = min(ended)
-        free = itertools.takewhile(lambda t: t.slices and t.goal.at is None, history.trials)
+        free = itertools.takewhile(lambda t: t.slices and t.goal.until is None, history.trials)
         return self._make_assignment(top, sum(1 for _ in free))
 
     def brackets(self, trials: int) -> Iterator[Bracket]:
@@ -257,7 +257,7 @@ class Brackets(schedulers.Scheduler):
             goal = Goal(bracket.rungs[0], top=bracket.rungs[-1])
             members = trials[bracket.first : bracket.first + bracket.size]
             missing = bracket.size - sum(t.status is not Status.WAITING for t in members)
-            why = f"bracket {bracket.s} has a place, so a new trial trains to rung {goal.at:g}"
+            why = f"bracket {bracket.s} has a place, so a new trial trains to rung {goal.until:g}"
             fresh += [NewTrial(goal, why)] * missing
         promoted = promoted[:free]
         return seeding.plan_of(promoted, fresh[: free - len(promoted)], stop)

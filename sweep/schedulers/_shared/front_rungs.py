@@ -2,9 +2,9 @@
 
 Schmucker et al., Multi-objective Asynchronous Successive Halving, 2021 (arXiv 2106.12639). Trials
 rank front by front. Within a front the best in the metric comes first, then always the trial that
-is farthest from those before it (`sweep.history.fronts.spread`), so that those that continue cover
-the front. Behind all fronts come trials that lack a score in one objective, by the metric, and then
-those that violate a constraint, by how much.
+is farthest from those before it (`sweep.history.fronts.spread_order`), so that those that continue
+cover the front. Behind all fronts come trials that lack a score in one objective, by the metric,
+and then those that violate a constraint, by how much.
 """
 
 import math
@@ -78,9 +78,9 @@ class FrontRung(Described):
         """Return the rank of a trial, from 1."""
         return self._arranged.places[trial.number]
 
-    def equals(self, place: int) -> list[int]:
+    def equal_places(self, place: int) -> list[int]:
         """Return the ranks behind `place` whose trials have the same scores as the trial there."""
-        return self._arranged.equals(place)
+        return self._arranged.equal_places(place)
 
     def describe(self, place: int, level: float) -> str:
         """Return the scores, the front and the rank of a trial at a level, as a text."""

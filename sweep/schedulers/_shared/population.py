@@ -221,7 +221,7 @@ class Population(schedulers.Scheduler):
         once. `free` is the number of free slots.
         """
         level = generation.level
-        at_level = [t for t, _ in generation.ranking if t.goal.at == level]
+        at_level = [t for t, _ in generation.ranking if t.goal.until == level]
         if following is None:
             living = [trial for trial, _ in generation.ranking if trial.status not in FINISHED]
             following = self._next_level(max((trial.time for trial in living), default=level))
@@ -238,7 +238,7 @@ class Population(schedulers.Scheduler):
 
     def _plan_asynchronous(self, history: History, free: int) -> Plan:
         """Return the plan if each trial is compared on arrival (``synch: false``)."""
-        there = [trial for trial in history.of(Status.PAUSED) if is_waiting(trial)][:free]
+        there = [trial for trial in history.with_status(Status.PAUSED) if is_waiting(trial)][:free]
         found = [(trial, self._newest(history, trial)) for trial in there]
         losers = [
             (trial, generation)
@@ -369,12 +369,12 @@ def _deficit(other: float | None, judged: float | None, sign: float) -> float:
 
 def _with_goal(trial: Trial) -> Entry | None:
     """Return an entry that sorts trials with a goal by its level; None for others."""
-    return None if trial.goal.at is None else (trial.goal.at, trial.number)
+    return None if trial.goal.until is None else (trial.goal.until, trial.number)
 
 
 def _living(trial: Trial) -> Entry | None:
     """Return an entry that sorts unfinished trials by goal, those without one first, or None."""
-    at = -math.inf if trial.goal.at is None else trial.goal.at
+    at = -math.inf if trial.goal.until is None else trial.goal.until
     return None if trial.status in FINISHED else (at, trial.number)
 
 
@@ -402,5 +402,5 @@ def _unfinished_below(history: History, level: float) -> list[Trial]:
 
 def _has_final_score(trial: Trial, level: float) -> bool:
     """Return whether a trial has reached a level and its score there is final."""
-    continued = trial.goal.at is None or trial.goal.at > level
+    continued = trial.goal.until is None or trial.goal.until > level
     return trial.reached(level) and (continued or is_waiting(trial))

@@ -55,7 +55,7 @@ class Study:
         if self._remembers:
             self._study = _new_study(history)
             self._study.add_trials([_as_running(one) for one in shown.trials])
-        judged = history.of(Status.PAUSED)
+        judged = history.with_status(Status.PAUSED)
         shown.lend(
             {look for trial in judged for look in shown.judged_levels(trial)}, history.trials
         )

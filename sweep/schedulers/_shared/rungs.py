@@ -79,7 +79,7 @@ def check_reached(key: str, level: float, time_attr: str, context: SchedulerCont
 
 def is_waiting(trial: Trial) -> bool:
     """Return whether the trial has reached its goal and waits for a decision."""
-    return trial.status is Status.PAUSED and not trial.unfinished
+    return trial.status is Status.PAUSED and not trial.is_interrupted
 
 
 class Ranking(Protocol):
@@ -206,7 +206,7 @@ class Rung(Described):
         score = self._compared(trial).score_at(self._level)
         return bisect_left(self._entries, rank_key(trial, score)) + 1
 
-    def equals(self, place: int) -> Sequence[int]:
+    def equal_places(self, place: int) -> Sequence[int]:
         """Return the ranks behind `place` (from 1) whose trials have the same score."""
         missing, cost, _ = self._entries[place - 1]
         if missing:  # missing scores are equal, NaN are not
@@ -236,7 +236,7 @@ def estimate_remaining_training(
 
 def is_climbing(trial: Trial) -> bool:
     """Return whether the trial runs, or was interrupted, before its goal."""
-    return trial.status is Status.RUNNING or trial.unfinished
+    return trial.status is Status.RUNNING or trial.is_interrupted
 
 
 def evidence(level: float, ranking: Ranking, place: int, promoted: int) -> Evidence:

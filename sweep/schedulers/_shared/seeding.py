@@ -167,7 +167,7 @@ def has_arrived(trial: Trial, step: Step) -> bool:
 
 def is_past(trial: Trial, step: Step) -> bool:
     """Return whether a trial has been promoted from a step."""
-    at = trial.goal.at
+    at = trial.goal.until
     return len(trial.replicas) > step.seeds or (at is not None and at > step.level)
 
 

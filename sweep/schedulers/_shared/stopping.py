@@ -47,7 +47,7 @@ class PerTrialStopping(schedulers.Scheduler):
         """Judge the trials that reached a level, and fill the remaining slots with new trials."""
         stop: list[Stop] = []
         resume: list[Resume] = []
-        there = [trial for trial in history.of(Status.PAUSED) if is_waiting(trial)]
+        there = [trial for trial in history.with_status(Status.PAUSED) if is_waiting(trial)]
         verdicts = self.judge_trials(history, there) if there else []
         for trial, found in zip(there, verdicts, strict=True):
             if not found.continues:
@@ -57,5 +57,5 @@ class PerTrialStopping(schedulers.Scheduler):
                 resume.append(Resume(trial.number, goal, found.why, found.evidence))
         fresh = min(free - len(resume), history.uncreated_trials)
         goal = self.next_goal(0.0)
-        why = f"a slot was free; first look at {goal.at:g}" if goal.at else "a slot was free"
+        why = f"a slot was free; first look at {goal.until:g}" if goal.until else "a slot was free"
         return Plan(tuple(stop), tuple(resume), fresh=(NewTrial(goal, why),) * fresh)

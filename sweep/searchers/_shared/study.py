@@ -56,7 +56,7 @@ class WithRungs:
     """Rungs of the scheduler, ascending."""
 
     def __call__(self, trial: Trial) -> SamplerView:
-        state = TrialState.RUNNING if trial.unfinished else _STATES[trial.status]
+        state = TrialState.RUNNING if trial.is_interrupted else _STATES[trial.status]
         if state is TrialState.COMPLETE:
             return _complete((trial.score,), trial.violations)
         return SamplerView(state, rungs=self._values(trial), violations=finite(trial.violations))

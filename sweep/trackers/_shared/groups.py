@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from sweep.history.events import Closed, Reported, Row, Scalar
 from sweep.history.objective import Objective
-from sweep.history.results import number
+from sweep.history.results import to_number
 from sweep.history.trial import Trial
 
 _STEPS = "timesteps_total"
@@ -42,12 +42,14 @@ class Curve:
     def _row(self, iteration: int, rows: list[Row]) -> Row:
         """Return the aggregated row of one iteration."""
         metrics: dict[str, Scalar] = {"training_iteration": iteration}
-        steps = [number(row.metrics.get(_STEPS)) for row in rows]
+        steps = [to_number(row.metrics.get(_STEPS)) for row in rows]
         found = [step for step in steps if step is not None]
         if found:
             metrics[_STEPS] = max(found)
         metric = self._objective.metric
-        value = aggregate_seeds(self._objective, [number(row.metrics.get(metric)) for row in rows])
+        value = aggregate_seeds(
+            self._objective, [to_number(row.metrics.get(metric)) for row in rows]
+        )
         if value is not None:
             metrics[metric] = value
         return Row(iteration, metrics)

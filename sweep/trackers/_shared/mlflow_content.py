@@ -42,7 +42,7 @@ from sweep.history.events import (
 )
 from sweep.history.history import History
 from sweep.history.replica import Replica
-from sweep.history.results import number
+from sweep.history.results import to_number
 from sweep.history.seeds import FIRST_TEST, is_test, replica_name, seed_of
 from sweep.history.trial import Trial
 from sweep.ledger.changes import Changes as SpecChanges
@@ -348,7 +348,7 @@ class Content:
         if self.history.objective.objectives:
             yield self._of_event("front/trials", len(self.history.front()), record)
         for result, name in SYSTEM.items():
-            seen = [number(row.metrics.get(result)) for row in event.rows]
+            seen = [to_number(row.metrics.get(result)) for row in event.rows]
             finite_ones = [n for n in seen if n is not None and math.isfinite(n)]
             if finite_ones:
                 yield self._of_event(name, sum(finite_ones) / len(finite_ones), record)
@@ -412,7 +412,7 @@ class Content:
 
     def _tags(self, replica: Replica) -> dict[str, str]:
         """Return the tags of a replica."""
-        newest, index, lost = replica.newest, replica.index, replica.lost_results
+        newest, index, lost = replica.newest_checkpoint, replica.index, replica.lost_results
         unsaved = f"{lost} after iteration {replica.saved_to}" if lost else ""
         return {
             "sweep.id": self._context.sweep_id,

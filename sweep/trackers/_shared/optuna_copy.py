@@ -168,7 +168,7 @@ def frozen(known: Domains, trial: Trial) -> FrozenTrial:
 
 def _attributes(trial: Trial) -> dict[str, Any]:
     """Return the user attributes of a trial."""
-    newest = trial.leader.newest
+    newest = trial.leader.newest_checkpoint
     several = len(trial.replicas) > 1
     bred = {} if trial.parent is None else {"parent": trial.parent}
     return {

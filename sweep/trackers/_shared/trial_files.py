@@ -32,7 +32,7 @@ from sweep.history.events import (
     Row,
     Scalar,
 )
-from sweep.history.results import number
+from sweep.history.results import to_number
 from sweep.history.seeds import replica_name
 from sweep.trackers import TrackerContext
 from trainables.checkpoint import disk
@@ -329,13 +329,13 @@ def curves(row: Row) -> dict[str, float]:
         name: value
         for name, result in identified(row).items()
         if name.split("/")[0] not in NOT_CURVES or name == IDENTITY
-        if not isinstance(result, str) and (value := number(result)) is not None
+        if not isinstance(result, str) and (value := to_number(result)) is not None
     }
 
 
 def made_at(row: Row, ended_at: float) -> float:
     """Return the time of a result: its timestamp if that is before `ended_at`, else `ended_at`."""
-    said = number(row.metrics.get("timestamp"))
+    said = to_number(row.metrics.get("timestamp"))
     return said if said is not None and 0 < said <= ended_at else ended_at
 
 

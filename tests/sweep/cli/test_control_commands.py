@@ -43,7 +43,7 @@ def reached(folder: Folder, trial: int, iteration: int) -> bool:
 
 
 def running(folder: Folder) -> list[int]:
-    return [trial.number for trial in sweeps.history(folder).of(Status.RUNNING)]
+    return [trial.number for trial in sweeps.history(folder).with_status(Status.RUNNING)]
 
 
 @pytest.mark.slow

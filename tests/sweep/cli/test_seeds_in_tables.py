@@ -205,7 +205,7 @@ def test_an_exam_that_was_stopped_says_how_to_go_on(tmp_path: Path) -> None:
     ):
 
         def watch(recorded: Sequence[Recorded]) -> None:
-            if parts.history.tests(Status.COMPLETED):
+            if parts.history.test_replicas(Status.COMPLETED):
                 evaluator.ask_to_stop()
 
         evaluator = FinalEvaluator(parts, watch)

@@ -70,8 +70,8 @@ def test_a_budget_that_is_used_up_ends_the_sweep_and_says_why(
     course = check_kills({**SPEC, "budget": budget}, curve)
     assert course.state == "finished"
     assert spent(course)[0] == seconds
-    assert words in course.history.why
-    assert course.history.of(Status.RUNNING, Status.PAUSED) == []
+    assert words in course.history.end_reason
+    assert course.history.with_status(Status.RUNNING, Status.PAUSED) == []
 
 
 def test_a_target_is_reached_by_a_trial_that_keeps_to_the_constraints() -> None:
@@ -80,7 +80,9 @@ def test_a_target_is_reached_by_a_trial_that_keeps_to_the_constraints() -> None:
 
     spec = {**SPEC, "scheduler": "fifo", "constraints": {"cost": "<= 1"}, "budget": {"target": 5}}
     with Simulation(spec, costly) as simulation:
-        assert "budget.target: trial 2 has 8, the target is 5" in simulation.run().history.why
+        assert (
+            "budget.target: trial 2 has 8, the target is 5" in simulation.run().history.end_reason
+        )
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_a_share_that_cannot_be_reached_is_refused_on_resume(tmp_path: Path) -> 
     assert sweeps.run(folder) == "finished"
     with pytest.raises(UsageError, match=r"^--budget settled: 0\.02 is not allowed"):
         sweeps.run(folder, budget={"settled": 0.02})
-    assert sweeps.history(folder).changed == {}
+    assert sweeps.history(folder).changed_budget == {}
 
 
 def settling(at: Any) -> dict[str, float]:
@@ -129,10 +131,10 @@ def test_a_sweep_is_settled_when_good_settings_are_no_better_than_each_other() -
         course = simulation.run()
     ended = len(course.history.trials)
     assert (course.state, 8 <= ended < 40) == ("finished", True)
-    assert "less than 2.00% is settled" in course.history.why
+    assert "less than 2.00% is settled" in course.history.end_reason
     rising = Simulation(SETTLING, lambda at: {"score": float(at.trial)})
     with rising as simulation:
-        assert simulation.run().history.why == "", "each setting is better than those before"
+        assert simulation.run().history.end_reason == "", "each setting is better than those before"
 
 
 def test_what_was_settled_is_a_function_of_the_history() -> None:
@@ -141,12 +143,12 @@ def test_what_was_settled_is_a_function_of_the_history() -> None:
     for slots in (1, 3):
         with Simulation(spec, settling, slots) as simulation:
             course = simulation.run()
-        ends.append((course.history.why, len(course.history.trials)))
+        ends.append((course.history.end_reason, len(course.history.trials)))
         past, said = History(course.history.objective), []
         for record in course.records:
             past.extend([record])
             said.append(next(limits._check_settled(past, 0.02), ""))
-        assert said[-1] == course.history.why
+        assert said[-1] == course.history.end_reason
     assert ends[0] == ends[1]
 
 
@@ -157,7 +159,7 @@ def test_a_settled_sweep_goes_on_with_a_smaller_share(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, **changes, budget={"settled": 0.3})
     assert sweeps.run(folder) == "finished"
     before = sweeps.history(folder)
-    assert before.why.startswith("budget.settled: ")
+    assert before.end_reason.startswith("budget.settled: ")
     assert len(before.trials) < 24
     assert sweeps.run(folder, budget={"settled": 1e-9}) == "finished"
     assert len(sweeps.history(folder).trials) == 24
@@ -193,7 +195,7 @@ def test_a_sweep_that_is_given_more_goes_on_where_it_stood(tmp_path: Path) -> No
     whole = sweeps.thin(tmp_path / "whole")
     sweeps.run(whole)
     assert sweeps.decisions(folder) == sweeps.decisions(whole)
-    assert sweeps.history(folder).why == ""
+    assert sweeps.history(folder).end_reason == ""
 
 
 @pytest.mark.slow
@@ -204,7 +206,7 @@ def test_time_counts_over_all_drivers(tmp_path: Path) -> None:
     )
     assert sweeps.run(folder) == "finished"
     past = sweeps.history(folder)
-    assert past.why == "budget.time_s: 5 seconds are over"
+    assert past.end_reason == "budget.time_s: 5 seconds are over"
     assert 0 < past.trials[0].iteration <= 100
     assert sweeps.run(folder, budget={"time_s": 7.5}) == "finished"
     more = sweeps.history(folder)
@@ -219,7 +221,7 @@ def test_what_a_killed_driver_ran_since_its_last_event_counts(tmp_path: Path) ->
     assert sweeps.history(folder).spent_s == 0.0
     assert sweeps.run(folder, budget={"time_s": 3.0}) == "finished"
     past = sweeps.history(folder)
-    assert past.why == "budget.time_s: 3 seconds are over"
+    assert past.end_reason == "budget.time_s: 3 seconds are over"
     assert past.spent_s >= 3.0
     (trial,) = past.trials
     assert trial.status is Status.PRUNED
@@ -258,7 +260,9 @@ def driver_of_one_slice(root: Path, lives_s: float) -> Folder:
         if not folder.ledger.exists():
             return False
         past = sweeps.history(folder)
-        return bool(past.of(Status.RUNNING)) and driven_at(folder) - past.began_at >= lives_s
+        return (
+            bool(past.with_status(Status.RUNNING)) and driven_at(folder) - past.began_at >= lives_s
+        )
 
     try:
         wait_until(has_lived)
@@ -349,7 +353,7 @@ def test_an_old_history_has_no_budget() -> None:
     course = Simulation(SPEC, curve)
     with course as simulation:
         history: History = simulation.run().history
-    assert (history.why, len(history.of(Status.COMPLETED))) == ("", 10)
+    assert (history.end_reason, len(history.with_status(Status.COMPLETED))) == ("", 10)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(-3, 3)), min_size=1, max_size=30))

@@ -80,7 +80,7 @@ def test_a_clone_ahead_of_its_population_waits_for_it_and_goes_on(
     began = clone.replicas[0].birth
     assert began is not None
     events = [record.event for record in course.records]
-    goals = [e.goal.at or 0 for e in events if isinstance(e, Opened) and e.trial == clone.number]
+    goals = [e.goal.until or 0 for e in events if isinstance(e, Opened) and e.trial == clone.number]
     assert sorted(set(goals)) == [level for level in (12, 15, 18) if level <= goals[-1]]
     ended = clone.status is Status.COMPLETED or clone.reason.startswith("replaced: ")
     assert ended, clone.reason

@@ -112,10 +112,14 @@ def test_an_exam_is_asked_as_a_search_is(tmp_path: Path, monkeypatch: pytest.Mon
     folder = sweeps.thin(tmp_path, trials=1)
     sweeps.run(folder)
     wishes: list[tuple[When, Verb, dict[str, Any]]] = [
-        (lambda past: any(test.iteration == 2 for test in past.tests(*Status)), Verb.PAUSE, {}),
-        (lambda past: past.suspended and not past.tests(Status.RUNNING), Verb.UNPAUSE, {}),
-        (lambda past: past.tests(*Status)[0].iteration == 4, Verb.SET, {"jobs": 3}),
-        (lambda past: past.tests(*Status)[0].iteration == 6, Verb.STOP, {}),
+        (
+            lambda past: any(test.iteration == 2 for test in past.test_replicas(*Status)),
+            Verb.PAUSE,
+            {},
+        ),
+        (lambda past: past.suspended and not past.test_replicas(Status.RUNNING), Verb.UNPAUSE, {}),
+        (lambda past: past.test_replicas(*Status)[0].iteration == 4, Verb.SET, {"jobs": 3}),
+        (lambda past: past.test_replicas(*Status)[0].iteration == 6, Verb.STOP, {}),
     ]
     states = []
     request = launch.Launch(folder, 1, "inline", final_evaluation=FinalEvaluation(3, 1))
@@ -133,7 +137,9 @@ def test_an_exam_is_asked_as_a_search_is(tmp_path: Path, monkeypatch: pytest.Mon
     told = [answer.text for answer in answers if answer is not None and answer.granted]
     assert len(told) == 4
     assert told[-1] == "slices save and end; continue with `sweep best --test-seeds`"
-    assert [test.status for test in sweeps.history(folder).tests(*Status)] == [Status.PAUSED]
+    assert [test.status for test in sweeps.history(folder).test_replicas(*Status)] == [
+        Status.PAUSED
+    ]
     for verb, body in ((Verb.PAUSE, {}), (Verb.SET, {"jobs": 3}), (Verb.STOP, {})):
         with pytest.raises(UsageError, match=f"{verb}: no driver is running"):
             control_client.ask(folder, verb, body, 0.0)

@@ -70,7 +70,7 @@ def test_a_sweep_keeps_to_its_disk_and_what_is_needed_stays(tmp_path: Path) -> N
     changes: dict[str, Any] = {"searcher": "random", "scheduler": "fifo", "trials": 5}
     free = sweeps.make(tmp_path / "a", **changes)
     sweeps.run(free)
-    one = sweeps.history(free).trials[0].replicas[0].newest
+    one = sweeps.history(free).trials[0].replicas[0].newest_checkpoint
     assert one is not None
     most = 6 * one.size
     assert sizes(free) > most
@@ -105,7 +105,7 @@ def test_checkpoints_of_tests_count_and_go(tmp_path: Path) -> None:
     assert 0 < sizes(folder) <= most
     past = sweeps.history(folder)
     assert past.ranked()[0].leader.best_checkpoint is not None
-    for replica in [*past.replicas(*Status), *past.tests(*Status)]:
+    for replica in [*past.replicas(*Status), *past.test_replicas(*Status)]:
         named = {saved.file for saved in replica.checkpoints.values()}
         its = folder.trial(replica.trial, replica.index)
         assert named == {path.name for path in its.glob("*.swck")}

@@ -135,7 +135,7 @@ def test_a_finished_sweep_can_be_topped_up_and_its_pruned_trials_take_part(tmp_p
         assert [p for p in new.replicas[0].curve if p.iteration <= old.iteration] == old.replicas[
             0
         ].curve
-    pruned = [trial.number for trial in before.of(Status.PRUNED)]
+    pruned = [trial.number for trial in before.with_status(Status.PRUNED)]
     assert any(after.trials[n].iteration > before.trials[n].iteration for n in pruned)
 
 
@@ -315,7 +315,7 @@ def test_a_damaged_checkpoint_costs_one_interval_and_is_named(tmp_path: Path) ->
     damaged = sweeps.make(tmp_path / "b", searcher="random", scheduler=scheduler)
     sweeps.run(damaged)
     for trial in sweeps.history(damaged).trials:
-        newest = trial.replicas[0].newest
+        newest = trial.replicas[0].newest_checkpoint
         assert newest is not None
         if len(trial.replicas[0].checkpoints) > 1:
             path = damaged.trial(trial.number) / newest.file

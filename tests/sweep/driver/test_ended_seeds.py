@@ -218,7 +218,7 @@ def test_a_seed_at_its_limit_holds_up_nobody(scheduler: dict[str, Any]) -> None:
     }
     past = simulate(spec, curve, slots=2).history
     assert past.trials[1].replicas[1].status is Status.STOPPED
-    assert past.of(Status.COMPLETED)
+    assert past.with_status(Status.COMPLETED)
     held_up = [t.number for t in past.trials if t.replicas[0].was_waiting and t.time < 12]
     assert scheduler["name"] == "asha" or not held_up
 

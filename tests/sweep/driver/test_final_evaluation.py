@@ -108,7 +108,7 @@ def outcome_of(folder: Folder) -> list[Any]:
     return [
         (test.trial, test.index, test.status, sweeps.final_state(folder, test),
          sweeps.curve(folder, test.trial, test.index))
-        for test in sweeps.history(folder).tests(*Status)
+        for test in sweeps.history(folder).test_replicas(*Status)
     ]  # fmt: skip
 
 

@@ -119,11 +119,11 @@ def test_asha_continues_the_best_to_the_new_top(tmp_path: Path) -> None:
     rungs = {"name": "asha", "grace_period": 2, "reduction_factor": 3}
     folder = make(tmp_path, scheduler=rungs, trials=18)
     sweeps.run(folder)
-    tops = [trial.number for trial in sweeps.history(folder).of(Status.COMPLETED)]
+    tops = [trial.number for trial in sweeps.history(folder).with_status(Status.COMPLETED)]
     assert len(tops) > 3
     sweeps.run(folder, stop=LONG)
     past = sweeps.history(folder)
-    done = [trial.number for trial in past.of(Status.COMPLETED)]
+    done = [trial.number for trial in past.with_status(Status.COMPLETED)]
     assert 0 < len(done) < len(tops)
     assert set(done) < set(tops)
     assert all(past.trials[number].iteration == 18 for number in done)
@@ -144,7 +144,7 @@ def test_further_seeds_continue_too(tmp_path: Path) -> None:
     several = {t.number for t in sweeps.history(folder).trials if len(t.replicas) > 1}
     assert several
     sweeps.run(folder, stop=LONG)
-    done = sweeps.history(folder).of(Status.COMPLETED)
+    done = sweeps.history(folder).with_status(Status.COMPLETED)
     assert several & {trial.number for trial in done}
     for trial in done:
         assert [replica.iteration for replica in trial.replicas] == [18] * len(trial.replicas)

@@ -74,7 +74,7 @@ def test_how_the_settings_of_earlier_sweeps_ranked_stands_in_the_new_ledger(root
         ]
         assert [t.settings for t in found.trials] == [trial.searched for trial in ranked]
     assert sweeps.history(folder).trials == []
-    assert sweeps.history(folder).learnt == learnt(folder)
+    assert sweeps.history(folder).earlier_sweeps == learnt(folder)
 
 
 def test_settings_that_did_well_in_earlier_sweeps_are_proposed_first(

@@ -139,7 +139,7 @@ def test_slices_that_run_then_save_and_are_kept(tmp_path: Path) -> None:
     ended = [t for t in trials if t.status is Status.COMPLETED]
     assert ended
     for trial in trials:
-        saved = trial.replicas[0].newest
+        saved = trial.replicas[0].newest_checkpoint
         assert trial.status in (Status.COMPLETED, Status.PAUSED)
         assert trial.iteration == (0 if saved is None else saved.iteration)
 

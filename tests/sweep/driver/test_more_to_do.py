@@ -90,7 +90,7 @@ def test_a_wider_space_gives_those_that_waited_somebody_to_compete_with() -> Non
 
 def test_a_clone_that_is_made_after_the_end_brings_back_those_that_waited() -> None:
     with Simulation(SPEC, falling) as simulation:
-        waited = [t.number for t in simulation.run().history.of(Status.PRUNED)]
+        waited = [t.number for t in simulation.run().history.with_status(Status.PRUNED)]
         ask(simulation, Verb.CLONE, {"trials_named": [0], "settings": {}})
         resume(simulation)
         with contextlib.closing(Ledger(simulation.folder.ledger)) as ledger:

@@ -37,7 +37,7 @@ def test_what_resume_is_told_holds_over_what_was_asked_before(tmp_path: Path, ki
         past = sweeps.history(folder)
         assert [trial.status for trial in past.trials] == [Status.COMPLETED] * 5
         assert (past.wanted, past.max_disk) == (5, 10**8)
-        assert past.changed == {"timesteps": None, "patience": 9}
+        assert past.changed_budget == {"timesteps": None, "patience": 9}
         sweeps.run(folder)
     with closing(Ledger(folder.ledger)) as ledger, closing(Requests(folder.ledger)) as requests:
         changes = [r.event for r in ledger.read() if isinstance(r.event, LimitsChanged)]

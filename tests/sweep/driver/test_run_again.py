@@ -86,7 +86,9 @@ def test_the_slots_that_set_asked_for_are_those_of_later_drivers_too(
     ):
 
         def watch(records: Sequence[Recorded]) -> None:
-            running = parts.history.replicas(Status.RUNNING) + parts.history.tests(Status.RUNNING)
+            running = parts.history.replicas(Status.RUNNING) + parts.history.test_replicas(
+                Status.RUNNING
+            )
             if running and not asked:
                 asked.append(3)
                 control_client.ask(folder, Verb.SET, {"jobs": 3}, patience_s=0.0)

@@ -107,7 +107,7 @@ def test_a_signal_saves_and_the_sweep_goes_on_exactly(
     folder = Folder(tmp_path / "sweeps", "demo")
     stopped = sweeps.history(folder)
     assert stopped.ended == "stopped"
-    assert not stopped.of(Status.RUNNING)
+    assert not stopped.with_status(Status.RUNNING)
     assert [trial.reason for trial in stopped.trials if trial.replicas[0].lost_slices] == []
     resumed = start("resume", "demo", "--jobs", 2, cwd=tmp_path)
     resumed.communicate(timeout=240)

@@ -49,7 +49,7 @@ def test_the_next_new_trial_has_the_suggested_settings_and_the_searcher_proposes
     assert searched(course)[2] == 0.25
     assert searched(course).count(0.25) == 1
     assert 1 <= past.trials[2].searched["n"] <= 5
-    assert (len(past.trials), past.searched_count, past.suggested) == (6, 6, {}), (
+    assert (len(past.trials), past.searched_count, past.open_suggestions) == (6, 6, {}), (
         "it counts as searched"
     )
     events = [record.event for record in course.records]
@@ -156,7 +156,7 @@ def test_a_driver_refuses_what_another_process_wrote_without_a_check() -> None:
         answer = requests.answer_to(number)
     assert answer is not None
     assert not answer.granted
-    assert course.history.tried == 0
+    assert course.history.tried_suggestions == 0
 
 
 def test_a_sweep_whose_trials_are_all_taken_says_how_to_make_room() -> None:

@@ -43,7 +43,7 @@ def test_a_value_between_two_results_lies_on_the_line(
 
 def test_past_the_last_number_nothing_is_compared_until_the_trial_has_ended() -> None:
     curve = replica(EVALUATED)
-    assert (curve.reached(30), curve.reached(31), curve.unfinished) == (True, False, True)
+    assert (curve.reached(30), curve.reached(31), curve.is_interrupted) == (True, False, True)
     assert (curve.known_from, curve.known_until) == (5, 30)
     curve.status = Status.COMPLETED
     assert curve.reached(31)
@@ -122,8 +122,8 @@ def test_a_curve_that_grows_and_is_cut_reads_as_one_made_anew(
 ) -> None:
     curve = replica(first)
     assert curve.known_until == replica(first).known_until
-    curve.take(cut, ())
-    curve.count()
+    curve.add_results(cut, ())
+    curve.count_results()
     kept = first[:cut]
     curve.curve += [
         Point(i, float(i), value) for i, value in enumerate(second, start=len(kept) + 1)

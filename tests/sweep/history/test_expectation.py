@@ -231,7 +231,7 @@ def test_a_score_without_luck_is_its_own_expectation() -> None:
     """One trial whose results may be random suffices for luck; unknown ones decide nothing."""
     trials = drawn(0, several=False).trials
     by_score = sorted(trials, key=lambda one: -(one.score or 0.0))
-    top = next(one for one in by_score if one.goal.at == TOP)
+    top = next(one for one in by_score if one.goal.until == TOP)
     for one in trials[:-1]:
         one.replicas[0].is_random = False
     past = history(trials)

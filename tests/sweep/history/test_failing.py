@@ -46,7 +46,7 @@ def simulate(curve: Any, slots: int = 1, **limits: Any) -> SimulationResult:
 
 def counts(course: SimulationResult) -> tuple[int, int]:
     history = course.history
-    return len(history.of(Status.FAILED)), len(history.trials)
+    return len(history.with_status(Status.FAILED)), len(history.trials)
 
 
 @pytest.mark.slow
@@ -54,15 +54,15 @@ def test_three_first_trials_with_one_error_end_the_sweep_however_often_it_is_kil
     course = simulate(fails)
     assert course.state == "finished"
     assert counts(course) == (3, 3)
-    assert course.history.why.startswith(f"{SAID}ValueError: ")
+    assert course.history.end_reason.startswith(f"{SAID}ValueError: ")
     for record in course.records[:-1]:
         assert run_simulation(SPEC, fails, kills={record.number}).decisions == course.decisions
 
 
 def test_what_runs_beside_them_saves_and_ends() -> None:
     course = simulate(fails, slots=4)
-    assert course.history.why.startswith("limits.fail_fast")
-    assert not course.history.of(Status.RUNNING, Status.PAUSED)
+    assert course.history.end_reason.startswith("limits.fail_fast")
+    assert not course.history.with_status(Status.RUNNING, Status.PAUSED)
     assert len(course.history.trials) < 10
 
 
@@ -100,7 +100,7 @@ def test_to_diverge_is_no_mistake_of_the_program() -> None:
 
 
 def test_a_sweep_that_is_over_anyway_ends_as_always() -> None:
-    assert run_simulation({**SPEC, "trials": 3}, fails).history.why == ""
+    assert run_simulation({**SPEC, "trials": 3}, fails).history.end_reason == ""
 
 
 @pytest.mark.slow
@@ -113,14 +113,14 @@ def test_after_the_mistake_is_mended_the_sweep_goes_on(tmp_path: Path) -> None:
     assert SAID in said
     assert "KeyError: 'learning_rate'" in said
     assert "sweep resume demo --retry-failed" in said
-    assert len(sweeps.history(folder).of(Status.FAILED)) == 3
+    assert len(sweeps.history(folder).with_status(Status.FAILED)) == 3
     command(tmp_path, 1, "resume", "demo")
-    assert len(sweeps.history(folder).of(Status.FAILED)) == 6
+    assert len(sweeps.history(folder).with_status(Status.FAILED)) == 6
 
     (tmp_path / "mended").touch()
     command(tmp_path, 0, "resume", "demo", "--retry-failed")
     past = sweeps.history(folder)
-    assert (past.why, len(past.of(Status.COMPLETED))) == ("", 8)
+    assert (past.end_reason, len(past.with_status(Status.COMPLETED))) == ("", 8)
 
 
 def command(root: Path, code: int, *words: object) -> str:

@@ -48,17 +48,17 @@ def peeled(all_points: Sequence[Costs]) -> list[int]:
 
 @given(ANY_POINTS)
 def test_each_point_is_on_the_front_that_peeling_finds(all_points: list[Costs]) -> None:
-    assert fronts.levels(all_points) == peeled(all_points)
+    assert fronts.front_indices(all_points) == peeled(all_points)
 
 
 @given(ANY_POINTS, st.randoms(use_true_random=False))
 def test_the_order_of_points_changes_no_front(all_points: list[Costs], random: object) -> None:
     shuffled = [*range(len(all_points))]
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    found = fronts.levels([all_points[index] for index in shuffled])
-    assert [found[shuffled.index(index)] for index in range(len(all_points))] == fronts.levels(
-        all_points
-    )
+    found = fronts.front_indices([all_points[index] for index in shuffled])
+    assert [
+        found[shuffled.index(index)] for index in range(len(all_points))
+    ] == fronts.front_indices(all_points)
 
 
 # ---- spread -------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def test_the_order_of_points_changes_no_front(all_points: list[Costs], random: o
 
 @given(ANY_POINTS)
 def test_the_spread_has_every_point_once_and_starts_with_the_first(all_points: list[Costs]) -> None:
-    order = fronts.spread(all_points)
+    order = fronts.spread_order(all_points)
     assert sorted(order) == [*range(len(all_points))]
     assert order[:1] == [0][: len(all_points)]
 
@@ -81,7 +81,7 @@ def test_the_next_point_is_always_the_farthest_from_those_before(
     """With both ends of the range there, scaling changes no comparison of distances."""
     corners = [(0.0, 8.0), (8.0, 0.0)]
     different = [*dict.fromkeys([*corners, *((float(a), float(b)) for a, b in grid)])]
-    order = fronts.spread(different)
+    order = fronts.spread_order(different)
     for count in range(1, len(order)):
         gaps = {
             index: min(math.dist(different[index], different[one]) for one in order[:count])
@@ -97,16 +97,16 @@ def test_the_next_point_is_always_the_farthest_from_those_before(
 def test_the_unit_of_an_objective_changes_no_spread(all_points: list[Costs], unit: float) -> None:
     rounded = [tuple(round(cost % 1000, 3) for cost in point) for point in all_points]
     scaled = [(first, second * unit) for first, second in rounded]
-    assert fronts.spread(scaled) == fronts.spread(rounded)
+    assert fronts.spread_order(scaled) == fronts.spread_order(rounded)
 
 
 def test_the_ends_of_a_front_come_first_then_its_middle_and_copies_last() -> None:
     line = [(0.0, 8e6), (0.0, 8e6), (1.0, 7e6), (4.0, 4e6), (8.0, 0.0)]
-    assert fronts.spread(line) == [0, 4, 3, 2, 1]
+    assert fronts.spread_order(line) == [0, 4, 3, 2, 1]
 
 
 def test_a_range_that_no_float_holds_has_a_spread() -> None:
-    assert fronts.spread([(-1e308, 1.0), (0.0, 0.5), (1e308, 0.0)]) == [0, 2, 1]
+    assert fronts.spread_order([(-1e308, 1.0), (0.0, 0.5), (1e308, 0.0)]) == [0, 2, 1]
 
 
 # ---- trials -------------------------------------------------------------------------------------
@@ -181,8 +181,8 @@ def test_equals_of_a_place_are_all_trials_with_its_numbers() -> None:
         Compared((False, 0.0, number), costs, 0.0)
         for number, costs in enumerate([(0.0, 1.0), (0.0, 1.0), (0.0, 2.0), (0.0, 1.0)])
     ]
-    assert Arranged(compared).equals(1) == [2, 3]
-    assert Arranged(compared).equals(4) == []
+    assert Arranged(compared).equal_places(1) == [2, 3]
+    assert Arranged(compared).equal_places(4) == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.integers(0, 3)), max_size=20))

@@ -33,7 +33,7 @@ KEYS: tuple[Key, ...] = (
     *map(order.replica_status_key, Status),
     *map(order.level_key, (1.0, 3.0, 9.0)),
     *(order.score_key, order.counted, order.parent_key, order.held, order.living),
-    *(order.torn, order.unfinished, order.reported, order.tested),
+    *(order.torn, order.interrupted, order.reported, order.tested),
 )
 
 
@@ -93,16 +93,16 @@ def test_what_a_person_wants_is_seen_at_once_and_by_the_scheduler_too() -> None:
     past.extend([Recorded(1, 1, 0.0, HoldChanged(1, UserHold.PAUSE))])
     assert past.order(order.held) == [(1,)]
     seen = past.for_scheduler()
-    assert [t.number for t in seen.of(Status.PAUSED)] == [0, 2]
-    assert [t.number for t in past.of(Status.PAUSED)] == [0, 1, 2]
+    assert [t.number for t in seen.with_status(Status.PAUSED)] == [0, 2]
+    assert [t.number for t in past.with_status(Status.PAUSED)] == [0, 1, 2]
 
 
 def test_settings_are_known_whatever_kind_of_number_they_are() -> None:
     past = history([trial(0, Status.PAUSED, searched={"x": 1, "y": [1, "a"]})], wanted=3)
-    assert past.has({"y": [1.0, "a"], "x": True})
-    assert not past.has({"x": 1})
+    assert past.has_settings({"y": [1.0, "a"], "x": True})
+    assert not past.has_settings({"x": 1})
     past.extend([Recorded(1, 1, 0.0, Created(1, {"x": 2}, {}, 0))])
-    assert past.has({"x": 2.0})
+    assert past.has_settings({"x": 2.0})
 
 
 def test_a_held_trial_is_shown_as_one_that_has_ended_and_the_others_as_they_are() -> None:

@@ -29,8 +29,8 @@ def test_a_pick_that_stands_out_is_not_settled_and_one_among_equals_is() -> None
     alone, among = (outlook(np.append([3.0] * good, poor), 1.0) for good in (1, 10))
     assert alone is not None
     assert among is not None
-    assert alone.share > 0.1
-    assert among.share < 0.01
+    assert alone.relative_gain > 0.1
+    assert among.relative_gain < 0.01
 
 
 def test_what_came_late_counts_for_more_than_what_came_early() -> None:
@@ -54,7 +54,7 @@ def test_values_of_any_size_are_judged_alike(scale: float) -> None:
     plain, large = outlook(values, 1.0), outlook(values * scale, 1.0)
     assert plain is not None
     assert large is not None
-    assert large.share == pytest.approx(plain.share)
+    assert large.relative_gain == pytest.approx(plain.relative_gain)
     assert math.isfinite(large.gain)
 
 
@@ -62,7 +62,7 @@ def test_of_few_settings_nothing_is_said_and_of_equal_ones_that_nothing_is_gaine
     assert outlook(np.arange(LEAST - 1.0), 1.0) is None
     equal = outlook(np.full(LEAST, 500.0), 1.0)
     assert equal is not None
-    assert (equal.gain, equal.share) == (0.0, 0.0)
+    assert (equal.gain, equal.relative_gain) == (0.0, 0.0)
 
 
 def test_nothing_is_said_before_settings_have_come_far() -> None:

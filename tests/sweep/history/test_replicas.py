@@ -50,8 +50,8 @@ class Breeder(schedulers.Scheduler):
         if history.uncreated_trials:
             fresh = schedulers.NewTrial(Goal(3.0, top=6.0), "it begins", {"slots": free})
             return Plan(fresh=(fresh,) * min(free, history.uncreated_trials))
-        paused = history.of(Status.PAUSED)
-        if len(paused) < 2 or history.of(Status.RUNNING):
+        paused = history.with_status(Status.PAUSED)
+        if len(paused) < 2 or history.with_status(Status.RUNNING):
             return Plan()
         best, worst = history.ranked(paused)
         searched = {**best.searched, "lr": best.searched["lr"] / 2}
@@ -164,7 +164,7 @@ def test_when_one_seed_fails_the_trial_has_failed_and_the_others_stop(tmp_path: 
         seeds=2,
     )
     sweeps.run(folder)
-    for trial in sweeps.history(folder).of(Status.FAILED):
+    for trial in sweeps.history(folder).with_status(Status.FAILED):
         assert {replica.status for replica in trial.replicas} <= {Status.FAILED, Status.STOPPED}
 
 
@@ -201,7 +201,7 @@ def test_a_promotion_with_several_seeds_is_the_same_under_any_kill() -> None:
     asha = {"name": "asha", "reduction_factor": 2}
     spec = {"trials": 3, "stop": {"training_iteration": 2}, "scheduler": asha, "seeds": 3}
     course = check_kills(spec, curve, slots=2)
-    completed = course.history.of(Status.COMPLETED)
+    completed = course.history.with_status(Status.COMPLETED)
     assert course.history.ranked()[0] in completed
     assert {replica.iteration for trial in completed for replica in trial.replicas} == {2}
 

@@ -24,7 +24,7 @@ from tests.support.trials import objective
 def at_its_rung(name: str, reported: int, views: bool = False, value: float = 1.0) -> History:
     """A trial that paused at iteration 3 and had reported some of its results before."""
     rows = tuple(Row(i, {"training_iteration": i, name: value / i}) for i in (1, 2, 3))
-    events: list[Event] = [Created(0, {}, {}, 0), Opened(0, 0, 0, Goal(at=3.0), "why")]
+    events: list[Event] = [Created(0, {}, {}, 0), Opened(0, 0, 0, Goal(until=3.0), "why")]
     if reported:
         events.append(Reported(0, 0, 0, 0, rows[:reported]))
     end = Closed(

@@ -168,5 +168,5 @@ def test_sums_without_curves_give_the_same_expectations() -> None:
     for one in (trials, summed):
         expectations = Expectations(objective())
         expectations.update(one, range(len(one)))
-        values.append([expectations.of(trial) for trial in one])
+        values.append([expectations.expected(trial) for trial in one])
     assert values[0] == values[1]

@@ -29,7 +29,7 @@ def jumping(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def assert_exact(folder: Folder, trials: int) -> None:
     past = sweeps.history(folder)
-    assert (past.ended, past.why, len(past.trials)) == ("finished", "", trials)
+    assert (past.ended, past.end_reason, len(past.trials)) == ("finished", "", trials)
     for trial in past.trials:
         assert trial.status in (Status.COMPLETED, Status.PRUNED)
         seed = rng.integer(7, "trial", trial.number, 0)
@@ -70,7 +70,7 @@ def test_while_a_machine_is_suspended_the_budget_of_time_goes_on_as_a_later_driv
     monkeypatch.setattr(time, "clock_gettime", lambda clock: since_boot(clock) + next(slept))
     assert sweeps.run(folder) == "finished"
     past = sweeps.history(folder)
-    assert past.why == "budget.time_s: 3600 seconds are over"
+    assert past.end_reason == "budget.time_s: 3600 seconds are over"
     assert len(past.trials) < 9
 
 

@@ -299,7 +299,7 @@ def test_a_driver_that_comes_back_to_a_sweep_of_another_machine_leaves_it(
     assert Ledger(folder.ledger).read() == before
     assert ledger_check.check(folder.ledger) == []
     past = sweeps.history(folder)
-    assert (past.ended, len(past.trials), past.of(Status.FAILED)) == ("finished", 9, [])
+    assert (past.ended, len(past.trials), past.with_status(Status.FAILED)) == ("finished", 9, [])
     for trial in past.trials:
         seed = rng.integer(7, "trial", trial.number, 0)
         losses = [row.metrics["loss"] for row in sweeps.curve(folder, trial.number)]

@@ -111,9 +111,9 @@ def test_the_disk_budget_holds_there(there: There, tmp_path: Path) -> None:
 def test_a_lost_and_a_damaged_checkpoint_are_found_and_let_go(there: There, tmp_path: Path) -> None:
     folder = made(there, tmp_path)
     newest = {
-        trial: f"trials/{trial}/{replica.newest.file}"
+        trial: f"trials/{trial}/{replica.newest_checkpoint.file}"
         for trial, replica in enumerate(t.leader for t in sweeps.history(folder).trials)
-        if replica.newest is not None
+        if replica.newest_checkpoint is not None
     }
     there.damage(folder, newest[0], None)
     there.damage(folder, newest[1], b"SWCK\x01\n" + bytes(200))

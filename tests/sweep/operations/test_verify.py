@@ -72,7 +72,7 @@ def flip(path: Path, at: int) -> None:
 
 
 def newest(folder: Folder, trial: int) -> Path:
-    saved = sweeps.history(folder).trials[trial].replicas[0].newest
+    saved = sweeps.history(folder).trials[trial].replicas[0].newest_checkpoint
     assert saved is not None
     return folder.trial(trial) / saved.file
 
@@ -156,7 +156,7 @@ def test_every_seed_of_a_trial_is_looked_at(folder: Folder) -> None:
     assert sweeps.run(seeds) == "finished"
     sync.send(seeds, print, PATIENCE_S)
     assert told(verify(seeds)) == []
-    saved = sweeps.history(seeds).trials[0].replicas[1].newest
+    saved = sweeps.history(seeds).trials[0].replicas[1].newest_checkpoint
     assert saved is not None
     (seeds.trial(0, 1) / saved.file).unlink()
     assert told(verify(seeds)) == [("checkpoints", f"trials/0.1/{saved.file}", Remedy.DROP)]

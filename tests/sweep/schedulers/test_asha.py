@@ -172,9 +172,9 @@ def test_the_decisions_of_a_whole_sweep_equal_the_published_algorithm() -> None:
         else:
             number, goal = len(past.trials), plan.fresh[0].goal
             past.trials.append(trial(number, PAUSED))
-        decided.append((number, asha_scheduler.levels.index(goal.at or 0)))
-        status = Status.COMPLETED if goal.at == 9 else PAUSED
-        past.trials[number] = trial(number, status, [values[number]] * int(goal.at or 0))
+        decided.append((number, asha_scheduler.levels.index(goal.until or 0)))
+        status = Status.COMPLETED if goal.until == 9 else PAUSED
+        past.trials[number] = trial(number, status, [values[number]] * int(goal.until or 0))
         past.touch(number)
     assert decided == expected
 
@@ -237,14 +237,14 @@ def test_however_few_trials_there_are_the_best_are_trained_to_the_top(
     scheduler = {"name": "asha"} if best is None else {"name": "asha", "finish_best": best}
     course = simulate({**SMALL, "trials": trials, "scheduler": scheduler}, rising, slots=2)
     assert unfinished(course, best or 1) == []
-    completed = [trial.iteration for trial in course.history.of(Status.COMPLETED)]
+    completed = [trial.iteration for trial in course.history.with_status(Status.COMPLETED)]
     assert len(completed) >= min(trials, best or 1)
     assert set(completed) == {9}
 
 
 def test_without_it_the_winner_of_a_small_sweep_waits_for_ever() -> None:
     course = simulate({**SMALL, "scheduler": {"name": "asha", "finish_best": 0}}, rising)
-    assert course.history.of(Status.COMPLETED) == []
+    assert course.history.with_status(Status.COMPLETED) == []
     assert course.history.ranked()[0].reason == "the sweep ended while it waited at rung 3"
 
 
@@ -331,8 +331,8 @@ def test_in_batches_the_same_are_finished_whatever_the_number_of_slots() -> None
 def test_a_budget_ends_the_sweep_before_the_best_is_finished_and_more_finishes_it() -> None:
     with Simulation({**SMALL, "budget": {"timesteps": 7.0}}, rising) as simulation:
         course = simulation.run()
-        assert "budget.timesteps" in course.history.why
-        assert course.history.of(Status.COMPLETED) == []
+        assert "budget.timesteps" in course.history.end_reason
+        assert course.history.with_status(Status.COMPLETED) == []
         with contextlib.closing(Ledger(simulation.folder.ledger)) as ledger:
             more = [LimitsChanged(None, {"timesteps": None})]
             ledger.append(None, [TermBegan("host", 1, 4), *topped_up_moves(course.history), *more])
@@ -343,7 +343,7 @@ def test_a_top_up_goes_on_with_what_waits_and_finishes_the_new_best() -> None:
     with Simulation(SMALL, rising) as simulation:
         first = simulation.run()
         course = simulation.run(trials=9)
-    assert [t.number for t in first.history.of(Status.COMPLETED)] == [2]
+    assert [t.number for t in first.history.with_status(Status.COMPLETED)] == [2]
     assert course.history.searched_count == 9
     assert course.history.ranked()[0].number == 8
     assert unfinished(course, 1) == []
@@ -372,7 +372,7 @@ def test_a_new_sweep_writes_down_how_many_and_one_without_it_goes_on_as_before()
         before = kept(simulation).replace(',"finish_best":1', "")
         with contextlib.closing(sqlite3.connect(simulation.folder.ledger)) as database, database:
             database.execute("UPDATE sweep SET spec = ?", (before,))
-        assert simulation.run().history.of(Status.COMPLETED) == []
+        assert simulation.run().history.with_status(Status.COMPLETED) == []
     stopping = {"name": "asha", "type": "stopping"}
     with Simulation({**SMALL, "scheduler": stopping}, rising) as simulation:
         assert "finish_best" not in kept(simulation)
@@ -407,7 +407,9 @@ def test_without_a_top_rung_rungs_grow_as_trials_reach_them(kind: str) -> None:
     trials = course.history.trials
     goals = {r.event.goal for r in course.records if isinstance(r.event, Opened)}
     assert {goal.top for goal in goals} == {None}
-    assert {1.0, 3.0, 9.0, 27.0} <= {goal.at for goal in goals} <= {1.0, 3.0, 9.0, 27.0, 81.0, None}
+    assert (
+        {1.0, 3.0, 9.0, 27.0} <= {goal.until for goal in goals} <= {1.0, 3.0, 9.0, 27.0, 81.0, None}
+    )
     best = max(trials, key=lambda trial: (trial.number * 7) % 27)
     assert (best.status, best.iteration) == (Status.COMPLETED, 40)
     assert sum(trial.iteration for trial in trials) < 27 * 40 / 2

@@ -74,7 +74,7 @@ def test_nobody_ends_where_none_has_a_score() -> None:
 @pytest.mark.slow
 def test_a_killed_sweep_decides_the_same() -> None:
     course = check_kills({**SPEC, "trials": 5}, curve, slots=2)
-    assert course.history.of(Status.COMPLETED)
+    assert course.history.with_status(Status.COMPLETED)
 
 
 def test_what_cannot_save_is_stopped_at_rungs_while_it_stays_in_its_process(

@@ -249,11 +249,11 @@ def test_without_a_top_rung_it_is_where_the_first_trial_ends() -> None:
     asked = {"name": "hyperband", "reduction_factor": 3}
     course = simulate({"trials": 20, "scheduler": asked, "stop": {}}, curve, slots=2)
     trials = course.history.trials
-    ends = {trial.number: (trial.goal.at, trial.iteration) for trial in trials}
+    ends = {trial.number: (trial.goal.until, trial.iteration) for trial in trials}
     assert ends[0] == (None, 30)
     assert ends[1] == (None, 27)  # the first that ends
     others = trials[2:]
     assert {trial.goal.top for trial in others} == {27.0}
-    assert {trial.goal.at for trial in others} <= {1.0, 3.0, 9.0, 27.0}
+    assert {trial.goal.until for trial in others} <= {1.0, 3.0, 9.0, 27.0}
     assert sum(trial.iteration for trial in others) < 18 * 27 / 2
     assert {trial.status for trial in others} == {Status.COMPLETED, Status.PRUNED}

@@ -102,7 +102,7 @@ def test_later_children_gather_where_learning_is_fastest() -> None:
     children = [t.searched["x"] for t in course.history.trials if t.parent is not None]
     late = children[len(children) // 2 :]
     assert sum(abs(x - 0.7) for x in late) / len(late) < 0.15
-    assert len(course.history.of(Status.COMPLETED)) == 8
+    assert len(course.history.with_status(Status.COMPLETED)) == 8
 
 
 def test_what_children_get_is_what_a_resumed_driver_reads() -> None:

@@ -112,9 +112,9 @@ def test_a_killed_asynchronous_sweep_breeds_the_same_children() -> None:
 def test_bred_trials_do_not_count_and_the_population_keeps_its_size() -> None:
     course = simulate(SPEC, curve, slots=3)
     assert course.history.searched_count == 8
-    assert len(course.history.of(Status.COMPLETED)) == 8
+    assert len(course.history.with_status(Status.COMPLETED)) == 8
     children = [trial for trial in course.history.trials if trial.parent is not None]
-    assert len(children) == len(course.history.of(Status.PRUNED)) == 6
+    assert len(children) == len(course.history.with_status(Status.PRUNED)) == 6
 
 
 def test_asynchronously_a_trial_is_compared_with_each_other_where_both_have_been() -> None:
@@ -228,7 +228,7 @@ def test_a_failed_member_is_not_waited_for() -> None:
         return curve(at)
 
     course = simulate(SPEC, broken, slots=3)
-    assert len(course.history.of(Status.COMPLETED)) == 7
+    assert len(course.history.with_status(Status.COMPLETED)) == 7
 
 
 def test_a_real_population_trains_on_from_its_parents_checkpoints(tmp_path: Path) -> None:
@@ -288,8 +288,8 @@ def test_who_joins_a_population_that_has_ended_is_a_population_from_the_first_le
     for record in course.records:
         event = record.event
         if isinstance(event, Opened) and event.trial in goals:
-            assert event.goal.at in (goals[event.trial], goals[event.trial] + 3)
-            goals[event.trial] = event.goal.at
+            assert event.goal.until in (goals[event.trial], goals[event.trial] + 3)
+            goals[event.trial] = event.goal.until
     assert bred
     assert min(bred) >= before
 

@@ -84,7 +84,7 @@ def population(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 def child(folder: Folder) -> int:
     """A completed trial that was bred."""
     past = sweeps.history(folder)
-    return next(t.number for t in past.of(Status.COMPLETED) if t.parent is not None)
+    return next(t.number for t in past.with_status(Status.COMPLETED) if t.parent is not None)
 
 
 def test_the_replay_of_an_exported_lineage_learns_what_the_lineage_learnt(

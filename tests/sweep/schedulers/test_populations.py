@@ -56,7 +56,7 @@ def test_a_member_that_has_not_reported_yet_has_no_children_and_stays(synch: boo
     born = [born_at(trial) for trial in course.history.trials if trial.parent is not None]
     assert born
     assert min(born) > 4
-    for trial in course.history.of(Status.PRUNED):
+    for trial in course.history.with_status(Status.PRUNED):
         assert any(point.value is not None for point in trial.replicas[0].curve)
 
 

@@ -183,7 +183,7 @@ def test_optunas_successive_halving_remembers_its_rungs() -> None:
 def test_a_killed_sweep_decides_the_same(scheduler: Mapping[str, Any]) -> None:
     asked = spec({**scheduler, "interval": 4}, trials=5)
     course = check_kills(asked, curve, slots=2)
-    assert course.history.of(Status.COMPLETED)
+    assert course.history.with_status(Status.COMPLETED)
 
 
 def test_a_trial_keeps_its_slot_from_look_to_look() -> None:
@@ -224,7 +224,7 @@ def test_a_value_is_judged_once_however_often_its_trial_is_looked_at(
     seldom, often = (simulate(spec({**scheduler, "interval": n}), evaluated) for n in (2, 1))
     ends = [[(t.status, t.iteration) for t in c.history.trials] for c in (seldom, often)]
     assert ends[0] == ends[1]
-    assert often.history.of(Status.PRUNED)
+    assert often.history.with_status(Status.PRUNED)
 
 
 def test_a_decision_carries_the_values_that_it_was_based_on() -> None:
@@ -285,7 +285,7 @@ def test_a_pruner_sees_looks_however_finely_time_is_counted(
     coarse = simulate(spec(by_iterations, 6), counting)
     ends = [[(t.status, t.iteration) for t in c.history.trials] for c in (fine, coarse)]
     assert ends[0] == ends[1]
-    assert fine.history.of(Status.PRUNED)
+    assert fine.history.with_status(Status.PRUNED)
     assert asked
 
 

@@ -189,7 +189,7 @@ def test_a_paused_trial_is_pruned_with_its_rungs_to_tpe_and_complete_to_others()
 
 def test_a_promoted_trial_is_complete_with_its_highest_rung_while_it_goes_on() -> None:
     trial = one_trial(outcome(Status.PAUSED, 1), outcome(Status.PAUSED, 2))
-    assert trial.unfinished
+    assert trial.is_interrupted
     assert AsComplete()(trial) == SamplerView(TrialState.COMPLETE, (10.0,))
     trial = one_trial(outcome(Status.PAUSED, 1), outcome(Status.COMPLETED, 2, 3))
     assert AsComplete()(trial) == SamplerView(TrialState.COMPLETE, (30.0,))
@@ -458,7 +458,7 @@ class Walked(list[Trial]):
 def test_a_decision_copies_no_trials_and_a_searcher_finds_those_beside_it_behind_them() -> None:
     made = Search("random", MIXED, slots=3).run(9)
     trials = made.history._trials = Walked(made.history.trials)
-    made.history.has({})
+    made.history.has_settings({})
     created, _ = made.proposer.search(made.history, (FRESH,) * 3)
     assert trials.walks == 0
     known = _Known(made.history.trials)

@@ -115,8 +115,8 @@ def test_a_trial_that_is_tried_again_counts_what_is_saved(tmp_path: Path) -> Non
     assert (before.status, before.iteration) == (Status.FAILED, 5)
     with open_context(Launch(folder, 1, "inline", retry_failed=True)) as (parts, _warnings):
         replica = parts.history.trials[0].replicas[0]
-        assert (replica.status, replica.iteration, replica.attempted) == (Status.PAUSED, 3, 5)
-        assert replica.unfinished
+        assert (replica.status, replica.iteration, replica.last_attempted) == (Status.PAUSED, 3, 5)
+        assert replica.is_interrupted
 
 
 def test_what_a_killed_driver_has_not_recorded_is_taken_from_the_journal(tmp_path: Path) -> None:

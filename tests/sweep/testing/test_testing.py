@@ -120,7 +120,7 @@ def test_an_iteration_sees_the_result_before_it() -> None:
 def test_a_sweep_that_is_killed_after_any_event_decides_the_same() -> None:
     straight = check_kills({**ASHA, "limits": {"slice_s": 2.5}}, climbing, slots=2)
     assert straight.kills == 0
-    assert straight.history.of(Status.COMPLETED)
+    assert straight.history.with_status(Status.COMPLETED)
 
 
 def test_kills_really_happen() -> None:

@@ -303,7 +303,7 @@ def test_a_run_names_the_newest_checkpoint_that_is_left(story: Story) -> None:
     publish(story)
     assert runs(story)["0"].tags["sweep.checkpoint"] == "ckpt-9"
     for left in ("ckpt-3", ""):
-        newest = story.history.trials[0].replicas[0].newest
+        newest = story.history.trials[0].replicas[0].newest_checkpoint
         assert newest is not None
         (dropped,) = story.tell(Dropped(0, 0, (newest.digest,)))
         publish(story, first=dropped.number)

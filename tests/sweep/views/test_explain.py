@@ -84,7 +84,7 @@ def test_a_child_and_who_it_replaced_are_told(tmp_path: Path) -> None:
 def test_a_stopped_trial_is_told_what_it_was_compared_with(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, scheduler=MEDIAN, trials=9, searcher="random")
     sweeps.run(folder)
-    pruned = sweeps.history(folder).of(Status.PRUNED)[0]
+    pruned = sweeps.history(folder).with_status(Status.PRUNED)[0]
     last = explain(folder, pruned.number)["decisions"][-1]
     assert last["what"] == "pruned"
     assert last["facts"]["pruner"] == "MedianPruner"

@@ -314,8 +314,8 @@ def test_a_sweep_pauses_and_promotes_programs(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, trainable="command", config=own, trackers=[])
     assert sweeps.run(folder) == "finished"
     past = sweeps.history(folder)
-    assert past.of(Status.FAILED) == []
-    assert len(past.of(Status.PRUNED)) >= 4
+    assert past.with_status(Status.FAILED) == []
+    assert len(past.with_status(Status.PRUNED)) >= 4
     best = past.ranked()[0]
     context = TrialContext(seed_of(7, best.number, 0), "7", "7", tmp_path)
     alone = Command(config("files", lr=best.config["lr"]), context)
@@ -333,6 +333,6 @@ def test_programs_without_checkpoints_are_ended_early(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, config={**own, "checkpoints": False}, scheduler=stopping, **same)
     assert sweeps.run(folder) == "finished"
     past = sweeps.history(folder)
-    assert past.of(Status.FAILED) == []
-    assert len(past.of(Status.PRUNED)) >= 4
+    assert past.with_status(Status.FAILED) == []
+    assert len(past.with_status(Status.PRUNED)) >= 4
     assert past.ranked()[0].replicas[0].curve[-1].iteration == 9

@@ -60,7 +60,7 @@ def test_what_still_runs_elsewhere_is_learnt_from_as_far_as_it_came() -> None:
         before = sweeps.history(some.folder)
         searcher = {"name": "tpe", "prior": [str(some.folder.path)]}
         second = stack.enter_context(Simulation({**SPEC, "searcher": searcher}, curve))
-        (learnt,) = sweeps.history(second.folder).learnt
+        (learnt,) = sweeps.history(second.folder).earlier_sweeps
     assert {trial.status for trial in before.trials} & {Status.RUNNING, Status.PAUSED}
     assert [trial.trial for trial in learnt.trials] == [trial.number for trial in before.ranked()]
 
