@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainables.rollout.batch import REQUESTABLE
-from trainables.rollout.callbacks import CLASSIC_NAMES, FACTS
+from trainables.rollout.callbacks import CLASSIC_NAMES, PHASE_ARGUMENTS
 from trainables.rollout.episodes.agent_records import AgentRecords
 
 PAGE = (Path(__file__).parents[1] / "docs/callbacks.md").read_text(encoding="utf-8")
@@ -34,6 +34,6 @@ def test_the_class_of_the_page_measures_episodes_of_training_and_of_evaluations(
 def test_the_page_names_every_phase_fact_question_and_column() -> None:
     named = set(re.findall(r"`(\w+)", PAGE))
     questions = {name for name in vars(AgentRecords) if name.endswith("_for") and name[0] != "_"}
-    facts = {fact for given in FACTS.values() for fact in given}
-    for known in (FACTS, facts, questions, CLASSIC_NAMES.values(), REQUESTABLE):
+    facts = {fact for given in PHASE_ARGUMENTS.values() for fact in given}
+    for known in (PHASE_ARGUMENTS, facts, questions, CLASSIC_NAMES.values(), REQUESTABLE):
         assert set(known) <= named

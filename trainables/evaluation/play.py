@@ -37,8 +37,8 @@ from trainables.errors import CallbackError, EnvError
 from trainables.evaluation.agents import AgentsPlayer
 from trainables.policies.acting.inference import InferencePolicy
 from trainables.rollout.callbacks import Calls
-from trainables.rollout.episodes.agent_records import Cast, Outputs
-from trainables.rollout.episodes.episode import Episode, EpisodeWatch, EvaluationWorker, OneEnv
+from trainables.rollout.episodes.agent_records import EpisodePolicies, Outputs
+from trainables.rollout.episodes.episode import Episode, EpisodeCallbacks, EvaluationWorker, OneEnv
 from trainables.rollout.episodes.metrics import RolloutMetrics, with_callback_data
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 
@@ -199,7 +199,7 @@ class _RunningEpisode:
     ) -> None:
         self._seed, self._plan = seed, plan
         self._player = inference
-        self._watch: EpisodeWatch | None = None
+        self._watch: EpisodeCallbacks | None = None
         self.slot = slot
         self.index = index
         self.reward = 0.0
@@ -270,7 +270,7 @@ class _RunningEpisode:
         if self._watch:
             self._watch.start(self.observation)
 
-    def _make_watch(self) -> EpisodeWatch | None:
+    def _make_watch(self) -> EpisodeCallbacks | None:
         """Return the watch that calls the episode's callbacks; None if there are no callbacks."""
         plan = self._plan
         if plan.calls is None:
@@ -280,15 +280,15 @@ class _RunningEpisode:
         worker = EvaluationWorker(envs, plan.is_recorded, self._player.actor, plan.global_vars)
         restart = f"-{self.faults}" if self.faults else ""
         calls = plan.calls.copy_with_state(plan.calls_state)
-        episode = Episode(f"evaluation-{self.index}{restart}", 0, 0, cast=self._cast())
-        return EpisodeWatch(calls, lambda: worker, episode)
+        episode = Episode(f"evaluation-{self.index}{restart}", 0, 0, episode_policies=self._cast())
+        return EpisodeCallbacks(calls, lambda: worker, episode)
 
-    def _cast(self) -> Cast:
+    def _cast(self) -> EpisodePolicies:
         """Return the policies that play the episode."""
         player, memory = self._player, self.memory
         if isinstance(player, AgentsPlayer):
-            return Cast(player.players, lambda agent: player.policy_for(agent, memory))
-        return Cast({DEFAULT_POLICY_ID: player}, lambda _: DEFAULT_POLICY_ID)
+            return EpisodePolicies(player.players, lambda agent: player.policy_for(agent, memory))
+        return EpisodePolicies({DEFAULT_POLICY_ID: player}, lambda _: DEFAULT_POLICY_ID)
 
     @property
     def watched(self) -> Episode | None:

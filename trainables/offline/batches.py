@@ -99,7 +99,7 @@ def as_sent(fragment: Fragment, spread: Spread | None) -> Fragment:
         before = columns["prev_actions"] * half + middle
         before[fragment.t == 0] = 0  # there is no action before the first
         columns["prev_actions"] = before
-    return Fragment.of(columns)
+    return Fragment.from_columns(columns)
 
 
 def batch_of_agents(

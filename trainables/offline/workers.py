@@ -341,4 +341,4 @@ def fragment_of(
     columns["rewards"] = clipped(columns["rewards"], learnt.clip_rewards)
     shape = columns["terminated"].shape
     flags: dict[str, Array] = {"valid": np.ones(shape, bool), "autoreset": np.zeros(shape, bool)}
-    return Fragment.of({**columns, **flags})
+    return Fragment.from_columns({**columns, **flags})

@@ -53,7 +53,7 @@ class WorkerConfig(Settings):
 
 
 class PolicySpec(NamedTuple):
-    """A policy as the caller describes it: class, spaces and settings."""
+    """A policy as the caller of `RolloutWorker` describes it: class, spaces and settings."""
 
     policy_class: Any
     """Class of the policy."""
@@ -123,7 +123,9 @@ class RolloutWorker(worker.RolloutWorker):
         return replace(sample, fragments=[one.copy() for one in sample.fragments])
 
     def _spec(self, config: WorkerConfig, columns: frozenset[str], seed: int) -> WorkerSpec:
-        """Return the worker's spec.
+        """Return the specification from which the base class makes the worker.
+
+        `columns` are the additional columns of batches. Creates an environment to inspect it.
 
         Raises:
             ConfigError: a callback that only trainers call, an environment that calls the trainer,
@@ -159,11 +161,11 @@ class RolloutWorker(worker.RolloutWorker):
 
     @property
     def _spec_class(self) -> type[WorkerSpec]:
-        """Class of the spec."""
+        """Class of the specification; `_AgentsRolloutWorker` has another one."""
         return WorkerSpec
 
     def _make_sampler(self, spec: WorkerSpec) -> Any:
-        """Make the policy for the environments' spaces, then the sampler."""
+        """Make the policy for the environments' spaces; return a sampler that acts with it."""
         of = checked_spaces(spec.environment, *self.envs.own_spaces)
         actor = self._make_actor(DEFAULT_POLICY_ID, of)
         self.spec = replace(spec, make_actor=lambda: actor)
@@ -172,7 +174,7 @@ class RolloutWorker(worker.RolloutWorker):
         return sampler
 
     def _make_actor(self, pid: str, env_spaces: EnvSpaces) -> Actor:
-        """Return the actor of policy `pid`, made for the spaces `env_spaces`."""
+        """Create the caller's policy `pid` for these spaces, and return an actor that calls it."""
         given = self._given[pid]
         seed = rng.integer(self.spec.seed, "policy spaces", pid) % 2**31
         return hand_written.make_actor(given.policy_class, env_spaces, given.config or {}, seed)
@@ -186,11 +188,14 @@ class _AgentsRolloutWorker(RolloutWorker, AgentsWorker):
 
     @property
     def _spec_class(self) -> type[WorkerSpec]:
-        """Class of the spec."""
+        """Class of the specification of a worker of several policies."""
         return AgentsSpec
 
     def _spec(self, config: WorkerConfig, columns: frozenset[str], seed: int) -> WorkerSpec:
-        """Return the worker's spec; ConfigError for settings that several agents lack."""
+        """Return the worker's specification, as the base class does.
+
+        Raises ConfigError also for settings that several agents do not support.
+        """
         require_together(flatten(config))
         return super()._spec(config, columns, seed)
 
@@ -199,7 +204,10 @@ class _AgentsRolloutWorker(RolloutWorker, AgentsWorker):
         return AgentsWorker.sample(self)
 
     def _make_sampler(self, spec: WorkerSpec) -> Any:
-        """Make the policies, then the sampler; raises ConfigError for missing policies."""
+        """Make all policies; return a sampler that acts with them.
+
+        Raises ConfigError if the environment has one agent, or if a policy's spaces are unknown.
+        """
         environment = spec.environment
         agents = agents_spaces(environment, *self.envs.own_spaces)
         if not agents:
@@ -228,15 +236,18 @@ class _AgentsRolloutWorker(RolloutWorker, AgentsWorker):
 def PolicyEvaluator(  # noqa: N802  it makes a worker
     env_creator: Any, policy_graph: Any, policy_mapping_fn: Any = None, **more: Any
 ) -> RolloutWorker:
-    """Return a `RolloutWorker`, under the class and argument names of earlier RLlib versions."""
+    """Return a `RolloutWorker`; class and arguments have the names of earlier RLlib versions.
+
+    `policy_graph` is the policy, `more` the other arguments of `RolloutWorker`.
+    """
     return RolloutWorker(env_creator, policy_graph, policy_mapping_fn, **more)
 
 
 def _policy_spec(policy: Any, common: Mapping[str, Any]) -> PolicySpec:
-    """Return a `PolicySpec` from a class, or from a tuple of one to four items.
+    """Return a `PolicySpec` from a class, or from a tuple of one to four of its fields.
 
-    The settings `common` apply unless the policy has its own. Raises ConfigError for a longer or
-    empty tuple.
+    Its settings are those of `common`, overridden by the policy's own. Raises ConfigError for a
+    longer or empty tuple.
     """
     if not isinstance(policy, Sequence):
         return PolicySpec(policy, config=common)
@@ -254,9 +265,10 @@ def _policy_spaces(
     agents: Mapping[str, EnvSpaces],
     mapping: Binding,
 ) -> EnvSpaces:
-    """Return a policy's spaces: those given, or else those of its first agent.
+    """Return a policy's spaces: those of its `spec`, or else those of its first agent.
 
-    Raises ConfigError if no spaces are given and no agent is mapped to the policy.
+    `agents` is agent → spaces. Raises ConfigError if the spec lacks a space and no agent is mapped
+    to the policy.
     """
     if spec.observation_space is not None and spec.action_space is not None:
         return checked_spaces(environment, spec.observation_space, spec.action_space)
@@ -270,10 +282,10 @@ def _policy_spaces(
 
 
 def _constant(actor: Actor) -> Callable[[], Actor]:
-    """Return a function that returns this actor."""
+    """Return a function that takes nothing and always returns this actor."""
     return lambda: actor
 
 
 def _no_actor() -> Actor:
-    """Raise AssertionError; the spec's actor is replaced once the spaces are known."""
+    """Raise AssertionError; stands in for `WorkerSpec.make_actor` until the spaces are known."""
     raise AssertionError("policies are made when the environments have declared their spaces")

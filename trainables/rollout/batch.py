@@ -79,13 +79,15 @@ class Fragment:
     Such rows are of faulty episodes, or have ``training_enabled: False`` in their info.
     """
     autoreset: Array
-    """(T, N) True where the row is not a transition and is not counted (`Step.restarting` in
-    `trainables.envs.vector.base`).
+    """(T, N) True where the row is not a transition and is not counted: the environment was only
+    reset in this step, or the row is padding.
     """
     declared: Mapping[str, Array]
-    """Columns of the actor and requested columns, name → (T, N, …)."""
+    """Columns of the actor, such as ``logp`` and ``values``, and requested columns; name →
+    (T, N, …)."""
     last: Mapping[str, Array]
-    """``last_<name>`` → (1, N, …): the actor's values for the observation after the last step."""
+    """``last_<name>`` → (1, N, …): the actor's values of the observation after the last step, as
+    ``last_values``, from which returns are bootstrapped."""
 
     def __getattr__(self, name: str) -> Array:
         """Return a declared column (T, N, …) or an entry of `last`; raises AttributeError."""
@@ -101,17 +103,17 @@ class Fragment:
     @property
     def columns(self) -> dict[str, Array]:
         """All (T, N, …) columns by name."""
-        base = {name: column for name, column in vars(self).items() if name not in BESIDE}
+        base = {name: column for name, column in vars(self).items() if name not in NOT_COLUMNS}
         return {**base, **self.declared}
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """All columns and the entries of `last`, by name, as `of` takes them."""
+        """All columns and the entries of `last`, by name, as `from_columns` takes them."""
         return {**self.columns, **self.last}
 
     @property
     def steps(self) -> int:
-        """Number of transitions."""
+        """Number of transitions: rows that are not `autoreset`, at most T·N."""
         return self.autoreset.size - int(np.count_nonzero(self.autoreset))
 
     def __getitem__(self, name: str) -> Array:
@@ -123,52 +125,58 @@ class Fragment:
         return self.arrays.keys()
 
     def slice(self, start: int, stop: int) -> "Fragment":
-        """Return the steps from `start` up to but without `stop`, as views.
+        """Return the time steps from `start` up to but without `stop`, as views.
 
-        The slice has `last` only if it contains the fragment's end.
+        They are those of all environments. The slice has `last` only if it contains the fragment's
+        end.
         """
         columns = {name: column[start:stop] for name, column in self.columns.items()}
-        return Fragment.of({**columns, **(self.last if stop >= len(self.valid) else {})})
+        return Fragment.from_columns({**columns, **(self.last if stop >= len(self.valid) else {})})
 
     def timeslices(self, size: int) -> "list[Fragment]":
-        """Return slices of `size` steps; the last one may be shorter."""
+        """Return consecutive slices of `size` time steps; the last one may be shorter."""
         return [self.slice(t, t + size) for t in range(0, len(self.valid), size)]
 
     def split_by_episode(self) -> "list[Fragment]":
-        """Return the pieces of episodes (L, 1), environment after environment, as views.
+        """Return one fragment (L, 1) for each episode or piece of an episode, as views.
 
-        Rows that are not transitions are left out.
+        They are ordered by environment, then time. Rows that are not transitions are left out.
         """
         pieces: list[Fragment] = []
         steps, envs = self.valid.shape
         for env in range(envs):
             whole = {name: column[:, env : env + 1] for name, column in self.arrays.items()}
-            one = Fragment.of(whole)
+            one = Fragment.from_columns(whole)
             over = (one.terminated | one.truncated | one.autoreset)[:, 0]
             ends = [*(np.flatnonzero(over) + 1).tolist(), steps]
             pieces += [one.slice(*span) for span in zip([0, *ends], ends, strict=False)]
         return [piece for piece in map(_transitions, pieces) if len(piece.valid)]
 
     def shuffled(self, stream: np.random.Generator) -> "Fragment":
-        """Return the rows that may be learnt from, in random order, as a fragment (R, 1)."""
+        """Return the valid transitions, shuffled with `stream`, as a fragment (R, 1)."""
         kept = np.flatnonzero(rows(self.valid & ~self.autoreset))
         order = stream.permutation(kept)
-        return Fragment.of({n: rows(column)[order][:, None] for n, column in self.columns.items()})
+        return Fragment.from_columns(
+            {n: rows(column)[order][:, None] for n, column in self.columns.items()}
+        )
 
     @classmethod
     def concat(cls, parts: "Sequence[Fragment]") -> "Fragment":
-        """Return all parts of the same environments joined along time, with the last `last`."""
+        """Return parts of the same environments joined along time, with `last` of the last part."""
         joined = {n: np.concatenate([one[n] for one in parts]) for n in parts[0].columns}
-        return cls.of({**joined, **parts[-1].last})
+        return cls.from_columns({**joined, **parts[-1].last})
 
     def copy(self) -> "Fragment":
         """Return a fragment with copies of all arrays."""
-        return Fragment.of({name: array.copy() for name, array in self.arrays.items()})
+        return Fragment.from_columns({name: array.copy() for name, array in self.arrays.items()})
 
     @classmethod
-    def of(cls, columns: Mapping[str, Array]) -> "Fragment":
-        """Return a fragment made of all columns by name, with ``last_<name>`` among them."""
-        base = {one.name: columns[one.name] for one in fields(cls) if one.name not in BESIDE}
+    def from_columns(cls, columns: Mapping[str, Array]) -> "Fragment":
+        """Return a fragment of these arrays by name, as `arrays` returns them, without copying.
+
+        Names that begin with ``last_`` become entries of `last`.
+        """
+        base = {one.name: columns[one.name] for one in fields(cls) if one.name not in NOT_COLUMNS}
         more = {name: column for name, column in columns.items() if name not in base}
         last = {name: more.pop(name) for name in list(more) if name.startswith("last_")}
         return cls(**base, declared=more, last=last)
@@ -182,9 +190,9 @@ class Fragment:
         action: Column,
         declared: Mapping[str, Column],
     ) -> "Fragment":
-        """Return a fragment of T steps of N environments, of zeros, in which all rows are valid.
+        """Return a fragment of zeros (`steps`, `num_envs`), in which all rows are valid.
 
-        Columns are given by shape and type of one row.
+        A column is given by (shape, dtype) of one row; `declared` has the additional ones by name.
         """
         flag, real = ((), np.dtype(np.bool_)), ((), np.dtype(np.float32))
         columns: dict[str, Column] = {
@@ -199,25 +207,25 @@ class Fragment:
             for name, (shape, dtype) in columns.items()
         }
         made["valid"][:] = True
-        return cls.of(made)
+        return cls.from_columns(made)
 
 
 def _transitions(piece: Fragment) -> Fragment:
-    """Return a piece of one environment without a last row that is not a transition."""
+    """Return `piece` (L, 1) without its last row if that row is not a transition."""
     steps = len(piece.valid)
     return piece.slice(0, steps - 1) if steps and piece.autoreset[-1, 0] else piece
 
 
-BESIDE = ("declared", "last")
+NOT_COLUMNS = ("declared", "last")
 """Fields of a fragment that are not columns."""
 
 
 def requested_columns(names: frozenset[str], like: Mapping[str, Column]) -> dict[str, Column]:
-    """Return the columns with these names, name → shape and type of a row.
+    """Return name → (shape, dtype) of a row for the requested columns with these names.
 
     Args:
-        like: ``observations``, ``actions`` and ``memory`` → shape and type, for columns that
-            resemble one of them.
+        like: ``observations``, ``actions`` and ``memory`` → (shape, dtype) of a row, for columns
+            that have the form of one of them.
 
     Raises:
         WorkerError: a name that no sampler writes.
@@ -233,7 +241,7 @@ def requested_columns(names: frozenset[str], like: Mapping[str, Column]) -> dict
 
 @dataclass(frozen=True)
 class TrainBatch:
-    """B rows for a learner, ordered by worker, fragment and step."""
+    """B rows with advantages for an on-policy learner, ordered by worker, fragment and step."""
 
     observations: Array
     """(B, *S) observations."""
@@ -253,7 +261,7 @@ class TrainBatch:
 
     @classmethod
     def join(cls, parts: list[Self]) -> Self:
-        """Return all parts as one; a single part is returned as it is, without copying."""
+        """Return all parts joined along the rows; a single part is returned without copying."""
         if len(parts) == 1:
             return parts[0]
         columns = {f.name: [getattr(part, f.name) for part in parts] for f in fields(cls)}
@@ -264,14 +272,14 @@ class TrainBatch:
         return dict(vars(self))
 
     def select(self, valid: Array) -> "TrainBatch":
-        """Return the rows where `valid` (B,) holds; the batch itself if it holds everywhere."""
+        """Return the rows where `valid` (B,) is True; the batch itself if all are."""
         if valid.all():
             return self
         return TrainBatch(**{f.name: getattr(self, f.name)[valid] for f in fields(self)})
 
 
 def rows(column: Array) -> Array:
-    """Return an array (T, N, …) as rows (T·N, …)."""
+    """Return an array (T, N, …) reshaped to rows (T·N, …), step after step."""
     return column.reshape(column.shape[0] * column.shape[1], *column.shape[2:])
 
 
@@ -288,31 +296,35 @@ class Sample:
     episodes: list[RolloutMetrics]
     """Episodes that ended, in the order of their ends."""
     deltas: dict[str, Any]
-    """Filter → its statistics since it was last synchronised."""
+    """``observation`` and ``reward`` → statistics that the filter of this name gathered since the
+    workers' filters were last synchronised."""
     recent: Array
     """Latest raw observations (≤ 64, D) of this iteration."""
     perf: Mapping[str, float] = field(default_factory=dict)
     """Name → mean time of a part of the worker's steps, in milliseconds."""
     trajectories: Sequence[list[Trajectory]] = ()
-    """Pieces of each fragment by episode; empty unless a callback needs them."""
+    """For each fragment the rows of each episode; empty unless the callback
+    ``on_postprocess_traj`` needs them."""
     index: int = 0
     """Index of the worker."""
     is_late: bool = False
-    """True if the worker's episodes did not arrive in time; a later sample has them."""
+    """True if the worker did not answer in time, so that the sample is empty and its episodes
+    come with a later one."""
     was_read: bool = False
     """True if the sample was read from files, so no environment was stepped for it."""
     version: int = 0
     """Version of the weights that chose the actions (`WorkerSet.version` when they were sent)."""
     steps: int = 0
-    """Environment steps of fragments that were learnt from in the worker and not sent."""
+    """Environment steps of fragments that are not in the sample, because the worker's process
+    learnt from them itself."""
 
     @property
     def count(self) -> int:
-        """Number of environment steps."""
+        """Number of environment steps, including those of fragments that were not sent."""
         return self.steps + sum(fragment.steps for fragment in self.fragments)
 
     def __getitem__(self, name: str) -> Array:
-        """Return the rows (R, …) of a column that are transitions, over all fragments."""
+        """Return a column's rows (R, …) of all fragments, without rows that are not transitions."""
         return np.concatenate([rows(one[name])[~rows(one.autoreset)] for one in self.fragments])
 
     def keys(self) -> Collection[str]:
@@ -320,13 +332,13 @@ class Sample:
         return self.fragments[0].columns.keys() if self.fragments else ()
 
     def split_by_episode(self) -> list[Fragment]:
-        """Return the pieces of episodes (L, 1) of all fragments, as views."""
+        """Return `Fragment.split_by_episode` of all fragments, one after the other."""
         return [piece for one in self.fragments for piece in one.split_by_episode()]
 
     def slice(self, start: int, stop: int) -> Self:
-        """Return the steps from `start` up to but without `stop` of each environment.
+        """Return a copy with the time steps from `start` up to but without `stop`, as views.
 
-        Steps are counted over all fragments, one after the other.
+        Steps are those of each environment, counted over all fragments one after the other.
         """
         sliced, passed = list[Fragment](), 0
         for one in self.fragments:
@@ -342,12 +354,12 @@ class Sample:
         return [self.slice(t, t + size) for t in range(0, steps, size)]
 
     def shuffled(self, stream: np.random.Generator) -> Self:
-        """Return the rows that may be learnt from, in random order within each fragment."""
+        """Return a copy with the valid transitions in random order within each fragment."""
         return replace(self, fragments=[one.shuffled(stream) for one in self.fragments])
 
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:
-        """Return the last part with the fragments and episodes of all parts."""
+        """Return a sample with the fragments and episodes of all parts, else equal to the last."""
         fragments = [fragment for one in parts for fragment in one.fragments]
         episodes = [episode for one in parts for episode in one.episodes]
         return replace(parts[-1], fragments=fragments, episodes=episodes)
@@ -366,25 +378,28 @@ class Sample:
         ]
         none = np.zeros((0, 0, 0), dtype=np.float32)
         emptied = [
-            Fragment.of({**one.arrays, **dict.fromkeys(own, none)})
+            Fragment.from_columns({**one.arrays, **dict.fromkeys(own, none)})
             for one, own in zip(self.fragments, packed, strict=True)
         ]
         return PackedSample(replace(self, fragments=emptied), packed)
 
 
 class Packed(NamedTuple):
-    """A compressed array."""
+    """One column of a fragment, compressed with LZ4."""
 
     dtype: str
     """Type of the array, as numpy's `dtype.str`."""
     shape: tuple[int, ...]
-    """Shape of the array."""
+    """Shape of the array, (T, N, …)."""
     frames: list[bytes]
     """LZ4 frames whose contents, joined, are the bytes of the array."""
 
     @classmethod
     def of(cls, name: str, array: Array, bulk: bool) -> Self:
-        """Return a column compressed as a whole (`bulk`) or by rows; WorkerError if no numbers."""
+        """Compress a column (T, N, …) as a whole (`bulk`) or each row by itself.
+
+        Raises WorkerError, in which `name` is the column, if it does not hold numbers.
+        """
         if array.dtype == object:
             raise WorkerError(f"columns: {name} does not hold numbers, so it cannot be compressed")
         import lz4.frame  # not at the top: few compress
@@ -407,22 +422,28 @@ class PackedSample:
     """A sample some of whose columns are compressed."""
 
     sample: Sample
-    """The sample, whose compressed columns are empty."""
+    """The sample; empty arrays stand in for its compressed columns."""
     columns: list[dict[str, Packed]]
-    """Columns of each fragment: name → compressed array."""
+    """For each fragment: name → compressed column."""
 
     def decompress(self) -> Sample:
         """Return the original sample, equal to the bit."""
         pairs = zip(self.sample.fragments, self.columns, strict=True)
         fragments = [
-            Fragment.of({**one.arrays, **{name: own.array() for name, own in packed.items()}})
+            Fragment.from_columns(
+                {**one.arrays, **{name: own.array() for name, own in packed.items()}}
+            )
             for one, packed in pairs
         ]
         return replace(self.sample, fragments=fragments)
 
 
 def as_data(sample: Sample | None) -> dict[str, Any] | None:
-    """Return a fake sampler's sample as data: ``fragments`` and ``recent``, or None."""
+    """Return a sample as plain data for a checkpoint; None for None.
+
+    Used with the setting ``fake_sampler``, whose only sample is repeated. Only the fragments'
+    arrays and ``recent`` are kept.
+    """
     if sample is None:
         return None
     columns = [
@@ -432,19 +453,19 @@ def as_data(sample: Sample | None) -> dict[str, Any] | None:
 
 
 def as_plain(column: Array) -> Any:
-    """Return a copy that may be stored in a checkpoint; a column of infos becomes nested lists."""
+    """Return a copy of a column for a checkpoint; one of objects (infos) becomes nested lists."""
     return column.tolist() if column.dtype == object else column.copy()
 
 
 def from_data(data: Mapping[str, Any] | None, index: int) -> Sample | None:
-    """Return the sample that `as_data` made plain data of, as one of worker `index`.
+    """Return the sample of which `as_data` made plain data, with worker index `index`.
 
     Returns None for None.
     """
     if data is None:
         return None
     fragments = [
-        Fragment.of({name: np.array(column) for name, column in columns.items()})
+        Fragment.from_columns({name: np.array(column) for name, column in columns.items()})
         for columns in data["fragments"]
     ]
     return Sample(fragments, [], {}, np.array(data["recent"]), index=index)

@@ -27,7 +27,7 @@ Function = Callable[[dict[str, Any]], Any]
 
 
 class CallbacksConfig(Section):
-    """Settings of the callbacks while the trainer works."""
+    """Settings that name the user's callbacks."""
 
     callbacks: Any = Field(
         default=None,
@@ -59,10 +59,9 @@ class Callbacks:
     """
 
     columns: ClassVar[frozenset[str]] = frozenset()
-    """Requested columns of samples, names of `trainables.rollout.batch.REQUESTABLE`.
+    """Names of additional columns, those of `trainables.rollout.batch.REQUESTABLE`.
 
-    `on_sample_end` and `on_postprocess_traj` see them in addition to the columns that every sample
-    has.
+    The data of `on_sample_end` and `on_postprocess_traj` have them beside the usual columns.
     """
 
     def on_episode_created(self, *, worker: Any, episode: Any) -> None:
@@ -111,10 +110,10 @@ CLASSIC_NAMES: Mapping[str, str] = {"base_env": "env", "policies": "policy"}
 OF_EPISODES = ("worker", "base_env", "policies", "episode", "env_index")
 PHASES = tuple(name for name in vars(Callbacks) if name.startswith("on_"))
 EPISODE_PHASES = tuple(name for name in PHASES if name.startswith("on_episode_"))
-"""Phases that an evaluation calls, too."""
-FOLLOWING = (*EPISODE_PHASES, "on_postprocess_traj")
-"""Phases that need each episode of a worker from its beginning."""
-FACTS: Mapping[str, tuple[str, ...]] = {
+"""Phases of an episode (``on_episode_…``), the only ones that evaluations call as well."""
+WHOLE_EPISODE_PHASES = (*EPISODE_PHASES, "on_postprocess_traj")
+"""Phases whose callbacks must have seen an episode from its beginning."""
+PHASE_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(EPISODE_PHASES, OF_EPISODES),
     "on_episode_end": (*OF_EPISODES, "error"),
     "on_postprocess_traj": ("agent_id", "episode", "pre_batch", "post_batch", "all_pre_batches"),
@@ -125,29 +124,28 @@ FACTS: Mapping[str, tuple[str, ...]] = {
 
 
 class Calls:
-    """The callbacks of one process, which are called by phase.
+    """The user's callbacks in one process: ``calls(phase, **arguments)`` calls those of a phase.
 
     Args:
-        source: value of the setting ``callbacks``.
+        source: value of the setting ``callbacks``: a class, or phase → function.
 
     Raises:
         ConfigError: `source` names no phase, or nothing that can be called.
     """
 
     def __init__(self, source: Any) -> None:
-        """Make the callbacks from the setting ``callbacks``: a class, or phase → function."""
         self._source = source
         self._functions = _functions(source) if isinstance(source, Mapping) else None
         self._own = None if self._functions is not None else _instance(source)
-        self._accepted = {} if self._own is None else _accepted_facts(self._own)
+        self._accepted = {} if self._own is None else _accepted_arguments(self._own)
         """Phase → those of its arguments that the object's method takes."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how another process makes its own callbacks from dotted paths."""
+        """Pickle as the import paths, from which another process makes callbacks of its own."""
         return Calls, (self.portable(),)
 
     def portable(self) -> Any:
-        """Return the source as dotted paths.
+        """Return the source as import paths: one of the class, or phase → path of its function.
 
         Raises ConfigError if another process cannot import it.
         """
@@ -157,39 +155,40 @@ class Calls:
 
     @property
     def columns(self) -> frozenset[str]:
-        """Columns that the callbacks class requests."""
+        """Names of the columns that the callbacks class requests; empty for functions."""
         return frozenset(getattr(self._own, "columns", ()))
 
     @property
     def empty(self) -> bool:
-        """True if no phase has a function."""
+        """True if the source is a dict without any function."""
         return self._functions == {}
 
     def copy_with_state(self, state: Any) -> "Calls":
-        """Return new callbacks from the same source, restored to a state of `get_state`."""
+        """Return new callbacks from the same source with a state that `get_state` returned."""
         made = Calls(self._source)
         made.set_state(state)
         return made
 
     def has_functions(self, phase: str) -> bool:
-        """Return whether there is a function to call in this phase."""
+        """Return whether the user has a function or overrides the method of this phase."""
         if self._functions is not None:
             return phase in self._functions
         return getattr(type(self._own), phase, None) is not getattr(Callbacks, phase)
 
     @property
-    def follow_episodes(self) -> str:
-        """First phase that needs each episode from its beginning; empty if there is none."""
-        return next((one for one in FOLLOWING if self.has_functions(one)), "")
+    def whole_episode_phase(self) -> str:
+        """First phase with a callback that must see episodes from their beginning; "" if none."""
+        return next((one for one in WHOLE_EPISODE_PHASES if self.has_functions(one)), "")
 
-    def require_not_following(self, is_one_object: bool) -> None:
-        """Raise ConfigError if a phase needs each episode from its beginning.
+    def require_no_whole_episodes(self, is_one_object: bool) -> None:
+        """Raise ConfigError if a callback must see episodes from their beginning.
 
-        It is called for environments that restart by themselves, whose episodes begin unseen.
-        `is_one_object` is true if the environment's class can only step all environments together.
+        Called for vector environments that reset themselves, whose episodes begin unseen.
+        `is_one_object` is True if the environment exists only as a class of many environments, so
+        that the advice in the error differs.
         """
         why = "begins its next episodes before a callback can be called"
-        phase = self.follow_episodes
+        phase = self.whole_episode_phase
         if phase and not is_one_object:
             raise ConfigError("native_vector_env", True, f"false with {phase}", f"this one {why}")
         if phase:
@@ -200,20 +199,23 @@ class Calls:
             )
             raise ConfigError(f"callbacks.{phase}", shorten(self._source), allowed, hint)
 
-    def __call__(self, phase: str, **facts: Any) -> None:
-        """Call the phase's function, if there is one, with its arguments `facts`.
+    def __call__(self, phase: str, **arguments: Any) -> None:
+        """Call the phase's function or method, if there is one, with the arguments `arguments`.
 
-        Raises CallbackError if the function raised an exception.
+        A function is given them as one dict, a method those that it takes. Raises CallbackError if
+        it raised an exception.
         """
         if not self.has_functions(phase):
             return
         try:
             if self._functions is not None:
-                named = {CLASSIC_NAMES[n]: one for n, one in facts.items() if n in CLASSIC_NAMES}
-                self._functions[phase]({**facts, **named})
+                named = {
+                    CLASSIC_NAMES[n]: one for n, one in arguments.items() if n in CLASSIC_NAMES
+                }
+                self._functions[phase]({**arguments, **named})
             else:
                 read = self._accepted[phase]
-                getattr(self._own, phase)(**{name: facts[name] for name in read})
+                getattr(self._own, phase)(**{name: arguments[name] for name in read})
         except Exception as error:
             raise CallbackError(
                 f"callbacks: {self._function_name(phase)} raised in phase {phase}: "
@@ -221,9 +223,9 @@ class Calls:
             ) from error
 
     def get_state(self) -> Any:
-        """Return the state of the user's class, or None if it has no ``get_state``.
+        """Return a copy of the state of the user's object, or None if it has no ``get_state``.
 
-        Raises StateError if the state is not plain data; it names the key.
+        Raises StateError, which names the key, if the state is not plain data.
         """
         getter = getattr(self._own, "get_state", None)
         state = getter() if getter else None
@@ -231,7 +233,10 @@ class Calls:
         return copy.deepcopy(state)
 
     def set_state(self, state: Any) -> None:
-        """Restore the state that `get_state` returned."""
+        """Give the user's object a copy of a state of `get_state`.
+
+        Nothing is done if the state is None or the object has no ``set_state``.
+        """
         setter = getattr(self._own, "set_state", None)
         if setter and state is not None:
             setter(copy.deepcopy(state))
@@ -243,7 +248,7 @@ class Calls:
 
 
 def make_calls(config: CallbacksConfig) -> Calls | None:
-    """Return the callbacks of this process; None if there are none."""
+    """Make this process's callbacks from the settings; returns None if they name none."""
     if config.callbacks is None:
         return None
     calls = Calls(config.callbacks)
@@ -251,14 +256,17 @@ def make_calls(config: CallbacksConfig) -> Calls | None:
 
 
 def episode_callbacks(calls: Calls | None) -> Calls | None:
-    """Return the callbacks if one of them is called in episodes; None otherwise."""
+    """Return `calls` if one of its callbacks is of an ``on_episode_…`` phase, or else None."""
     if calls is None or not any(calls.has_functions(phase) for phase in EPISODE_PHASES):
         return None
     return calls
 
 
 def _functions(source: Mapping[str, Any]) -> dict[str, Function]:
-    """Return phase → function; raises ConfigError for an unknown phase."""
+    """Return phase → function from the dict of the setting; phases with None are left out.
+
+    Paths are imported. Raises ConfigError for an unknown phase.
+    """
     for phase in source:
         if phase not in PHASES:
             hint = nearest(phase, PHASES).removeprefix("; ") or ", ".join(PHASES)
@@ -268,7 +276,10 @@ def _functions(source: Mapping[str, Any]) -> dict[str, Function]:
 
 
 def _instance(source: Any) -> Callbacks:
-    """Return the callbacks object that `source` makes; raises ConfigError if it is none."""
+    """Call `source`, a class or its path, and return the `Callbacks` object that it makes.
+
+    Raises ConfigError if it makes another object.
+    """
     made = _callable("callbacks", source)()
     if not isinstance(made, Callbacks):
         allowed = "a class derived from trainables.Callbacks, or a callable that makes one"
@@ -276,13 +287,13 @@ def _instance(source: Any) -> Callbacks:
     return made
 
 
-def _accepted_facts(callbacks: Callbacks) -> dict[str, tuple[str, ...]]:
-    """Return phase → those of its arguments that the method of `callbacks` takes.
+def _accepted_arguments(callbacks: Callbacks) -> dict[str, tuple[str, ...]]:
+    """Return phase → names of its arguments that the method of `callbacks` takes.
 
     Raises ConfigError if a method needs an argument that its phase does not have.
     """
     read: dict[str, tuple[str, ...]] = {}
-    for phase, given in FACTS.items():
+    for phase, given in PHASE_ARGUMENTS.items():
         parameters = inspect.signature(getattr(callbacks, phase)).parameters.values()
         needed = {
             one.name
@@ -300,9 +311,9 @@ def _accepted_facts(callbacks: Callbacks) -> dict[str, tuple[str, ...]]:
 
 
 def _callable(place: str, source: Any) -> Callable[..., Any]:
-    """Return `source`, imported if it is a path; raises ConfigError if it cannot be called.
+    """Return `source`, a callable, or import it if it is a path.
 
-    `place` names the value in errors.
+    Raises ConfigError, in which `place` names the setting, if it cannot be called.
     """
     if isinstance(source, str):
         return load_callable(place, source, "a class or callable")
@@ -328,7 +339,7 @@ def _dotted(source: Any) -> str:
 
 
 def _name(source: Any) -> str:
-    """Return ``module:name`` of a class or function, or a short text of another object."""
+    """Return ``module:name`` of a class or function, or a shortened text of another object."""
     if not hasattr(source, "__qualname__"):
         return shorten(source)
     return f"{source.__module__}:{source.__qualname__}"

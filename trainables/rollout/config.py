@@ -69,12 +69,19 @@ class SamplingConfig(Section):
 
     @property
     def spreads_actions(self) -> bool:
-        """True if the policy's numbers are spread over the action space's bounds."""
+        """True if actions from -1 to 1 are scaled to the action space's bounds.
+
+        False while ``normalize_actions`` is still ``auto``.
+        """
         return self.normalize_actions is True
 
 
 def clipped(rewards: NDArray[Any], clip: bool | float | None) -> NDArray[Any]:
-    """Return rewards (…) clipped to `clip`: True for their signs, None for no clipping."""
+    """Return rewards (any shape) clipped to ±`clip`.
+
+    True returns their signs; None and False return them unchanged. Their signs if True, unchanged
+    if None or False.
+    """
     if clip is True:
         return np.asarray(np.sign(rewards))
     return np.asarray(np.clip(rewards, -clip, clip)) if clip else rewards

@@ -24,7 +24,7 @@ from trainables.rollout.media import files as media
 # Times of a sampler's parts, per tick (one step of all environments). No two runs give the same:
 # results hold them under ``sampler_perf``, which no comparison reads; no checkpoint holds them.
 PARTS = ("raw_obs_processing", "inference", "action_processing", "env_wait")
-"""Parts of a tick that are timed.
+"""Names of the parts of a step whose times are measured, in their order.
 
 They are: from observations to the filter's output; the policy; preparing the actions; the
 environments.
@@ -61,7 +61,7 @@ class PerfStats:
     def add(
         self, began: float, processed: float, decided: float, adapted: float, stepped: float
     ) -> None:
-        """Count one step of all environments.
+        """Add the durations of one step of all environments to the means.
 
         The arguments are times of `time.perf_counter`: when the step began, and when each of
         `PARTS` ended.
@@ -80,29 +80,32 @@ class PerfStats:
         sums[3] += stepped - adapted
 
     def add_deciding(self, seconds: float, ticks: int) -> None:
-        """Count the `seconds` in which the decisions of the latest `ticks` steps were computed."""
+        """Add to the policy's time `seconds` that served the latest `ticks` steps together.
+
+        Log-probabilities and values of many steps may be computed at once.
+        """
         whole = self._coefficient is None
         self._sums[PARTS.index("inference")] += seconds if whole else seconds / ticks
 
     def add_rendering(self, seconds: float) -> None:
-        """Count the seconds that pictures of the latest step took."""
+        """Add the seconds that rendering took in the latest step."""
         if self._coefficient is None or self._rendering is None:
             self._rendering = (self._rendering or 0.0) + seconds
         else:
             self._rendering += self._coefficient * (seconds - self._rendering)
 
     def connectors(self, seconds: Mapping[str, float]) -> dict[str, float]:
-        """Return ``connector_metrics/<step>_ms``, the mean time of each connector per step.
+        """Return ``connector_metrics/<connector>_ms`` → mean milliseconds per step.
 
-        `seconds` is connector → total time of all steps of the environments.
+        `seconds` is connector → total seconds in all steps so far.
         """
         each = 1e3 / max(1, self._ticks)
         return {f"{PREFIX}{name}_ms": total * each for name, total in seconds.items()}
 
     def means(self) -> dict[str, float]:
-        """Return ``mean_<part>_ms``, and that of ``env_render`` if pictures are rendered.
+        """Return ``mean_<part>_ms`` → mean milliseconds per step for each of `PARTS`.
 
-        Empty before the first step.
+        If pictures are rendered, there is ``mean_env_render_ms`` too. Empty before the first step.
         """
         if self._ticks == 0:
             return {}
@@ -114,7 +117,7 @@ class PerfStats:
 
 
 def mean_perf(workers: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return each time's mean over workers; a worker without it counts as 0."""
+    """Return name → mean over workers of a time; a worker without the name counts as 0."""
     names = dict.fromkeys(name for one in workers for name in one)
     return {name: sum(one.get(name, 0.0) for one in workers) / len(workers) for name in names}
 
@@ -141,7 +144,10 @@ class MetricsConfig(Section):
 
 
 class Progress:
-    """Counters since the trial's beginning, and the latest episodes."""
+    """Counters of steps and episodes since the trial's beginning, and the latest episodes.
+
+    The trainer counts each sample, and reads the keys of an iteration's result with `collect`.
+    """
 
     def __init__(self, config: MetricsConfig) -> None:
         self.timesteps = 0
@@ -162,7 +168,7 @@ class Progress:
         """Worker → mean times of its latest sample."""
 
     def begin_iteration(self) -> None:
-        """Reset the counters of the iteration."""
+        """Reset the counters of the iteration; totals and the latest episodes are kept."""
         self._sampled = {}
         self._ended = []
         self._ages = []
@@ -175,7 +181,11 @@ class Progress:
         episodes: Iterable[RolloutMetrics],
         perf: Mapping[str, float],
     ) -> None:
-        """Count the metrics of one sample of a worker; `perf` has mean times, milliseconds."""
+        """Count one sample of the worker with index `worker`.
+
+        `timesteps` are its environment steps, `episodes` those that ended, `perf` the worker's mean
+        times by name in milliseconds.
+        """
         counted = [one._replace(worker_index=worker) for one in episodes]
         whole = [one for one in counted if not one.faulty]
         self.timesteps += timesteps
@@ -186,7 +196,7 @@ class Progress:
         self._perf[worker] = perf
 
     def count_ages(self, ages: Sequence[int]) -> None:
-        """Count for each sample the updates that were made since its weights were sent."""
+        """Note how old the weights of samples were: for each, the updates since they were sent."""
         self._ages += ages
 
     @property
@@ -195,9 +205,10 @@ class Progress:
         return sum(self._sampled.values())
 
     def collect(self, workers: Container[int] | None = None) -> dict[str, Any]:
-        """Return the result keys of this iteration; keys without a value are absent.
+        """Return the keys of this iteration's result about episodes, steps and times.
 
-        Only these workers are included; None for all. Totals always include all workers.
+        Only workers with these indices are included (None for all), but totals include all workers.
+        Keys without a value are absent.
         """
 
         def chosen(index: int) -> bool:
@@ -236,7 +247,10 @@ class Progress:
         return {"mean": float(np.mean(ages)), "max": float(max(ages))} if any(ages) else {}
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``timesteps``, ``episodes``, ``late`` and ``window``, its oldest episode first."""
+        """Return the totals ``timesteps``, ``episodes`` and ``late``, and ``window``.
+
+        ``window`` has the latest episodes as columns, the oldest first.
+        """
         latest = list(zip(*self._window, strict=True)) or [()] * len(RolloutMetrics._fields)
         rewards, lengths, _, workers, custom, _, agents, _ = latest
         return {

@@ -178,7 +178,7 @@ def check_by_trying(
             settings.environment, f"native {settings.envs!r}", lambda: _restarts_unasked(settings)
         )
         if unasked and (calls := make_calls(settings.callbacks)):
-            calls.require_not_following(is_vector_only(settings.environment))
+            calls.require_no_whole_episodes(is_vector_only(settings.environment))
     environs = EnvironmentVariables(settings.resources.environs)
     try:
         check_pictures_of(settings)

@@ -109,7 +109,7 @@ def test_in_lanes_what_was_done_before_is_written_likewise() -> None:
         "prev_actions": np.concatenate([numbers[:1] * 0, numbers[:-1]]),
     }
     spread = np.array([50], np.float32), np.array([100], np.float32)
-    sent = as_sent(Fragment.of(columns), spread)
+    sent = as_sent(Fragment.from_columns(columns), spread)
     assert sent.actions.ravel().tolist() == [125.0, 50.0, 100.0]
     assert sent.prev_actions.ravel().tolist() == [0.0, 125.0, 50.0]
 

@@ -242,7 +242,7 @@ def test_a_fragment_is_made_of_its_arrays_again() -> None:
     assert made.columns["values"].shape == (3, 2)
     assert made.last_values.shape == (1, 2)
     assert made.valid.all()
-    again = Fragment.of(made.arrays)
+    again = Fragment.from_columns(made.arrays)
     assert again.arrays.keys() == made.arrays.keys()
     assert again.copy().values is not made.values
 

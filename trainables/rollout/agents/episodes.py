@@ -23,11 +23,11 @@ class PolicyPlan:
     spaces: EnvSpaces
     """Spaces of the policy's agents."""
     columns: frozenset[str]
-    """Requested columns of fragments, in addition to the standard ones and those of the actor."""
+    """Names of the requested columns of fragments (`trainables.rollout.batch.REQUESTABLE`)."""
     learns: bool
     """False if the policy does not learn; its filter is not updated either."""
     gamma: float
-    """Discount of the returns by which rewards are scaled."""
+    """Discount factor of the running return whose spread scales the rewards."""
     unfiltered: bool = False
     """True if fragments store observations and rewards before the filters, as with
     `WorkerSpec.unfiltered`."""
@@ -37,37 +37,39 @@ class CollectedByPolicy(NamedTuple):
     """The fragments of one call of `AgentsSampler.sample`, by policy."""
 
     fragments: dict[str, list[Fragment]]
-    """Policy → its fragments; absent if its agents made no transition."""
+    """Policy → its fragments; a policy whose agents made no transition is absent."""
     env_steps: int
-    """Number of environment steps."""
+    """Number of environment steps; one step of an environment counts once for all its agents."""
     counted_steps: int
     """Number of environment steps, or of agent steps if the setting `count_steps_by` says so."""
     episodes: list[RolloutMetrics]
     """Episodes that ended, in the order of their ends."""
     recent: dict[str, Array]
-    """Policy → latest raw observations (≤ 64, D)."""
+    """Policy → its agents' latest raw observations (≤ 64, *S) of this call, the newest last."""
 
 
 @dataclass
 class RunningEpisode:
-    """The running episode of one environment."""
+    """The running episode of one environment, with what is stored for each of its agents."""
 
     number: int
-    """Number of the episode, unique in a trial."""
+    """Number of the episode, unique among all workers of a trial."""
     policies: dict[str, str] = field(default_factory=dict)
-    """Agent → its policy in this episode."""
+    """Agent → name of its policy in this episode; agents that have not appeared are absent."""
     rewards: dict[str, float] = field(default_factory=dict)
     """Agent → sum of its rewards so far."""
     waiting: dict[str, Array] = field(default_factory=dict)
     """Agent → raw observation (*S) on which it acts in the next step of the environments."""
     open: dict[str, int] = field(default_factory=dict)
-    """Agent → index of the row of its policy whose consequence is not known yet."""
+    """Agent → index in `Transitions.rows` of its latest decision, if the observation that follows
+    the decision has not arrived yet."""
     lanes: dict[str, int] = field(default_factory=dict)
-    """Agent → lane of its trajectory, that is, its column in the policy's fragments."""
+    """Agent → index of the environment axis of the policy's fragments where its steps stand."""
     steps: dict[str, int] = field(default_factory=dict)
-    """Agent → steps of its trajectory."""
+    """Agent → number of its decisions since it appeared."""
     memory: dict[str, Array] = field(default_factory=dict)
-    """Agent → memory (M + L,) for the next observation: the policy's, then the connectors'."""
+    """Agent → (M + L,) state carried to its next decision: the M numbers of the policy's recurrent
+    state, then L numbers of the connectors, such as stacked frames or previous actions."""
     acted: int = 0
     """Number of decisions of all agents so far."""
 
@@ -77,5 +79,5 @@ PLAIN = ("policies", "rewards", "open", "lanes", "steps")
 
 
 def reward_filter_name(pid: str) -> str:
-    """Return the name of a policy's filter of rewards."""
+    """Return the key, in a worker's dict of filters, of the filter of a policy's rewards."""
     return f"{pid}/reward"

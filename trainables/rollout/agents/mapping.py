@@ -19,7 +19,10 @@ Binding = Callable[[str, np.random.Generator], str]
 
 @dataclass(frozen=True)
 class DictMapping:
-    """Agent → policy by a dict; otherwise the only policy, or the policy with the agent's name."""
+    """Function from agent to policy by a dict.
+
+    An agent that is not in the dict gets the only policy, or with several the one of its own name.
+    """
 
     policies: tuple[str, ...]
     """Names of all policies."""
@@ -35,10 +38,11 @@ class DictMapping:
 
 @dataclass(frozen=True)
 class _FunctionMapping:
-    """Agent → policy by a user's function, which child processes import by its path."""
+    """Function from agent to policy by a user's function."""
 
     function: Any
-    """Function (agent, stream) → policy."""
+    """Function of an agent's name, or its import path; it is given the random stream as ``rng`` if
+    it has such a parameter."""
 
     def __call__(self, agent: str, stream: np.random.Generator) -> str:
         function = self.function
@@ -50,7 +54,7 @@ class _FunctionMapping:
 
 
 def make_mapping(mapping: Any, policies: Sequence[str]) -> Binding:
-    """Return the function that assigns policies to agents.
+    """Return the function (agent, random stream) → policy that assigns policies to agents.
 
     Args:
         mapping: a function or its path, a dict by agent, or None for the only policy or the policy
@@ -67,5 +71,8 @@ def make_mapping(mapping: Any, policies: Sequence[str]) -> Binding:
 
 
 def stream_outside_episodes(agent: str) -> np.random.Generator:
-    """Return a stream for calling a mapping outside of episodes."""
+    """Return a random stream, always the same for an agent, to call a mapping before any episode.
+
+    So the trainer can ask for an agent's policy, for example to find a policy's spaces.
+    """
     return rng.generator(0, "mapping", "look", agent)

@@ -38,7 +38,7 @@ from trainables.rollout.agents.episodes import (
 from trainables.rollout.agents.transitions import Row, Transitions
 from trainables.rollout.batch import Fragment
 from trainables.rollout.config import SamplingConfig
-from trainables.rollout.episodes.agent_records import Cast
+from trainables.rollout.episodes.agent_records import EpisodePolicies
 from trainables.rollout.episodes.episode import Episode, EpisodeTracker
 from trainables.rollout.episodes.metrics import EpisodesInFlight, RolloutMetrics
 from trainables.rollout.media.recording import VideoRecorder
@@ -54,23 +54,27 @@ logger = logging.getLogger(__name__)
 
 
 class AgentsSampler:
-    """Steps N environments of several agents.
+    """Steps N environments of several agents and collects the transitions of each policy.
 
     Args:
         name: name in errors, for example ``worker 0``.
         envs: environments; their observations are `trainables.envs.kinds.agents.Seen`.
+        ends: settings of the ends of episodes (``horizon``, ``no_done_at_end``).
         actors: policy → actor, shared with the owner.
         filters: policy → filter of observations, and `reward_filter_name` → filter of rewards if
             rewards are normalised; shared with the owner.
+        mapper: function (agent, episode number) → policy.
+        agents: agent → its spaces.
         steps: minimum number of steps of one `sample`.
         agent_steps: True if `steps` counts agent steps, False for environment steps.
-        worker: index of the worker, and the number of workers.
+        worker: (index of the worker, number of workers).
     """
 
     environment_kind = "several agents"
     """Name of this kind of environment in errors."""
     has_one_fragment = False
-    """True if a sample is one fragment, however many ticks it takes."""
+    """True if a sample has one fragment per policy, however many steps it takes; False if a new
+    fragment begins every ``rollout_fragment_length`` steps of the environments."""
 
     def __init__(
         self,
@@ -129,10 +133,11 @@ class AgentsSampler:
     def set_policies(
         self, plans: Mapping[str, PolicyPlan], mapper: Mapper, replaced: Container[str]
     ) -> list[int]:
-        """Use these policies and plans from now on; reset the state of those in `replaced`.
+        """Use these policies (`plans`: policy → plan) and this mapping from now on.
 
-        Returns the environments whose running episode must be dropped, because one of its agents
-        has a policy that was removed or replaced.
+        Policies that are new or in `replaced` begin with an empty state. Returns the indices of the
+        environments whose running episode must be dropped, because one of its agents has a policy
+        that was removed or replaced.
         """
         kept = {pid for pid in self._plans if pid in plans and pid not in replaced}
         self._plans, self._mapper = plans, mapper
@@ -147,7 +152,10 @@ class AgentsSampler:
         return [env for env, pids in bound.items() if pids - kept]
 
     def _begin_policy(self, pid: str) -> None:
-        """Make stream, connectors, transitions and player of a policy."""
+        """Make a policy's random stream, connectors, store of transitions and `InferencePolicy`.
+
+        Raises ConfigError if the policy's exploration has a state, which several agents lack.
+        """
         plan, called, config = self._plans[pid], self._error_prefix(pid), self._config
         self._streams[pid] = rng.generator(self._seed, "policy", self._index, pid)
         self._connectors[pid] = plan.spaces.connected(
@@ -177,17 +185,21 @@ class AgentsSampler:
         return f"{self.name}, policy {pid}"
 
     def _log_subject(self, subject: str, pid: str) -> str:
-        """Return the name under which a policy's subject is logged."""
+        """Return the name under which data of a policy are logged.
+
+        It is ``<subject> of policy <pid>``; `subject` says which data they are, as ``policy
+        inputs``. `subject` says which data they are.
+        """
         return f"{subject} of policy {pid}"
 
     def _scaler(self, pid: str) -> RewardScaler | None:
-        """Return the scaler of a policy's rewards, or None if they are not scaled."""
+        """Return a new scaler of a policy's rewards; None if its rewards are not normalised."""
         stat = self._filters.get(reward_filter_name(pid))
         gamma = self._plans[pid].gamma
         return RewardScaler(0, gamma, stat) if isinstance(stat, MeanStdFilter) else None
 
     def start(self, seeds: list[int]) -> None:
-        """Reset all environments and begin their first episodes."""
+        """Reset all environments, each with its seed, and begin their first episodes."""
         every = range(self._envs.count)
         if self.watch:
             self.watch.create(every)
@@ -200,10 +212,10 @@ class AgentsSampler:
 
     @property
     def times(self) -> dict[str, float]:
-        """Mean durations in milliseconds by name: of the parts of a step, and of connectors.
+        """Mean milliseconds per step by result key: of the parts of a step, and of connectors.
 
-        Names of connectors begin with `PREFIX` and the policy. At the environments, the times are
-        those of all agents together.
+        A connector between environments and policy has ``connector_metrics/<policy>/<name>_ms``;
+        those in the environments' own process are not divided by policy.
         """
         seconds = {
             f"{pid}/{name}": one
@@ -216,8 +228,8 @@ class AgentsSampler:
         }
 
     @property
-    def described(self) -> dict[str, list[str]]:
-        """Policy → descriptions of the connectors between it and the environments."""
+    def connector_descriptions(self) -> dict[str, list[str]]:
+        """Policy → one line of text for each of its connectors to the environments, for logs."""
         return {pid: one.described() for pid, one in self._connectors.items()}
 
     # ---- sampling --------------------------------------------------------------------------------
@@ -255,14 +267,14 @@ class AgentsSampler:
         return CollectedByPolicy(fragments, env_steps, counted, episodes, latest)
 
     def _running_lengths(self) -> Array:
-        """Return the lengths (episodes,) of the running episodes in environment steps."""
+        """Return the lengths of the running episodes (N,), in environment steps."""
         return self.episodes.lengths
 
     def _tick(self, episodes: list[RolloutMetrics], whole: bool) -> tuple[int, int]:
-        """Make one step of every environment; append finished episodes to `episodes`.
+        """Make one step of every environment; append the metrics of ended episodes to `episodes`.
 
-        Returns the numbers of agent steps and of environment steps, with `whole` of finished
-        episodes only.
+        Returns (agent steps, environment steps): those of this step, or with `whole` all steps of
+        the episodes that ended in this step.
         """
         clock = time.perf_counter
         began = clock()
@@ -305,7 +317,8 @@ class AgentsSampler:
     def _decide(self, pid: str, actors: Sequence[tuple[Any, str]]) -> Array:
         """Make and store one batched decision of a policy for these (environment, agent).
 
-        Returns actions in the environments' form, a row for each agent.
+        Takes the agents' observations out of `RunningEpisode.waiting`. Returns one action for each
+        agent in the form that environments take.
         """
         running, transitions, actor = self._running, self._transitions[pid], self._actors[pid]
         began = time.perf_counter()
@@ -359,7 +372,10 @@ class AgentsSampler:
         self.perf.add(*np.cumsum(parts).tolist())
 
     def _keep_latest(self, pid: str, filtered: Array, acted: Acted) -> None:
-        """Store inputs and outputs of a policy for the log, unless some are stored already."""
+        """Store a policy's inputs and outputs for the log.
+
+        They are put into `latest`, unless it has some already.
+        """
         for what, one in (("policy inputs", filtered), ("policy outputs", acted)):
             self.latest.setdefault(self._log_subject(what, pid), one)
 
@@ -370,14 +386,18 @@ class AgentsSampler:
     def _choose_actions(
         self, pid: str, actors: Sequence[tuple[Any, str]], filtered: Array, memory: Array
     ) -> Acted:
-        """Return a policy's decision for R agents, from `filtered` (R, *S) and `memory` (R, M)."""
+        """Return a policy's actions and outputs for R agents, drawn with the policy's stream.
+
+        `filtered` (R, *S) are the filtered observations, `memory` (R, M) the recurrent states.
+        """
         return self._actors[pid].act(filtered, memory, self._streams[pid])
 
     # ---- consequences of a step ------------------------------------------------------------------
 
     def _record_step(self, env_index: int, step: Step, has_ended: bool, length: int) -> None:
-        """Record the consequences of a step in one environment, or drop the episode if it failed.
+        """Record the consequences of a step in one environment.
 
+        If the environment raised an error in the step, its episode's rows are dropped instead.
         `length` is the number of steps of the episode, including this one.
         """
         if env_index in step.faults:
@@ -394,10 +414,10 @@ class AgentsSampler:
     def _record_consequences(
         self, env_index: Any, step: Seen, has_ended: bool, dead: bool, is_cut: bool = False
     ) -> None:
-        """Record the consequences of a step in one environment for each of its agents.
+        """Record rewards, next observations and ends of each agent of an environment after a step.
 
-        `has_ended` says that the episode ended for all, `dead` that it terminated and was not cut
-        off, `is_cut` that the horizon cut it off.
+        Agents that appear begin a trajectory. `has_ended` says that the episode ended for all
+        agents, `dead` that it terminated, `is_cut` that the setting ``horizon`` truncated it.
         """
         episode = self._running[env_index]
         ends = {*step["terminated"], *step["truncated"]}
@@ -426,11 +446,11 @@ class AgentsSampler:
         rewards: Mapping[str, float],
         ended_agents: Container[str],
     ) -> None:
-        """Add the rewards of a step to the episode, the open rows and the connectors' memory.
+        """Add a step's rewards (agent → reward) to the episode's sums and to the latest decisions.
 
-        An agent that appears with its reward is bound to a policy, unless it has `ended_agents`.
-
-        Raises NotFiniteError if a reward is not finite.
+        The state of the agent's connectors is updated as well. An agent that appears with its
+        reward gets a policy, unless it is in `ended_agents`. Raises NotFiniteError if a reward is
+        not finite.
         """
         for agent, reward in rewards.items():
             if not math.isfinite(reward):
@@ -450,11 +470,14 @@ class AgentsSampler:
                 carried[:] = self._connectors[pid].after_rewards(carried, np.array([reward]))
 
     def _row(self, episode: RunningEpisode, agent: str) -> Row:
-        """Return the open row of an agent."""
+        """Return an agent's latest decision, whose next observation has not arrived yet."""
         return self._transitions[episode.policies[agent]].rows[episode.open[agent]]
 
     def _complete_row(self, episode: RunningEpisode, agent: str, observation: Array | None) -> Row:
-        """Complete an agent's open row with the observation that followed, if any; return it."""
+        """Complete an agent's latest decision with what followed, and return its row.
+
+        `observation` is the raw next observation (*S), or None. The row is no longer open.
+        """
         row = self._row(episode, agent)
         del episode.open[agent]
         row.is_known, row.next_observation = True, observation
@@ -471,9 +494,10 @@ class AgentsSampler:
         last_observation: Array | None,
         dead: bool,
     ) -> None:
-        """End an agent's trajectory: it terminated if `dead`, else it was cut off.
+        """End an agent's trajectory: it terminated if `dead`, else it was truncated.
 
-        Raises EnvError if it was cut off without a last observation, which bootstrapping needs.
+        With the setting ``no_done_at_end`` a terminated trajectory counts as truncated. Raises
+        EnvError if it was truncated without a last observation, which bootstrapping needs.
         """
         lasting = self._ends.no_done_at_end
         pid = episode.policies[agent]
@@ -496,23 +520,26 @@ class AgentsSampler:
         self._free_lane(episode, agent)
 
     def _drop_last_decision(self, episode: RunningEpisode, agent: str) -> None:
-        """Drop an agent's last decision, whose consequence is not known, and end its trajectory.
+        """Drop an agent's latest decision, whose next observation is unknown; end its trajectory.
 
-        The environment did not know that the horizon ends the episode here, so an agent that did
-        not have the turn has no last observation. The decision before is bootstrapped instead.
+        This is for an agent that was not observed in the step in which the horizon ended the
+        episode. The decision before is marked as truncated and bootstrapped instead.
         """
         self._transitions[episode.policies[agent]].drop_last(episode.open[agent])
         self._free_lane(episode, agent)
 
     def _free_lane(self, episode: RunningEpisode, agent: str) -> None:
-        """End an agent's trajectory and free its lane (column); the agent may begin another one."""
+        """Remove an agent's entries of the trajectory that ended, so that it may begin another.
+
+        Its lane, the place on the environment axis of fragments, is free for other agents.
+        """
         for one in (episode.open, episode.lanes, episode.steps, episode.memory):
             one.pop(agent, None)
 
     def _begin_trajectory(
         self, env_index: Any, episode: RunningEpisode, agent: str, observation: Array
     ) -> None:
-        """Begin a trajectory of an agent with its first observation."""
+        """Begin a trajectory of an agent with its first observation: assign policy and lane."""
         if agent not in episode.policies:
             self._bind(env_index, episode, agent)
         episode.lanes[agent] = self._lane(env_index, episode, episode.policies[agent])
@@ -520,12 +547,15 @@ class AgentsSampler:
         episode.waiting[agent] = self._copy_observation(episode, agent, observation)
 
     def _lane(self, env_index: Any, episode: RunningEpisode, pid: str) -> int:
-        """Return a free lane: a column of a policy's fragments that no agent here uses."""
+        """Return an index on the environment axis of a policy's fragments for a new trajectory.
+
+        No running agent of this environment uses the index.
+        """
         taken = {lane for one, lane in episode.lanes.items() if episode.policies[one] == pid}
         return self._transitions[pid].lane(env_index, taken)
 
     def _bind(self, env_index: Any, episode: RunningEpisode, agent: str) -> None:
-        """Assign a policy to an agent for the episode."""
+        """Assign a policy to an agent for the rest of the episode, with a return of 0 so far."""
         ahead = self._early_policies.get(episode.number, {})
         pid = ahead.get(agent) or self._policy_of(env_index, episode.number, agent)
         episode.policies[agent] = pid
@@ -555,13 +585,16 @@ class AgentsSampler:
             )
         return pid
 
-    def cast(self, env_index: Any, before: int) -> Cast:
-        """Return the policies of an environment's next episode, after `before` ones."""
-        own, every = self._numbers
-        return self._cast(env_index, before * every + own + env_index)
+    def episode_policies(self, env_index: Any, before: int) -> EpisodePolicies:
+        """Return the policies of the episode that an environment plays after `before` earlier ones.
 
-    def _cast(self, env_index: Any, number: int) -> Cast:
-        """Return the policies that play the episode with this number."""
+        Callbacks ask them for an agent's policy.
+        """
+        own, every = self._numbers
+        return self._episode_policies(env_index, before * every + own + env_index)
+
+    def _episode_policies(self, env_index: Any, number: int) -> EpisodePolicies:
+        """Return the policies of the episode `number` in environment `env_index`, for callbacks."""
         me = weakref.ref(self)  # the sampler holds the episodes that hold this function
 
         def policy_of(agent: str) -> str:
@@ -569,12 +602,13 @@ class AgentsSampler:
             assert sampler is not None  # noqa: S101 as it plays the episode
             return sampler._early_policy(env_index, number, agent)
 
-        return Cast(self._players, policy_of)
+        return EpisodePolicies(self._players, policy_of)
 
     def _early_policy(self, env_index: Any, number: int, agent: str) -> str:
-        """Return the policy that an agent has, or will get when it appears.
+        """Return the policy that an agent has in an episode, or will get when it appears.
 
-        Raises ValueError if there is no such agent.
+        The answer is kept, so that the agent does get this policy. Raises ValueError if there is no
+        such agent.
         """
         running = self._running.get(env_index)
         if running is not None and running.number == number and agent in running.policies:
@@ -587,14 +621,18 @@ class AgentsSampler:
         return ahead[agent]
 
     def _copy_observation(self, episode: RunningEpisode, agent: str, observation: Array) -> Array:
-        """Return a copy (*S) of an observation, which the environment may overwrite."""
+        """Return an observation as a row (*S) before the filter, copied from the environment's."""
         row: Array = self._connectors[episode.policies[agent]].rows(np.asarray(observation)[None])[
             0
         ]
         return row
 
     def _random_observation(self, pid: str) -> Array:
-        """Return a random observation (*S) for a terminated agent, whose value is never used."""
+        """Return a random observation (*S) of a policy's space, drawn with its own stream.
+
+        It stands in as the next observation of an agent that terminated without one; its value is
+        never used.
+        """
         space, connectors = self._plans[pid].spaces.raw, self._connectors[pid]
         space.seed(int(self._random_stream.integers(2**31)))
         row: Array = connectors.rows(connectors.at_env.observe_all([space.sample()]))[0]
@@ -603,7 +641,7 @@ class AgentsSampler:
     # ---- episodes --------------------------------------------------------------------------------
 
     def _next_episode(self, env_index: int, step: Seen) -> RunningEpisode:
-        """Return the next episode of an environment, begun with these observations."""
+        """Return the next episode of an environment, begun with its agents' first observations."""
         own, every = self._numbers
         number = int(self.episodes.counts[env_index]) * every + own + env_index
         episode = RunningEpisode(number)
@@ -614,9 +652,10 @@ class AgentsSampler:
     def _finish_episode(
         self, env_index: int, metrics: RolloutMetrics, step: Step
     ) -> RolloutMetrics:
-        """Finish an episode and begin the next one; returns its metrics with its agents' returns.
+        """Finish an episode and begin the next one with `step.observations`.
 
-        Raises EnvError if no agent acted in the episode.
+        Returns `metrics` with ``agent_rewards``: agent → [policy, sum of its rewards]. Raises
+        EnvError if no agent acted in the episode.
         """
         episode = self._running[env_index]
         if not episode.acted and not metrics.faulty:
@@ -643,9 +682,10 @@ class AgentsSampler:
     # ---- fragments -------------------------------------------------------------------------------
 
     def _take_fragments(self, whole: bool) -> dict[str, Fragment]:
-        """Return policy → fragment of the rows known since the last call.
+        """Move the finished rows out of the stores; return policy → fragment made of them.
 
-        With `whole`, only rows of finished episodes are included.
+        A row is finished once its next observation is known, with `whole` once its episode has
+        ended. Policies without such rows are absent.
         """
         taken: dict[str, Fragment] = {}
         for pid, transitions in self._transitions.items():
@@ -659,7 +699,7 @@ class AgentsSampler:
         return taken
 
     def _warn_if_idle(self, fragments: Mapping[str, Fragment], ticks: int) -> None:
-        """Warn once if no agent acted in the latest steps of the environments."""
+        """Log a warning, once, if the latest `ticks` steps of each environment gave no fragment."""
         if fragments or self._warned:
             return
         self._warned = True
@@ -672,7 +712,11 @@ class AgentsSampler:
     # ---- state -----------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``episodes``, ``running``, ``transitions``, ``streams`` and ``missing``."""
+        """Return the state as plain data, for `set_state`.
+
+        ``episodes`` are lengths and returns, ``running`` the `RunningEpisode` of each environment,
+        ``transitions`` and ``streams`` by policy, ``missing`` the stream of random observations.
+        """
         running = []
         for one in self._running.values():
             arrays = {"waiting": _agent_rows(one.waiting), "memory": _agent_rows(one.memory)}
@@ -706,7 +750,7 @@ class AgentsSampler:
 
 
 def sort_policies(by_policy: dict[str, Any], policies: Iterable[str]) -> None:
-    """Remove other policies from `by_policy`, and sort it in the order of `policies`.
+    """Keep in `by_policy` (policy → value) only these policies, in this order; changes it in place.
 
     Checkpoints need this order.
     """
@@ -716,5 +760,8 @@ def sort_policies(by_policy: dict[str, Any], policies: Iterable[str]) -> None:
 
 
 def _agent_rows(rows: Mapping[str, Array]) -> list[list[Any]]:
-    """Return [agent, copy of its row] in the order of the rows in a decision."""
+    """Return [agent, copy of its row] for each entry, in the dict's order, as plain data.
+
+    The next decision stacks its rows in this order.
+    """
     return [[agent, row.copy()] for agent, row in rows.items()]

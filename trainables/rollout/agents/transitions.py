@@ -28,14 +28,14 @@ Array = NDArray[Any]
 
 @dataclass(slots=True)
 class Row:
-    """One decision of an agent, and its consequence once that is known."""
+    """One decision of an agent, and what followed it, once that is known."""
 
     lane: int
-    """Index of the lane: the column of the fragment in which the agent's trajectory stands."""
+    """Index on the environment axis of the fragment, where the agent's trajectory stands."""
     t: int
     """Number of the step in the agent's trajectory, from 0."""
     episode: int
-    """Number of the episode."""
+    """Number of the episode, as `RunningEpisode.number`."""
     agent: int = 0
     """Index of the agent among the environment's agents."""
     reward: float = 0.0
@@ -47,7 +47,8 @@ class Row:
     valid: bool = True
     """False if the row must not be learnt from."""
     is_known: bool = False
-    """True once the consequence of the decision is known."""
+    """True once the next observation or the end of the trajectory is known, so that the row can go
+    into a fragment."""
     is_over: bool = False
     """True if the row's episode is over."""
     dropped: bool = False
@@ -55,9 +56,10 @@ class Row:
     next_observation: Array | None = None
     """Raw observation (*S) that followed; None if it is unknown or not needed."""
     memory: Array | None = None
-    """Memory (M + L,) that belongs to the observation `after`; None without one."""
+    """(M + L,) state of policy and connectors with which `next_observation` is processed; None if
+    they have no state."""
     info: Mapping[str, Any] | None = None
-    """Info that came with the observation `after`; None if there is none or nobody needs it."""
+    """The agent's info of the step that led to `next_observation`; None if there is none."""
 
     @property
     def ended(self) -> bool:
@@ -73,12 +75,13 @@ PLAIN = (
 
 
 class Transitions:
-    """The transitions of one policy in one worker.
+    """Stores the decisions of one policy's agents in one worker until they form fragments.
 
     Args:
         name: name in errors.
         actor: the policy's actor; its columns are stored in the fragments.
-        worker: index of the worker, and the number of workers.
+        columns: names of the requested columns.
+        worker: (index of the worker, number of workers).
         clip_rewards: value of the setting ``clip_rewards``.
         scaler: scaler of rewards, with one return for each lane; None if rewards are not scaled.
         unfiltered: True if fragments hold observations as `WorkerSpec.unfiltered` says.
@@ -118,9 +121,10 @@ class Transitions:
     # ---- lanes -----------------------------------------------------------------------------------
 
     def lane(self, env_index: int, used: set[int]) -> int:
-        """Return the first lane of an environment that is not in `used`, made if necessary.
+        """Return the first lane of an environment that is not in `used`, a new one if necessary.
 
-        A lane is a column of the fragments, for the trajectories of one agent at a time.
+        A lane is an index on the environment axis of the fragments, which holds the trajectory of
+        one agent at a time.
         """
         number = 0
         while (lane := self._lanes.get((env_index, number))) is not None and lane in used:
@@ -130,10 +134,10 @@ class Transitions:
     # ---- rows ------------------------------------------------------------------------------------
 
     def add_decision(self, observed: Array, memory: Array, acted: Acted, rows: list[Row]) -> int:
-        """Store a batched decision of R rows, and return the index of its first row.
+        """Store a batched decision of R rows, and return the index in `rows` of its first row.
 
-        Observations (R, *S) are in the form of fragments; `memory` (R, M) is that before the
-        decision.
+        `observed` (R, *S) are the observations as fragments store them, `memory` (R, M) the
+        policy's recurrent states before the decision.
         """
         first = len(self.rows)
         self.rows += rows
@@ -145,13 +149,16 @@ class Transitions:
         return first
 
     def drop_episode(self, episode: int) -> None:
-        """Drop all rows of an episode that are still here."""
+        """Mark all rows of an episode as dropped, except those that are in a fragment already."""
         for row in self.rows:
             if row.episode == episode:
                 row.dropped = True
 
     def drop_last(self, number: int) -> None:
-        """Drop a trajectory's last row; mark the row before, if it is here, as truncated."""
+        """Drop the row at index `number`, the last of its trajectory.
+
+        The row before it in the trajectory is marked as truncated, if it is in no fragment yet.
+        """
         last = self.rows[number]
         last.dropped = True
         before = (one for one in self.rows[number::-1] if one.lane == last.lane and not one.dropped)
@@ -167,10 +174,10 @@ class Transitions:
     # ---- fragments -------------------------------------------------------------------------------
 
     def take(self, whole: bool) -> tuple[Fragment | None, dict[int, int]]:
-        """Move the known rows into a fragment; with `whole` only rows of episodes that are over.
+        """Move the rows whose next observation is known into a fragment.
 
-        Returns the fragment, or None if there are no such rows; and old → new index of those that
-        remain.
+        With `whole` only rows of episodes that have ended are moved. Returns the fragment, or None
+        if there are no such rows; and old → new index in `rows` of the rows that remain.
         """
         given = [
             i
@@ -186,11 +193,18 @@ class Transitions:
         return fragment, {old: new for new, old in enumerate(kept)}
 
     def _columns(self) -> dict[str, Array]:
-        """Return the decisions' columns, name → (R, …)."""
+        """Return the stored columns of all R rows, name → (R, …).
+
+        They are observations, actions and those that the actor computed.
+        """
         return {name: np.concatenate(parts) for name, parts in self._blocks.items()}
 
     def _fragment(self, indices: list[int], blocks: Mapping[str, Array]) -> Fragment:
-        """Return a fragment of the rows `indices` of the columns `blocks`, name → (R, …)."""
+        """Return a fragment (T, lanes) of the rows `indices`, whose columns `blocks` (R, …) has.
+
+        Rows of a lane are moved to its end, so shorter lanes begin with rows that are not
+        transitions. Computes the actor's values of observations after which a trajectory was cut.
+        """
         rows = [self.rows[i] for i in indices]
         lanes = np.array([row.lane for row in rows])
         counts = np.bincount(lanes, minlength=len(self._lanes))
@@ -236,10 +250,10 @@ class Transitions:
         return fragment
 
     def _scale(self, scaler: RewardScaler, fragment: Fragment, begins: NDArray[np.bool_]) -> None:
-        """Scale the rewards of a fragment in place, step after step.
+        """Divide the rewards of a fragment by the spread of their return, in place.
 
-        If fragments are unfiltered, rewards only update the scaler's statistics. `begins` (T,
-        lanes) is True where a trajectory begins.
+        The scaler's statistics are updated step after step. If fragments are unfiltered, only that
+        is done. `begins` (T, lanes) is True where a trajectory begins.
         """
         lanes = fragment.valid.shape[1]
         scaler.returns = np.pad(scaler.returns, (0, lanes - len(scaler.returns)))
@@ -256,9 +270,9 @@ class Transitions:
     def _write_requested(
         self, fragment: Fragment, cells: tuple[Array, Array], rows: list[Row]
     ) -> None:
-        """Write the requested columns into a fragment.
+        """Write the requested columns of R rows into a fragment.
 
-        `cells` are the indices of the rows: steps and lanes (columns).
+        `cells` are the rows' positions in the fragment: steps (R,) and lanes (R,).
         """
         size, begins = self._actor.memory_size, _begin_flags(fragment, cells, rows)
         makers: dict[str, Callable[[], Any]] = {
@@ -277,9 +291,10 @@ class Transitions:
             columns[name][cells] = makers[name]()
 
     def _previous_rows(self, name: str, fragment: Fragment, begins: NDArray[np.bool_]) -> Array:
-        """Return each row's predecessor in a column, (T, lanes, …); 0 where a trajectory begins.
+        """Return a column shifted by one step, (T, lanes, …); 0 where a trajectory begins.
 
-        The predecessor may be in the fragment before, whose last rows `_latest` holds.
+        The first row of a lane follows the last row of the lane in the fragment before, which
+        `_latest` keeps; the method replaces it by this fragment's last row.
         """
         column, there = fragment[name], ~fragment.autoreset
         latest = np.zeros_like(column[0])
@@ -294,7 +309,10 @@ class Transitions:
         return previous
 
     def _unroll_ids(self, fragment: Fragment, begins: NDArray[np.bool_]) -> Array:
-        """Return (T, lanes) numbers of unrolls: consecutive rows of a trajectory share one."""
+        """Return the column ``unroll_id`` (T, lanes), and count the numbers as given.
+
+        Consecutive rows of a trajectory in this fragment share one number.
+        """
         follows = np.zeros_like(begins)
         follows[1:] = fragment.valid[:-1] & ~begins[1:]
         number = np.cumsum(~(follows | fragment.autoreset).T).reshape(begins.T.shape).T - 1
@@ -304,25 +322,31 @@ class Transitions:
         return ids
 
     def _judge_after(self, rows: list[Row]) -> dict[str, Array]:
-        """Return the actor's values for the observations after these rows, name → (R, …)."""
+        """Return the actor's values of the observations after these rows, name → (R, …).
+
+        Empty if there are no rows, or the actor computes no values.
+        """
         if not rows or not self._actor.judged:
             return {}
         return self._actor.value_columns(*self._observations_after(rows))
 
     def _observations_after(self, rows: list[Row]) -> tuple[Array, Array]:
-        """Return observations (R, *S) after rows, as the policy sees them, and memories (R, M)."""
+        """Return filtered observations (R, *S) and recurrent states (R, M) after these rows."""
         size, memory = self._actor.memory_size, self._memories(rows)
         return self._connectors.observe(_raw_after(rows), memory[:, size:])[0], memory[:, :size]
 
     def _stored_after(self, rows: list[Row]) -> Array:
-        """Return the observations (R, *S) after these rows in the form of fragments."""
+        """Return observations (R, *S) after these rows as fragments store them.
+
+        They are before the filter if fragments are unfiltered.
+        """
         if not self._unfiltered:
             return self._observations_after(rows)[0]
         carried = self._memories(rows)[:, self._actor.memory_size :]
         return self._connectors.unfiltered_rows(_raw_after(rows), carried)
 
     def _memories(self, rows: list[Row]) -> Array:
-        """Return the memory (R, M + L) that belongs to the observations after these rows."""
+        """Return the state (R, M + L) of policy and connectors after these rows, zeros if none."""
         size, carries = self._actor.memory_size, self._connectors.memory_size
         memory = np.zeros((len(rows), size + carries), dtype=np.float32)
         if memory.size:
@@ -375,7 +399,10 @@ class Transitions:
 def _begin_flags(
     fragment: Fragment, cells: tuple[Array, Array], rows: list[Row]
 ) -> NDArray[np.bool_]:
-    """Return (T, lanes) flags, True where a trajectory begins."""
+    """Return flags of the shape of the fragment (T, lanes), True where a trajectory begins.
+
+    `cells` are the positions of `rows` in the fragment: steps (R,) and lanes (R,).
+    """
     begins = np.zeros(fragment.valid.shape, dtype=np.bool_)
     begins[cells] = [row.t == 0 for row in rows]
     return begins
@@ -387,7 +414,7 @@ def _raw_after(rows: list[Row]) -> Array:
 
 
 def _object_array(items: list[Any]) -> Array:
-    """Return an array (R,) of objects."""
+    """Return an array (R,) of dtype object with these items, also if they are sequences."""
     made = np.empty(len(items), dtype=object)
     made[:] = items
     return made

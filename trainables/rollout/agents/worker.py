@@ -33,7 +33,7 @@ NEEDED: Mapping[str, tuple[Any, str]] = {
 
 
 def require_together(settings: Mapping[str, Any]) -> None:
-    """Raise ConfigError for settings, key → value, that several policies do not support."""
+    """Raise ConfigError if a setting (key → value) is one that several policies do not support."""
     for key, (value, why) in NEEDED.items():
         if settings.get(key, value) != value:
             raise ConfigError(key, settings[key], f"{value} with several policies", why)
@@ -48,13 +48,13 @@ class PolicySample(Sample):
 
     @property
     def count(self) -> int:
-        """Number of environment steps."""
+        """Number of environment steps, not of the agents' transitions."""
         return self.env_steps
 
 
 @dataclass(frozen=True)
 class MultiAgentBatch(Sample):
-    """The transitions of one worker in one iteration, by policy."""
+    """The transitions of one call of a worker's `sample`, by policy."""
 
     policy_batches: Mapping[str, PolicySample] = field(default_factory=dict)
     """Policy → transitions of its agents; without fragments if its agents did not act."""
@@ -70,7 +70,7 @@ class MultiAgentBatch(Sample):
         return self.env_steps
 
     def __getitem__(self, name: str) -> Any:
-        """Return the transitions of a policy's agents."""
+        """Return the `PolicySample` of the policy `name`."""
         return self.policy_batches[name]
 
     def keys(self) -> Collection[str]:
@@ -78,7 +78,10 @@ class MultiAgentBatch(Sample):
         return self.policy_batches.keys()
 
     def split_by_episode(self) -> Any:
-        """Return policy → the pieces (L, 1) of its agents' trajectories, as views."""
+        """Return policy → list of fragments (L, 1), one for each piece of an agent's trajectory.
+
+        They are views.
+        """
         return {pid: one.split_by_episode() for pid, one in self.policy_batches.items()}
 
     def slice(self, start: int, stop: int) -> Self:
@@ -90,7 +93,7 @@ class MultiAgentBatch(Sample):
         return [self.slice(0, size)]
 
     def shuffled(self, stream: np.random.Generator) -> Self:
-        """Return the rows that may be learnt from, in random order for each policy."""
+        """Return a copy with each policy's valid rows in random order, drawn from `stream`."""
         batches = self.policy_batches
         return self._with_batches({pid: one.shuffled(stream) for pid, one in batches.items()})
 
@@ -118,11 +121,11 @@ class MultiAgentBatch(Sample):
         return PackedAgents(self._with_batches({}), [], packed)
 
     def _with_batches(self, policy_batches: Mapping[str, Any]) -> Self:
-        """Return a copy with other policy batches."""
+        """Return a copy with these policy batches (policy → batch) instead of its own."""
         return replace(self, policy_batches=policy_batches)
 
     def agent_steps(self) -> int:
-        """Return the number of steps of all agents."""
+        """Return the number of the agents' transitions, summed over all policies."""
         return sum(one.steps for b in self.policy_batches.values() for one in b.fragments)
 
 
@@ -145,7 +148,7 @@ class AgentsSpec(WorkerSpec):
     """The specification of a worker of several policies; it is sent to child processes."""
 
     policies: Mapping[str, PolicyPlan] = field(default_factory=dict)
-    """Policy → its plan."""
+    """Policy → its actor, spaces and columns."""
     policy_filters: Mapping[str, FilterConfig] = field(default_factory=dict)
     """Policy → settings of its filters."""
     agents: Mapping[str, EnvSpaces] = field(default_factory=dict)
@@ -153,21 +156,21 @@ class AgentsSpec(WorkerSpec):
     mapping: Callable[[str, np.random.Generator], str] | None = None
     """Function of an agent and a random stream that returns the agent's policy."""
     agent_steps: bool = False
-    """True if `steps` counts agent steps."""
+    """True if `steps`, the minimum of a sample, counts agent steps; False for environment steps."""
 
     @property
     def worker_class(self) -> type[RolloutWorker]:
-        """Class of the worker to be made."""
+        """Class of the worker that is made from the specification."""
         return AgentsWorker
 
 
 class Actors(dict[str, Actor]):
-    """Policy → its actor, with the methods of one actor."""
+    """Policy → its actor; it has an actor's methods, so a worker treats it like a single actor."""
 
     explore = True
 
     def load(self, weights: Mapping[str, Any]) -> None:
-        """Load policy → weights."""
+        """Load weights (policy → weights) into the actors; other policies keep theirs."""
         for pid, one in weights.items():
             self[pid].load(one)
 
@@ -177,7 +180,7 @@ class Actors(dict[str, Actor]):
 
     @property
     def exploration(self) -> "Actors":
-        """The object itself: `AgentsSampler` refuses exploration that has a state to be stored."""
+        """The object itself, whose state is empty: several agents have no stateful exploration."""
         return self
 
     def get_state(self) -> dict[str, Any]:
@@ -201,7 +204,7 @@ class AgentsWorker(RolloutWorker):
     sampler_class: ClassVar[type[AgentsSampler]] = AgentsSampler
 
     def _make_sampler(self, spec: WorkerSpec) -> AgentsSampler:
-        """Make actors, filters and the sampler."""
+        """Make the actors and filters of all policies, and return the sampler that uses them."""
         assert isinstance(spec, AgentsSpec)  # noqa: S101 as `worker_class` says
         self._log("spaces", {agent: one.described() for agent, one in spec.agents.items()})
         self._actor: Any = Actors({pid: plan.make_actor() for pid, plan in spec.policies.items()})
@@ -227,17 +230,18 @@ class AgentsWorker(RolloutWorker):
             worker=(spec.index, max(1, spec.num_workers)),
         )
 
-    def respecify(self, changes: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
-        """Continue with other policies: these new fields of the spec.
+    def change_policies(self, changes: Mapping[str, Any], filter_states: Mapping[str, Any]) -> None:
+        """Continue with other policies, which a trainer added, removed or replaced.
 
-        Policies in `fields` are created again; the others keep their state. Running episodes in
-        which an agent has a policy that is removed or replaced are dropped.
+        Running episodes in which an agent has a policy that is removed or replaced are dropped.
 
         Args:
-            fields: policy → state of its filters.
+            changes: field of the specification → new value.
+            filter_states: policy to be created anew → state of its filters; others keep
+                their state.
         """
         spec = self.spec = replace(self.spec, **changes)
-        for pid, seen in fields.items():
+        for pid, seen in filter_states.items():
             self._actors[pid] = spec.policies[pid].make_actor()
             self._actors[pid].explore = spec.sampling.explore
             made = _filters(spec, pid)
@@ -246,13 +250,16 @@ class AgentsWorker(RolloutWorker):
         sort_policies(self._actors, spec.policies)
         sort_policies(self._filters, [one for pid in spec.policies for one in _filters(spec, pid)])
         self._weights = {pid: one for pid, one in self._weights.items() if pid in self._actors}
-        lost = self._sampler.set_policies(spec.policies, _mapper(spec), frozenset(fields))
+        lost = self._sampler.set_policies(spec.policies, _mapper(spec), frozenset(filter_states))
         self._begin_next_episodes(lost)
         if self._sampler.film and 0 in lost:
             self._sampler.film.resume(int(self._sampler.episodes.counts[0]) + 1, 0)
 
     def _make_sample(self, collected: Any) -> MultiAgentBatch:
-        """Return the collected fragments as a batch, and flush the filters' statistics."""
+        """Return the sampler's `CollectedByPolicy` as a batch.
+
+        The batch has the filters' statistics since the last sample; the filters forget them.
+        """
         assert isinstance(collected, CollectedByPolicy)  # noqa: S101 as its sampler gives it
         deltas, index = self.get_filters(flush_after=True), self.spec.index
         none = np.zeros((0, 0), dtype=np.float32)
@@ -284,7 +291,7 @@ class AgentsWorker(RolloutWorker):
         )
 
     def _log_sample(self, sample: Sample) -> None:
-        """Log examples of the data; each subject is logged once."""
+        """Log examples of a sample's data, of each policy; later calls log only what is new."""
         assert isinstance(sample, MultiAgentBatch)  # noqa: S101 as `_make_sample` gives it
         self._log_sizes()
         for pid, batch in sample.policy_batches.items():
@@ -294,7 +301,7 @@ class AgentsWorker(RolloutWorker):
                 self._log(f"sample batch of policy {pid}", fragment.arrays)
         for subject, value in self._sampler.latest.items():
             self._log(subject, value)
-        self._log("connectors", self._sampler.described)
+        self._log("connectors", self._sampler.connector_descriptions)
         self._log("filters", {name: type(one).__name__ for name, one in self._filters.items()})
         self._log("policy", self._actors.weights())
 
@@ -302,7 +309,7 @@ class AgentsWorker(RolloutWorker):
 
     @property
     def policies(self) -> Mapping[str, Actor]:
-        """All policies by name."""
+        """Policy → its actor."""
         return self._actors
 
     def foreach_trainable_policy(self, function: Callable[[Actor, str], T]) -> list[T]:
@@ -311,13 +318,16 @@ class AgentsWorker(RolloutWorker):
         return [function(actor, pid) for pid, actor in self._actors.items() if plans[pid].learns]
 
     def _weights_of(self, pid: str) -> Weights:
-        """Return the weights that a policy received last."""
+        """Return the weights (name → array) that the policy `pid` received last."""
         return dict(self._weights[pid])
 
     def set_weights(
         self, weights: Mapping[str, Weights], global_vars: Mapping[str, Any] | None = None
     ) -> None:
-        """Load policy → weights, and set the global variables unless they are None."""
+        """Load weights (policy → weights); set the global variables unless they are None.
+
+        Raises if there is no such policy.
+        """
         for pid, one in weights.items():
             self._actors[name_of_policy(self._actors, pid)].load(one)
         known: dict[str, Any] = {**self._weights, **weights}
@@ -327,7 +337,10 @@ class AgentsWorker(RolloutWorker):
 
 
 def _filters(spec: AgentsSpec, pid: str) -> dict[str, Filter]:
-    """Return new filters of one policy, by the names that they have in a worker."""
+    """Return new filters of one policy, keyed as in a worker.
+
+    Keys are the policy's name for observations, `reward_filter_name` for rewards.
+    """
     spaces = spec.policies[pid].spaces
     shape = row_shape(spaces.filtered)
     made = make_filters(spec.policy_filters[pid], shape, masks=spaces.masks)
@@ -335,13 +348,19 @@ def _filters(spec: AgentsSpec, pid: str) -> dict[str, Filter]:
 
 
 def by_name(pid: str, filters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a policy's filters by the names that the filters have in a worker."""
+    """Return values of a policy's filters, ``observation`` and ``reward``, keyed as in a worker.
+
+    The keys become the policy's name and `reward_filter_name`.
+    """
     names = {"observation": pid, "reward": reward_filter_name(pid)}
     return {names[name]: one for name, one in filters.items()}
 
 
 def _mapper(spec: AgentsSpec) -> Mapper:
-    """Return the function of an agent and its episode that returns the agent's policy."""
+    """Return the function (agent, episode's number or name) → policy.
+
+    Each call gives the user's mapping a random stream derived from seed, episode and agent.
+    """
     mapping, seed = spec.mapping, spec.seed
 
     def mapper(agent: str, episode: int | str) -> str:
@@ -353,7 +372,11 @@ def _mapper(spec: AgentsSpec) -> Mapper:
 
 
 def checked(sample: MultiAgentBatch, spec: AgentsSpec) -> MultiAgentBatch:
-    """Return `sample` if it has enough steps and only known policies, or raise WorkerError."""
+    """Return a child's sample unchanged, or raise WorkerError.
+
+    It is refused if it has too few steps or unknown policies. Raise WorkerError if it has too few
+    steps or unknown policies.
+    """
     where = f"rollout worker {spec.index} returned garbage instead of a sample"
     if sample.counted_steps < spec.steps:
         raise WorkerError(f"{where}: {sample.counted_steps} steps, expected at least {spec.steps}")

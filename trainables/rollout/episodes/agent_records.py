@@ -19,25 +19,26 @@ Array = NDArray[Any]
 Outputs = Mapping[str, float] | Callable[[], Mapping[str, float]]
 
 
-class Cast:
+class EpisodePolicies:
     """The policies that play the agents of one episode.
 
     Args:
-        players: policy → its `InferencePolicy`; a live view if policies are added or removed.
-        policy_of: function of an agent that returns its policy, also for agents that have not
-            appeared yet.
+        inference_policies: policy → its `InferencePolicy`; the owner's own dict, to which policies
+            may be added.
+        policy_of: function of an agent's name that returns its policy's name, also for agents that
+            have not appeared yet.
     """
 
     def __init__(
-        self, players: Mapping[str, InferencePolicy], policy_of: Callable[[str], str]
+        self, inference_policies: Mapping[str, InferencePolicy], policy_of: Callable[[str], str]
     ) -> None:
-        self.players = players
+        self.inference_policies = inference_policies
         self.policy_of = policy_of
 
 
 @dataclass
 class AgentRecord:
-    """The record of one agent."""
+    """Latest observation, info, actions, rewards and recurrent state of one agent in an episode."""
 
     latest: Any = None
     """Latest observation (*O) as the environment returned it; None before the first."""
@@ -49,7 +50,8 @@ class AgentRecord:
     rewards: tuple[float, float] = (0.0, 0.0)
     """The last reward and the one before it."""
     memory: Array | None = None
-    """Memory (M,) that belongs to the latest observation; None at the start of an episode."""
+    """(M,) recurrent state of the policy, then of the connectors, after the last action; None
+    before the first action of a trajectory."""
     outputs: Outputs | None = None
     """Policy outputs of the last action, or a function that returns them; None if there are none.
     """
@@ -57,30 +59,33 @@ class AgentRecord:
     """True if the agent's trajectory has ended; an agent that returns begins another one."""
 
     def observe(self, observation: Any) -> None:
-        """Store a copy of an observation (*O); the first one after an end resets the memory."""
+        """Store a copy of an observation (*O).
+
+        The first after an end resets the recurrent state.
+        """
         if self.is_over:
             self.memory, self.is_over = None, False
         self.latest = np.array(observation)
 
     def decide(self, action: Array, memory: Array, outputs: Outputs) -> None:
-        """Store copies of an action and of the memory (M,) after it, and the policy's outputs."""
+        """Store an action, the recurrent state (M,) after it, both copied, and the outputs."""
         self.actions = np.array(action), self.actions[0]
         self.memory = np.array(memory)
         self.outputs = outputs
 
     def reward(self, reward: float, player: InferencePolicy | None) -> None:
-        """Store a reward of the environment, and pass it to the connectors' part of the memory.
+        """Store a reward, and update the connectors' part of the state in place if it uses rewards.
 
         Args:
             reward: reward as the environment returned it.
-            player: policy that played the agent; None if no memory is to be updated.
+            player: policy that plays the agent; None if no state is to be updated.
         """
         self.rewards = reward, self.rewards[0]
         if self.memory is not None and player is not None and player.connectors.memory_size:
             player.add_reward(None, self.memory, reward)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the record without info and policy outputs as plain data."""
+        """Return the record as plain data for a checkpoint, without info and policy outputs."""
         return {
             "seen": self.latest,
             "actions": list(self.actions),
@@ -100,7 +105,7 @@ class AgentRecord:
 
 
 class AgentRecords:
-    """Methods of an episode that answer callbacks about its agents.
+    """Base class of `Episode`: methods with which callbacks ask about the agents of an episode.
 
     Agents are named by the environment; the only agent of a single-agent environment is ``agent0``.
     After `on_episode_end`, and in `on_postprocess_traj`, no policy plays the episode any more:
@@ -108,26 +113,29 @@ class AgentRecords:
     policy's networks raise ValueError.
 
     Args:
-        cast: policies that play the episode; None if they are not in this process.
+        episode_policies: policies that play the episode; None if they are not in this process.
     """
 
-    def __init__(self, cast: Cast | None = None) -> None:
-        self._cast = cast
+    def __init__(self, episode_policies: EpisodePolicies | None = None) -> None:
+        self._episode_policies = episode_policies
         self._policies: dict[str, str] = {}
         self._records: dict[str, AgentRecord] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes without the policies, the ends and the policy outputs."""
+        """Return the attributes for a copy or another process, without the policies.
+
+        Records are copied without the policies' outputs and without `is_over`.
+        """
         records = {
             agent: AgentRecord(one.latest, one.info, one.actions, one.rewards, one.memory)
             for agent, one in self._records.items()
         }
-        return {**vars(self), "_cast": None, "_records": records}
+        return {**vars(self), "_episode_policies": None, "_records": records}
 
     # ---- questions of callbacks ------------------------------------------------------------------
 
     def get_agents(self) -> list[str]:
-        """Return the agents that were seen in the episode so far."""
+        """Return the names of the agents that appeared in the episode so far."""
         return list(self._records)
 
     def policy_for(self, agent_id: str = AGENT) -> str:
@@ -137,7 +145,7 @@ class AgentRecords:
         over then.
         """
         if agent_id not in self._policies:
-            self._policies[agent_id] = self._require_cast(agent_id).policy_of(agent_id)
+            self._policies[agent_id] = self._require_policies(agent_id).policy_of(agent_id)
         return self._policies[agent_id]
 
     def last_raw_obs_for(self, agent_id: str = AGENT) -> Any:
@@ -178,7 +186,10 @@ class AgentRecords:
         return self._record(agent_id).rewards[1]
 
     def rnn_state_for(self, agent_id: str = AGENT) -> list[Array]:
-        """Return the memory after the last action, in parts like `Trainer.get_initial_state`."""
+        """Return the policy's recurrent state after the last action, the initial one before it.
+
+        It is split into arrays as in `Trainer.get_initial_state`.
+        """
         player, record = self._player(agent_id), self._record(agent_id)
         memory = player.initial_memory() if record.memory is None else record.memory
         return [np.array(part) for part in player.split_state(memory)]
@@ -197,21 +208,21 @@ class AgentRecords:
     # ---- recording -------------------------------------------------------------------------------
 
     def note_observation(self, agent: str, observation: Any) -> None:
-        """Record an observation (*O) of an agent."""
+        """Record a copy of an agent's latest observation (*O)."""
         self._records.setdefault(agent, AgentRecord()).observe(observation)
 
     def note_info(self, agent: str, info: Mapping[str, Any]) -> None:
-        """Record an info of an agent."""
+        """Record an agent's latest info."""
         self._records.setdefault(agent, AgentRecord()).info = info
 
     def note_decision(self, agent: str, action: Array, memory: Array, outputs: Outputs) -> None:
-        """Record an agent's action, the memory (M,) after it and the policy's outputs."""
+        """Record an agent's action, the recurrent state (M,) after it and the policy's outputs."""
         self._records.setdefault(agent, AgentRecord()).decide(action, memory, outputs)
 
     def note_reward(self, agent: str, reward: float) -> None:
-        """Record a reward of an agent."""
+        """Record an agent's latest reward, and update its connectors' state if it has a policy."""
         record = self._records.setdefault(agent, AgentRecord())
-        plays = self._cast is not None and record.memory is not None
+        plays = self._episode_policies is not None and record.memory is not None
         record.reward(reward, self._player(agent) if plays else None)
 
     def note_end(self, agent: str) -> None:
@@ -219,17 +230,17 @@ class AgentRecords:
         self._records.setdefault(agent, AgentRecord()).is_over = True
 
     def drop_policies(self) -> None:
-        """Drop the policies and their outputs, since the episode is over."""
-        self._cast = None
+        """Forget the policies and the outputs of the last actions, since the episode is over."""
+        self._episode_policies = None
         for one in self._records.values():
             one.outputs = None
 
     def get_records(self) -> dict[str, Any]:
-        """Return agent → its `AgentRecord.get_state`."""
+        """Return agent → its record as plain data (`AgentRecord.get_state`), for a checkpoint."""
         return {agent: one.get_state() for agent, one in self._records.items()}
 
     def set_records(self, state: Mapping[str, Any]) -> None:
-        """Restore what `get_records` returned."""
+        """Replace the agents' records by those that `get_records` returned."""
         self._records = {agent: AgentRecord() for agent in state}
         for agent, one in self._records.items():
             one.set_state(state[agent])
@@ -240,17 +251,21 @@ class AgentRecords:
         """Return an agent's record; an empty one if the agent has not appeared."""
         return self._records.get(agent_id) or AgentRecord()
 
-    def _require_cast(self, agent_id: str) -> Cast:
-        """Return the cast; raises ValueError after the episode."""
-        if self._cast is None:
+    def _require_policies(self, agent_id: str) -> EpisodePolicies:
+        """Return the episode's policies.
+
+        Raises ValueError, which names the agent, if the episode is over. Raises ValueError, which
+        names the agent, if it is over.
+        """
+        if self._episode_policies is None:
             raise ValueError(
                 f"the policy of agent {agent_id!r} is known only while its episode is played"
             )
-        return self._cast
+        return self._episode_policies
 
     def _player(self, agent_id: str) -> InferencePolicy:
         """Return the `InferencePolicy` that plays an agent; raises ValueError after the episode."""
-        return self._require_cast(agent_id).players[self.policy_for(agent_id)]
+        return self._require_policies(agent_id).inference_policies[self.policy_for(agent_id)]
 
     def _past_action(self, agent_id: str, steps_back: int) -> Any:
         """Return a copy of the action `steps_back` before the last one; zeros if there is none."""

@@ -20,7 +20,7 @@ from trainables.envs.external.polled import AGENT
 from trainables.envs.vector.base import Step
 from trainables.policies.acting.actor import Actor
 from trainables.rollout.callbacks import Calls
-from trainables.rollout.episodes.agent_records import AgentRecords, Cast
+from trainables.rollout.episodes.agent_records import AgentRecords, EpisodePolicies
 from trainables.rollout.episodes.metrics import (
     EpisodesInFlight,
     checked_numbers,
@@ -34,17 +34,16 @@ T = TypeVar("T")
 WRITTEN = ("user_data", "custom_metrics", "hist_data")
 """Dicts of an episode that callbacks write; checkpoints contain them."""
 SUMS = "agent_rewards"
-"""Key of the agents' summed rewards in checkpoints, if there are several agents."""
+"""Key of `Episode.agent_rewards` in an episode's state, present if there are several agents."""
 RECORDS = "agents"
-"""Key of the agents' records in checkpoints."""
+"""Key of the agents' records (`AgentRecords.get_records`) in an episode's state."""
 
 
 @dataclass
 class Episode(AgentRecords):
-    """An episode and its agents, with dicts for callbacks to write into.
+    """A running episode as callbacks see it, with dicts for them to write into.
 
-    Where lost lives end an episode for the learner, this is still the whole game, as in the
-    metrics.
+    If losing a life ends an episode for the learner (Atari), this is still the whole game.
     """
 
     episode_id: str
@@ -83,14 +82,18 @@ class Episode(AgentRecords):
     Results contain for each name that of the iteration's last episode, see
     `trainables.rollout.media.files`.
     """
-    cast: InitVar[Cast | None] = None
+    episode_policies: InitVar[EpisodePolicies | None] = None
     """Policies that play the agents, passed to the constructor only; None if there are none."""
 
-    def __post_init__(self, cast: Cast | None) -> None:
-        AgentRecords.__init__(self, cast)
+    def __post_init__(self, episode_policies: EpisodePolicies | None) -> None:
+        AgentRecords.__init__(self, episode_policies)
 
     def observe(self, observation: Any) -> None:
-        """Store the latest observation, and with several agents also their rewards and ends."""
+        """Store a copy of the latest observation (*O).
+
+        With several agents it is a dict with observations, rewards and ends, which are recorded for
+        each agent.
+        """
         if not isinstance(observation, Mapping):
             self.last_observation = np.array(observation)
             self.note_observation(AGENT, observation)
@@ -107,7 +110,7 @@ class Episode(AgentRecords):
             self.note_end(agent)
 
     def step(self, observation: Any, reward: float, info: Mapping[str, Any]) -> None:
-        """Store a step's observation, reward and info; the caller counts `length`."""
+        """Store a step's observation, reward and info; the caller increases `length`."""
         self.total_reward += reward
         if not isinstance(observation, Mapping):
             self.note_reward(AGENT, reward)
@@ -125,18 +128,23 @@ class Trajectory(NamedTuple):
     env_index: int
     """Index of the environment, 0 to N - 1."""
     start: int
-    """First row."""
+    """Index on the fragment's time axis of the first row."""
     stop: int
-    """Row after the last one."""
+    """Index on the fragment's time axis after the last row."""
     episode: Episode
     """Episode as it was at the end of the fragment."""
 
 
 class EpisodeTracker:
-    """Keeps an `Episode` for each of N environments and calls the callbacks, with this worker.
+    """Keeps the running `Episode` of each environment of a worker and calls the callbacks.
 
-    `cast` is a function of an environment's index and the number of its earlier episodes that
-    returns the policies that play the episode.
+    Args:
+        calls: the user's callbacks.
+        worker: worker that callbacks are given; only a weak reference is kept.
+        index: index of the worker.
+        count: number of environments.
+        episode_policies: function (environment index, number of its earlier episodes) → policies
+            that play the episode, or None.
     """
 
     def __init__(
@@ -145,12 +153,11 @@ class EpisodeTracker:
         worker: Any,
         index: int,
         count: int,
-        cast: Callable[[Any, int], Cast | None],
+        episode_policies: Callable[[Any, int], EpisodePolicies | None],
     ) -> None:
         self._calls = calls
-        self._cast = cast
-        """Function of environment and number of earlier episodes that returns the new one's cast.
-        """
+        self._policies_of = episode_policies
+        """Function (environment index, number of earlier episodes) → policies of the episode."""
         # A sampling thread holds this object, and must not hold the worker that it ends with.
         self._worker = weakref.ref(worker)
         self._index = index
@@ -165,39 +172,57 @@ class EpisodeTracker:
         """For each environment the row of the fragment at which its running episode begins."""
         self._pieces: list[Trajectory] = []
 
-    def create_unattached(self, episode_id: str, cast: Cast) -> "EpisodeWatch":
-        """Create an episode that belongs to none of the environments, and return its watch."""
-        episode = Episode(episode_id, self._index, 0, cast=cast)
-        return EpisodeWatch(self._calls, self._worker, episode)
+    def create_unattached(
+        self, episode_id: str, episode_policies: EpisodePolicies
+    ) -> "EpisodeCallbacks":
+        """Create an episode of an environment that calls the trainer.
+
+        Calls ``on_episode_created``. Returns the object to which the episode's steps and end are
+        reported.
+        """
+        episode = Episode(episode_id, self._index, 0, episode_policies=episode_policies)
+        return EpisodeCallbacks(self._calls, self._worker, episode)
 
     def running(self, env_index: int) -> Episode:
-        """Return the running episode of an environment."""
+        """Return the running episode of the environment `env_index`."""
         return self._running_episodes[env_index]
 
     def create(self, envs: Sequence[int]) -> None:
-        """Create episodes in these environments, which have not been reset yet."""
+        """Create episodes in these environments before their reset.
+
+        Calls ``on_episode_created``.
+        """
         for env_index in envs:
             self._running_episodes[env_index] = self._make_episode(env_index)
             self._begun_counts[env_index] += 1
             self._call("on_episode_created", self._running_episodes[env_index])
 
     def start(self, envs: Sequence[int], observations: Array | Mapping[int, Array]) -> None:
-        """Start the created episodes with `observations`, (N, *O) or environment → (*O)."""
+        """Record the first observations of created episodes; calls ``on_episode_start``.
+
+        `observations` are (N, *O), or environment → (*O).
+        """
         for env_index in envs:
             self._running_episodes[env_index].observe(observations[env_index])
             self._call("on_episode_start", self._running_episodes[env_index])
 
     def before_restart(self, step: Step) -> None:
-        """Count a step, and end episodes before their environments are reset."""
+        """Record a step, and end the episodes that it ended, before their environments are reset.
+
+        Calls ``on_episode_step``, ``on_episode_end`` and, for the next episodes,
+        ``on_episode_created``. Environments call it inside their step.
+        """
         self._count(step)
         over = step.terminated | step.truncated
         over[list(step.faults)] = True
         self._end(np.flatnonzero(without_lost_lives(over, step)).tolist(), step)
 
     def after_step(self, step: Step, row: int | NDArray[np.int64]) -> dict[int, Episode]:
-        """Finish a step after resets, and return environment → episode that ended.
+        """Finish a step after the resets: start the next episodes with their first observations.
 
-        `row` is that of the fragment that is being filled, or (N,), one for each environment.
+        Does the work of `before_restart` first if the environments have not called it. Returns
+        environment → episode that ended. `row` is the time index of the step in the fragment that
+        is being filled, or (N,), one for each environment.
         """
         if not self._counted:
             self._count(step)
@@ -220,10 +245,10 @@ class EpisodeTracker:
         return ended
 
     def take_pieces(self, rows: int) -> list[Trajectory]:
-        """Return the pieces of a filled fragment of `rows` rows, and begin the next fragment.
+        """Return the episodes' pieces of a full fragment of `rows` time steps; begin the next one.
 
         Running episodes are copied, so later changes to them do not show in the pieces. The list is
-        empty unless `on_postprocess_traj` is used.
+        empty unless the callback ``on_postprocess_traj`` is used.
         """
         if not self._wants_pieces:
             return []
@@ -236,7 +261,10 @@ class EpisodeTracker:
         ]
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``own``, the callbacks' state, and ``episodes``, their data in episodes.
+        """Return the state as plain data.
+
+        ``own`` is the state of the callbacks object, ``episodes`` a list of what callbacks wrote
+        into each running episode.
 
         Raises:
             StateError: something that cannot be stored in a checkpoint; it names the key.
@@ -247,7 +275,8 @@ class EpisodeTracker:
     def set_state(self, state: Mapping[str, Any] | None, episodes: EpisodesInFlight) -> None:
         """Restore the state of `get_state`; None if the checkpoint was written without callbacks.
 
-        Lengths and rewards of the running episodes are already restored.
+        Counts, lengths and rewards of the running episodes are taken from `episodes`, which is
+        already restored.
         """
         if state is not None:
             self._calls.set_state(state["own"])
@@ -268,7 +297,7 @@ class EpisodeTracker:
                 getattr(episode, name).update(copy.deepcopy(values))
 
     def _count(self, step: Step) -> None:
-        """Count the step in each episode whose environment made one; calls `on_episode_step`."""
+        """Record a step in each episode whose environment made one; calls ``on_episode_step``."""
         self._counted = True
         ended = step.terminated | step.truncated
         for env_index, episode in enumerate(self._running_episodes):
@@ -284,7 +313,10 @@ class EpisodeTracker:
                 self._call("on_episode_step", episode)
 
     def _end(self, envs: Sequence[int], step: Step) -> None:
-        """End the running episodes of these environments, and create the next ones."""
+        """End the running episodes of these environments, and create the next ones.
+
+        Calls ``on_episode_end`` and ``on_episode_created``. Raises if a custom metric is no number.
+        """
         for env_index in envs:
             one = self._ended_episodes[env_index] = self._running_episodes[env_index]
             self._call("on_episode_end", one, error=step.faults.get(env_index))
@@ -293,14 +325,19 @@ class EpisodeTracker:
         self.create(envs)
 
     def _call(self, phase: str, episode: Episode, **more: Any) -> None:
-        """Call the callbacks of a phase for an episode."""
-        self._calls(phase, **facts(self._worker(), episode), **more)
+        """Call the callbacks of a phase with an episode and the further arguments `more`."""
+        self._calls(phase, **callback_arguments(self._worker(), episode), **more)
 
     def _make_episode(self, env_index: int, before: int | None = None) -> Episode:
-        """Return a new episode of an environment, which had `before` episodes earlier."""
+        """Return a new episode of an environment after `before` earlier ones.
+
+        None for `before` takes the number of episodes begun so far.
+        """
         number = self._begun_counts[env_index] if before is None else before
         name = f"{self._index}-{env_index}-{number}"
-        return Episode(name, self._index, env_index, cast=self._cast(env_index, number))
+        return Episode(
+            name, self._index, env_index, episode_policies=self._policies_of(env_index, number)
+        )
 
 
 @dataclass(frozen=True)
@@ -308,7 +345,7 @@ class BaseEnv:
     """The environments of a worker under the names that RLlib's callbacks use."""
 
     envs: Any
-    """Environments of the worker."""
+    """Environments of the worker: a `VectorEnv`, or the `OneEnv` of an evaluation."""
 
     @property
     def num_envs(self) -> int:
@@ -326,8 +363,11 @@ class BaseEnv:
     get_unwrapped = get_sub_environments
 
 
-def facts(worker: Any, episode: Episode) -> dict[str, Any]:
-    """Return the arguments that every phase of an episode has."""
+def callback_arguments(worker: Any, episode: Episode) -> dict[str, Any]:
+    """Return name → value of the arguments that every phase of an episode has.
+
+    `worker` may be None after the worker's end.
+    """
     return {
         "worker": worker,
         "base_env": None if worker is None else BaseEnv(worker.envs),
@@ -382,8 +422,11 @@ class EvaluationWorker:
         return dict(self.global_vars)
 
 
-class EpisodeWatch:
-    """Calls the callbacks of one episode: of an evaluation, or of a calling environment.
+class EpisodeCallbacks:
+    """Calls the callbacks of one episode that no `EpisodeTracker` follows.
+
+    It is an episode of an evaluation, or of an environment that calls the trainer. Creating the
+    object calls ``on_episode_created``.
 
     Args:
         worker: function that returns the worker that callbacks are given.
@@ -396,25 +439,28 @@ class EpisodeWatch:
         self._call("on_episode_created")
 
     def start(self, observation: Any) -> None:
-        """Start the episode with the observation of the reset."""
+        """Record the observation of the reset, and call ``on_episode_start``."""
         self.episode.observe(observation)
         self._call("on_episode_start")
 
     def step(self, observation: Any, reward: float, info: Mapping[str, Any]) -> None:
-        """Count a step and call `on_episode_step`."""
+        """Record a step, and call ``on_episode_step``."""
         self.episode.length += 1
         self.episode.step(observation, reward, info)
         self._call("on_episode_step")
 
     def end(self, error: Exception | None) -> None:
-        """End the episode; `error` is the exception of its environment, None if it did not fail."""
+        """Call ``on_episode_end``, forget the policies, and check the numbers that callbacks wrote.
+
+        `error` is the exception of the environment; None if it did not fail.
+        """
         self._call("on_episode_end", error=error)
         self.episode.drop_policies()
         checked_numbers(self.episode)
 
     def _call(self, phase: str, **more: Any) -> None:
         """Call the callbacks of a phase with the episode and the arguments `more`."""
-        self._calls(phase, **facts(self._worker(), self.episode), **more)
+        self._calls(phase, **callback_arguments(self._worker(), self.episode), **more)
 
 
 def _written_state(episode: Episode) -> dict[str, Any]:

@@ -16,14 +16,14 @@ from trainables.rollout.media import files as media
 
 
 class RolloutMetrics(NamedTuple):
-    """A finished episode."""
+    """A finished episode as numbers, with what callbacks wrote into it."""
 
     total_reward: float
-    """Sum of the episode's rewards."""
+    """Sum of the environment's own rewards, before clipping and scaling."""
     length: int
     """Number of environment steps."""
     faulty: bool = False
-    """True if the environment failed; such an episode counts in no mean."""
+    """True if the environment raised an error; such an episode counts in no mean."""
     worker_index: int = 0
     """Index of the worker that collected the episode."""
     custom_metrics: Mapping[str, float] | None = None
@@ -37,7 +37,7 @@ class RolloutMetrics(NamedTuple):
 
 
 class Written(Protocol):
-    """The dicts of an episode that callbacks write into."""
+    """Anything with the dicts of an `Episode` that callbacks write into."""
 
     custom_metrics: dict[str, float]
     """Name → number."""
@@ -52,7 +52,7 @@ STATE = ("rewards", "lengths", "counts")
 
 
 class EpisodesInFlight:
-    """Rewards and lengths so far of each of N environments' running episode."""
+    """Sum of rewards and number of steps so far of the running episodes of N environments."""
 
     def __init__(self, num_envs: int) -> None:
         self.rewards = np.zeros(num_envs)
@@ -64,7 +64,7 @@ class EpisodesInFlight:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Number of steps of each running episode, (N,); the array may be written into."""
+        """Number of steps of each running episode, (N,): the object's own array, not a copy."""
         if self._uncounted_steps:
             self._lengths += self._uncounted_steps
             self._uncounted_steps = 0
@@ -91,12 +91,14 @@ class EpisodesInFlight:
         idle: NDArray[np.bool_] | None = None,
         written: Mapping[int, Written] | None = None,
     ) -> list[RolloutMetrics]:
-        """Count one step of each environment, and return the episodes that it ended.
+        """Count one step of each environment; return the episodes that it ended, by environment.
+
+        The ended episodes' sums and lengths begin again at 0.
 
         Args:
             rewards: (N,) rewards.
             has_ended: (N,) True where the episode ended.
-            faulty: environments whose episode is faulty and counts in no mean.
+            faulty: indices of environments that raised an error, whose episode counts in no mean.
             idle: (N,) True where an environment made no step; None if every one made one.
             written: environment → data that callbacks wrote into the episode that ended there.
         """
@@ -121,7 +123,7 @@ class EpisodesInFlight:
         ]
 
     def drop(self, env_index: int) -> None:
-        """Drop the running episode of an environment, and begin the next one."""
+        """Begin the next episode of an environment; the running one gets no `RolloutMetrics`."""
         self.rewards[env_index] = 0.0
         self.lengths[env_index] = 0
         self.counts[env_index] += 1
@@ -152,9 +154,9 @@ def with_callback_data(
 
 
 def without_lost_lives(over: NDArray[np.bool_], step: Step) -> NDArray[np.bool_]:
-    """Return flags (N,) of ends without those where an Atari game only lost a life.
+    """Return the flags `over` (N,) with False where an Atari game only lost a life in `step`.
 
-    For metrics an episode is the whole game, also where lost lives end episodes for the learner.
+    For metrics an episode is the whole game, also if lost lives end episodes for the learner.
     """
     if not step.infos:
         return over
@@ -200,7 +202,10 @@ def summarise_policies(episodes: Iterable[RolloutMetrics]) -> dict[str, dict[str
 
 
 def policy_returns(episodes: Iterable[RolloutMetrics]) -> dict[str, list[float]]:
-    """Return policy → the returns of the agents that it played, in the order of the episodes."""
+    """Return policy → the returns of the agents that it played, in the order of the episodes.
+
+    Empty for episodes of one agent.
+    """
     returns: dict[str, list[float]] = {}
     for episode in episodes:
         for pid, total in (episode.agent_rewards or {}).values():
@@ -222,10 +227,10 @@ def summarise_custom(episodes: Iterable[RolloutMetrics]) -> dict[str, float]:
 
 
 def histories(episodes: Sequence[RolloutMetrics]) -> dict[str, list[float]]:
-    """Return ``episode_reward``, ``episode_lengths`` and callbacks' `hist_data`, name → numbers.
+    """Return name → list of numbers in the order of the episodes, for the result's ``hist_stats``.
 
-    Numbers are in the order of the episodes. With several agents ``policy_{name}_reward`` is added,
-    agent after agent.
+    Names are ``episode_reward``, ``episode_lengths``, those of callbacks' `hist_data`, and with
+    several agents ``policy_{name}_reward``, which has one number for each agent.
     """
     by_name: dict[str, list[float]] = {}
     for episode in episodes:
@@ -238,9 +243,10 @@ def histories(episodes: Sequence[RolloutMetrics]) -> dict[str, list[float]]:
 
 
 def checked_numbers(written: Written) -> None:
-    """Turn custom metrics and histories into floats, and media into arrays, in place.
+    """Turn custom metrics and histories into floats, and pictures into arrays, in place.
 
-    Raises CallbackError if a value is not a number, or media are not allowed; it names the key.
+    Raises CallbackError, which names the key, if a value is not a number, or a medium is not
+    allowed (`trainables.rollout.media.files.checked`).
     """
     if written.media:
         written.media = media.checked(written.media)
@@ -252,7 +258,7 @@ def checked_numbers(written: Written) -> None:
 
 
 def _number(place: str, value: Any) -> float:
-    """Return `value` as a float; raises CallbackError with `place` if it is not a number."""
+    """Return `value` as a float; raises CallbackError, which begins with `place`, if it is none."""
     try:
         return float(value)
     except (TypeError, ValueError):

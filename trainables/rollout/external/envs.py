@@ -19,7 +19,13 @@ Array = NDArray[Any]
 
 
 class CalledEnvs:
-    """The calling environment, of `make_env`, with the interface of a vector environment."""
+    """An environment that calls the trainer, with the interface of a vector environment of one.
+
+    Args:
+        env: environment as `make_env` returned it.
+        config: settings of the environment.
+        place: the worker's index, for errors.
+    """
 
     restarts_unasked = False
     count = sub_env_count = 1
@@ -38,7 +44,7 @@ class CalledEnvs:
         self._env, self._place = env, place
 
     def reset(self, seeds: Sequence[int] | None) -> Array:
-        """Start the environment if it has a method for it; returns an empty array.
+        """Call the environment's `start` if it has one; returns an empty array (0,).
 
         `seeds` are ignored, since such an environment has no seed.
         """
@@ -47,13 +53,16 @@ class CalledEnvs:
         return np.zeros((0,))
 
     def restart(self, sub_env: int, seed: int) -> Array:
-        """Abandon all running episodes; returns an empty array."""
+        """Ask the environment to abandon all running episodes, if it can; returns an empty array.
+
+        Both arguments are ignored.
+        """
         if callable(abandon := getattr(self.base, "abandon", None)):
             abandon("the trainer went back to a checkpoint")
         return np.zeros((0,))
 
     def step(self, actions: Array) -> Step:
-        """Raise an error: the environment is polled, not stepped."""
+        """Raise the error of the environment's own `step`: it is polled, not stepped."""
         step: Step = self._env.step(actions)
         return step
 
@@ -70,14 +79,14 @@ class CalledEnvs:
         """Ignore the empty state."""
 
     def get_counters(self) -> dict[str, Any]:
-        """Return no counters."""
+        """Return an empty dict, since there are no counters to store."""
         return {}
 
     def set_counters(self, counters: Mapping[str, Any]) -> None:
         """Ignore the empty counters."""
 
     def unsaved_attributes(self) -> list[str]:
-        """Return the names of the environments that no checkpoint contains: this one."""
+        """Return [class name of the environment], as no checkpoint contains its state."""
         return [type(self.base).__name__]
 
     def close(self) -> None:

@@ -32,7 +32,7 @@ from trainables.policies.acting.actor import Acted
 from trainables.policies.filters import EPSILON, MeanStdFilter, NoFilter
 from trainables.rollout.agents.episodes import CollectedByPolicy, PolicyPlan, RunningEpisode
 from trainables.rollout.agents.sampler import AgentsSampler, Mapper
-from trainables.rollout.episodes.episode import Episode, EpisodeWatch
+from trainables.rollout.episodes.episode import Episode, EpisodeCallbacks
 from trainables.rollout.episodes.metrics import RolloutMetrics, with_callback_data
 from trainables.rollout.external.envs import CalledEnvs
 from trainables.rollout.progress import PREFIX
@@ -47,20 +47,20 @@ logger = logging.getLogger(__name__)
 class _Episode(RunningEpisode):
     """A running episode of an environment that calls the trainer."""
 
-    seat: int = 0
-    """Index that no other running episode has; it takes the place of an environment's index."""
+    slot: int = 0
+    """Smallest index that no other running episode has; stands in for an environment's index."""
     length: int = 0
     """Steps of the environment so far, each from one call for actions to the next."""
     total: float = 0.0
     """Sum of the rewards so far."""
-    watch: EpisodeWatch | None = None
-    """Watch that calls the callbacks; None if there are no callbacks."""
+    watch: EpisodeCallbacks | None = None
+    """Object that calls the episode's callbacks; None if there are no callbacks."""
     start_counts: tuple[int, int] = (0, 0)
-    """Values of ``known`` and ``length`` when the running sample began."""
+    """Values of `known_decisions` and `length` when the running call of `sample` began."""
 
     @property
     def known_decisions(self) -> int:
-        """Number of decisions of all agents whose consequence is known."""
+        """Number of decisions, of all agents, after which a reward and an observation have come."""
         return self.acted - len(self.open)
 
 
@@ -74,7 +74,7 @@ class ExternalSampler(AgentsSampler):
     environment_kind = "environments that call"
     has_one_fragment = True
     _running: dict[Any, _Episode]  # type: ignore[assignment]  # by the environment's own ids
-    """Name of an episode → running episode."""
+    """The environment's own id of an episode → running episode."""
 
     def __init__(
         self, *args: Any, envs: CalledEnvs, agents: Mapping[str, EnvSpaces], **more: Any
@@ -87,8 +87,8 @@ class ExternalSampler(AgentsSampler):
         """Episode → number of its failures in a row, and the first exception."""
         self._episode_count = 0
         """Number of episodes begun."""
-        self._free_seats: list[int] = []
-        """Heap of the seats that have become free."""
+        self._free_slots: list[int] = []
+        """Heap of the slots that have become free."""
         self.version = 0
         """Version of the weights."""
         self._own_choices: dict[tuple[Any, str], tuple[Any, float | None]] = {}
@@ -102,7 +102,11 @@ class ExternalSampler(AgentsSampler):
     def set_policies(
         self, plans: Mapping[str, PolicyPlan], mapper: Mapper, replaced: Container[str]
     ) -> list[int]:
-        """Use these policies, as `AgentsSampler.set_policies`; episodes to be dropped are lost."""
+        """Use these policies, as `AgentsSampler.set_policies`; returns an empty list.
+
+        Running episodes in which an agent's policy was removed or replaced are dropped here, and
+        the environment is asked to abandon them.
+        """
         lost = super().set_policies(plans, mapper, replaced)
         if callable(take := getattr(self._base, "take_mapper", None)):
             take(lambda agent, episode: self._policy_of(episode, episode, agent))
@@ -112,21 +116,24 @@ class ExternalSampler(AgentsSampler):
         return []
 
     def _error_prefix(self, pid: str) -> str:
-        """Return the beginning of errors about a policy's transitions."""
+        """Return the beginning of errors about a policy; without its name if it is the only one."""
         return self.name if self._is_alone else super()._error_prefix(pid)
 
     def _log_subject(self, subject: str, pid: str) -> str:
-        """Return the name under which a policy's subject is logged."""
+        """Return the name under which data of a policy are logged; `subject` for a single agent."""
         return subject if self._is_alone else super()._log_subject(subject, pid)
 
     @property
     def recent(self) -> Sequence[Array]:
-        """Latest raw observations of the first policy, each (*S)."""
+        """Latest raw observations (≤ 64) of the first policy, each (*S), the newest last."""
         return next(iter(self._recent.values()))
 
     @property
     def times(self) -> dict[str, float]:
-        """Mean durations in milliseconds by name, as `AgentsSampler.times`."""
+        """Mean milliseconds per step by name, as `AgentsSampler.times`.
+
+        A single agent's connectors are named without a policy.
+        """
         own = f"{PREFIX}{DEFAULT_POLICY_ID}/" if self._is_alone else PREFIX
         return {name.replace(own, PREFIX): ms for name, ms in super().times.items()}
 
@@ -134,7 +141,11 @@ class ExternalSampler(AgentsSampler):
         """Do nothing: the environment begins its episodes itself."""
 
     def sample(self, stream: np.random.Generator) -> CollectedByPolicy:
-        """Answer the environment until there are enough steps, counted as the batch mode says."""
+        """Answer the environment until there are enough steps; return the fragments by policy.
+
+        First gives the environment's own players the current policies, if it takes them. With
+        ``complete_episodes`` only steps of finished episodes count. `stream` is not used.
+        """
         if callable(take := getattr(self._base, "take_policies", None)):
             take(self.version, {pid: self._layers(pid) for pid in self._plans})
         for episode in self._running.values():
@@ -142,14 +153,14 @@ class ExternalSampler(AgentsSampler):
         return super().sample(stream)
 
     def _running_lengths(self) -> Array:
-        """Return the lengths (episodes,) of the running episodes in environment steps."""
+        """Return the lengths of all running episodes, in environment steps."""
         return np.array([one.length for one in self._running.values()], dtype=np.int64)
 
     def _layers(self, pid: str) -> dict[str, Any] | None:
-        """Return the policy's layers and filter for players that decide themselves.
+        """Return the layers of policy `pid` and its filter's ``mean``, ``scale`` and ``clip``.
 
-        Returns None if they could not compute its decisions from them. `pid` is the name of the
-        policy.
+        Clients that act on their own compute actions with them. Returns None if the policy's
+        network, spaces or filter are not of the kinds that clients can compute.
         """
         layers, seen_by = self._actors[pid].as_layers(), self._filters[pid]
         of, kind = self._plans[pid].spaces, type(seen_by)
@@ -170,10 +181,10 @@ class ExternalSampler(AgentsSampler):
     # ---- a tick ----------------------------------------------------------------------------------
 
     def _tick(self, episodes: list[RolloutMetrics], whole: bool) -> tuple[int, int]:
-        """Make one decision for all waiting agents, send it, and process the next poll.
+        """Decide for all waiting agents, send the actions, and process the environment's next poll.
 
-        Returns the numbers of agent steps and environment steps whose consequence has become known;
-        with `whole` those of the episodes that ended.
+        Appends the metrics of ended and lost episodes to `episodes`. Returns (agent steps,
+        environment steps) that the poll completed, with `whole` all steps of episodes that ended.
         """
         clock = time.perf_counter
         began = clock()
@@ -209,9 +220,9 @@ class ExternalSampler(AgentsSampler):
     def _process_poll(
         self, env_id: Any, polled: Polled, episodes: list[RolloutMetrics], whole: bool
     ) -> tuple[int, int]:
-        """Process one episode's part of a poll; return numbers of steps as `_tick`.
+        """Process one episode's part of a poll; return (agent steps, environment steps) as `_tick`.
 
-        They are negative if the episode failed after some were counted.
+        Both are negative if the episode failed, to take back steps that this sample had counted.
         """
         if (fault := self._fault(env_id, polled)) is not None:
             counted = self._replace_failed(env_id, fault, episodes)
@@ -226,10 +237,10 @@ class ExternalSampler(AgentsSampler):
     def _choose_actions(
         self, pid: str, actors: Sequence[tuple[Any, str]], filtered: Array, memory: Array
     ) -> Acted:
-        """Return the decision for these agents: their own choice, or else that of their policy.
+        """Return a policy's decision for these agents, with the environment's own choices in it.
 
-        Log-probabilities are those that the environment sent with its choice, or else the policy's
-        for that action. `pid` is the name of the policy.
+        An action that the environment chose itself replaces the policy's; its log-probability is
+        the one that the environment sent, or else the policy's for that action.
         """
         acted = super()._choose_actions(pid, actors, filtered, memory)
         choices = {
@@ -255,11 +266,10 @@ class ExternalSampler(AgentsSampler):
     # ---- polls -----------------------------------------------------------------------------------
 
     def _parse_step(self, env_id: Any, polled: Polled) -> tuple[Seen, bool, bool]:
-        """Return an episode's step, whether it terminated, and whether it was truncated.
+        """Return (step by agent, has terminated, was truncated) of an episode from a poll.
 
-        Infos and actions that the environment chose are stored in the sampler.
-
-        Raises EnvError if the poll breaks the interface.
+        Infos, and actions that the environment chose itself, are stored in the sampler. Raises
+        EnvError if the poll breaks the interface.
         """
         by_agent = polled.observations.get(env_id, {})
         over = polled.terminateds.get(env_id, {}), polled.truncateds.get(env_id, {})
@@ -281,7 +291,7 @@ class ExternalSampler(AgentsSampler):
         return step_record(shown, rewards, *ends), bool(over[0][ALL]), bool(over[1][ALL])
 
     def _rename_only_agent(self, by_agent: Mapping[Any, Any]) -> Mapping[str, Any]:
-        """Return values by agent, with the name `AGENT` for an only agent."""
+        """Return values by agent; in an environment of one agent, its key becomes `AGENT`."""
         if not self._is_alone or not by_agent or AGENT in by_agent:
             return by_agent
         (one,) = by_agent.values()
@@ -290,7 +300,10 @@ class ExternalSampler(AgentsSampler):
     def _interface_breach(
         self, env_id: Any, by_agent: Any, ends: Sequence[Mapping[Any, Any]]
     ) -> str:
-        """Return a text about how a poll breaks the interface; empty if it does not."""
+        """Return a sentence about how an episode's part of a poll breaks the interface, or "".
+
+        `ends` are the dicts `terminateds` and `truncateds` of the episode.
+        """
         if not isinstance(by_agent, Mapping):
             return f"a poll gave the observations {shorten(by_agent)}; expected a dict by agent"
         fewest = 0 if env_id in self._running else 1
@@ -308,7 +321,11 @@ class ExternalSampler(AgentsSampler):
     def _record_outcome(
         self, env_id: Any, polled: Polled, finished: list[RolloutMetrics]
     ) -> tuple[bool, _Episode]:
-        """Store the latest decisions' consequences; return True if over, and the episode."""
+        """Record what a poll says about an episode; return (True if it has ended, the episode).
+
+        Begins the episode if it is new. If it ended, its metrics are appended to `finished`, and
+        the environment is reset.
+        """
         given, terminated, truncated = self._parse_step(env_id, polled)
         over, episode, is_cut = terminated or truncated, self._running.get(env_id), False
         if episode is None:
@@ -333,15 +350,18 @@ class ExternalSampler(AgentsSampler):
         return over, episode
 
     def _begin(self, env_id: Any, step: Seen, is_over: bool = False) -> _Episode:
-        """Begin an episode with its first step, and return it."""
+        """Begin the episode `env_id` with its first observations, call its callbacks, return it.
+
+        An episode that is over at once (`is_over`) has no callbacks.
+        """
         index, workers = self._numbers
-        seat = heapq.heappop(self._free_seats) if self._free_seats else len(self._running)
-        episode = _Episode(self._episode_count * workers + index, seat=seat)
+        slot = heapq.heappop(self._free_slots) if self._free_slots else len(self._running)
+        episode = _Episode(self._episode_count * workers + index, slot=slot)
         self._episode_count += 1
         self._running[env_id] = episode
         if self.watch and not is_over and (step["observations"] or not self._is_alone):
             episode.watch = self.watch.create_unattached(
-                str(env_id), self._cast(env_id, episode.number)
+                str(env_id), self._episode_policies(env_id, episode.number)
             )
             episode.watch.start(self._callback_observation(step))
         return episode
@@ -352,15 +372,15 @@ class ExternalSampler(AgentsSampler):
         return watch.episode if watch else None
 
     def _remove_episode(self, env_id: Any) -> _Episode:
-        """Remove an episode from the running ones, free its index (`seat`), and return it."""
+        """Remove an episode from the running ones, free its index, and return it."""
         episode = self._running.pop(env_id)
-        heapq.heappush(self._free_seats, episode.seat)
+        heapq.heappush(self._free_slots, episode.slot)
         return episode
 
-    def _callback_observation(self, step: Seen, watch: EpisodeWatch | None = None) -> Any:
-        """Return an observation as callbacks see it.
+    def _callback_observation(self, step: Seen, watch: EpisodeCallbacks | None = None) -> Any:
+        """Return a step's observation as callbacks see it: (*O), or with several agents `step`.
 
-        If the step has no observation of the only agent, it is the latest one that `watch` has.
+        If the step has no observation of the only agent, the latest one of `watch` is returned.
         """
         if not self._is_alone:
             return step
@@ -369,10 +389,10 @@ class ExternalSampler(AgentsSampler):
         return step["observations"][AGENT]
 
     def _begin_again(self, env_id: Any, finished: list[RolloutMetrics]) -> None:
-        """Reset a polled environment for its next episode; append faulty ones to `finished`.
+        """Ask the environment to reset after an episode, and begin the next one if it answers.
 
-        The reset returns the first observation at once, or a later poll has it; there is none if
-        the environment cannot be reset. A reset that fails counts as a fault and is repeated.
+        Without an answer a later poll begins the next episode. A reset that fails is repeated, and
+        adds a faulty episode to `finished`.
 
         Raises:
             EnvError: it failed too often, or a horizon is set and the environment cannot be reset.
@@ -392,13 +412,13 @@ class ExternalSampler(AgentsSampler):
             self._begin_from_observations(env_id, given)
 
     def _begin_from_observations(self, env_id: Any, first: Mapping[Any, Any]) -> None:
-        """Begin an episode with these observations, agent → observation."""
+        """Begin an episode with the observations of a reset, agent → raw observation."""
         never = {env_id: {ALL: False}}
         given, _, _ = self._parse_step(env_id, Polled({env_id: first}, {}, never, never, {}, {}))
         self._begin_from_step(env_id, given)
 
     def _begin_from_step(self, env_id: Any, step: Seen) -> None:
-        """Begin an episode with this first step."""
+        """Begin an episode with its first observations by agent, whose agents then wait to act."""
         self._begin(env_id, step)
         self._record_consequences(env_id, step, has_ended=False, dead=False)
 
@@ -409,9 +429,9 @@ class ExternalSampler(AgentsSampler):
         return f"{self.name}, episode {shorten(env_id)}"
 
     def _fault(self, env_id: Any, polled: Polled) -> Exception | None:
-        """Return the exception that a poll gave as observation of an episode, or of an agent in it.
+        """Return the exception that a poll gave in place of an episode's observation, or None.
 
-        Raises EnvError if the episode is not over for all agents.
+        Raises EnvError if there is one, and the poll does not end the episode for all agents.
         """
         given: Any = polled.observations.get(env_id)
         each = given.values() if isinstance(given, Mapping) else (given,)
@@ -469,18 +489,17 @@ class ExternalSampler(AgentsSampler):
         logger.warning("%s: %s; its episode is dropped", name, failed, exc_info=fault)
 
     def _drop_running(self, env_id: Any) -> None:
-        """Remove an episode and drop its rows."""
+        """Remove a running episode, and drop its rows that are in no fragment yet."""
         number = self._remove_episode(env_id).number
         for transitions in self._transitions.values():
             transitions.drop_episode(number)
 
     def _drop_and_restart(self, env_ids: Sequence[Any]) -> None:
-        """Drop running episodes, and begin others in a polled environment that waits for actions.
-
-        Raises EnvError if none can begin.
+        """Drop these running episodes and their rows; begin new ones for those awaiting actions.
 
         An environment that cannot be reset begins its next episode with its agents' last
-        observations.
+        observations; one that has `abandon` begins episodes itself. Raises EnvError if a reset
+        fails.
         """
         asked = [e for e in env_ids if e in self._waiting_episodes or self._running[e].waiting]
         seen_last = {env_id: step_record(self._running[env_id].waiting, {}) for env_id in asked}
@@ -505,9 +524,10 @@ class ExternalSampler(AgentsSampler):
                 self._begin_from_observations(env_id, given)
 
     def _finish_lost(self, episode: _Episode, reason: str) -> RolloutMetrics:
-        """Finish a lost episode for a `reason`, and return its metrics, marked as faulty.
+        """Finish an episode that the environment lost; return its metrics, marked as faulty.
 
-        It is truncated at the latest step whose consequence is known.
+        Its rows are kept and truncated at the latest step with a known next observation. `reason`
+        is a text for callbacks.
         """
         for agent in episode.lanes:
             which = self._order[agent]
@@ -523,7 +543,10 @@ class ExternalSampler(AgentsSampler):
         return self._final_metrics(episode, EpisodeLost(reason))
 
     def _final_metrics(self, episode: _Episode, error: Exception | None) -> RolloutMetrics:
-        """Return the metrics of a finished episode; with an `error` they are marked as faulty."""
+        """Finish an episode's rows and callbacks, and return its metrics.
+
+        With an `error` they are marked as faulty.
+        """
         for transitions in self._transitions.values():
             transitions.end_episode(episode.number)
         self._early_policies.pop(episode.number, None)
@@ -537,8 +560,11 @@ class ExternalSampler(AgentsSampler):
         return with_callback_data(metrics, written, faulty=error is not None)
 
     def _lane(self, env_index: Any, episode: RunningEpisode, pid: str) -> int:
-        """Return a free lane: a column of a policy's fragments that no agent here uses."""
-        return super()._lane(self._running[env_index].seat, episode, pid)
+        """Return an index on the environment axis of a policy's fragments for a new trajectory.
+
+        No running agent of this episode uses the index.
+        """
+        return super()._lane(self._running[env_index].slot, episode, pid)
 
     def _policy_of(self, env_index: Any, episode: int | str, agent: str) -> str:
         """Return the name of an agent's policy: the environment's choice, else the mapping's."""
@@ -548,7 +574,10 @@ class ExternalSampler(AgentsSampler):
     # ---- state -----------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Return the number of episodes begun and the streams; running episodes are not stored."""
+        """Return ``begun``, the number of episodes begun, and ``streams``, the policies' streams.
+
+        Running episodes are not stored.
+        """
         streams = {pid: rng.get_generator_state(one) for pid, one in self._streams.items()}
         return {"begun": self._episode_count, "streams": streams}
 

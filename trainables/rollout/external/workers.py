@@ -32,10 +32,10 @@ from trainables.rollout.workers.worker_spec import WorkerSpec
 
 
 class _CalledWorker(RolloutWorker):
-    """The parts of a worker that differ for environments that call the trainer."""
+    """Base class of workers for environments that call the trainer: what differs from others."""
 
     def _make_envs(self, spec: WorkerSpec, context: WorkerContext) -> VectorEnv:
-        """Make the environment.
+        """Create the environment that calls the trainer, as a `VectorEnv` of one environment.
 
         Raises:
             ConfigError: an `ExternalEnv` with a horizon or with restarts.
@@ -63,12 +63,18 @@ class _CalledWorker(RolloutWorker):
         return super().sample()
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
-        """Load the learner's weights and filters, and increase the version of the weights."""
+        """Load the learner's weights and filters.
+
+        Increment the sampler's version of the weights.
+        """
         super().sync(weights, filters)
         self._sampler.version += 1
 
-    def _watch(self, calls: Calls | None) -> None:
-        """Set up the tracker that calls the callbacks, if any; see `RolloutWorker._watch`."""
+    def _set_up_callbacks(self, calls: Calls | None) -> None:
+        """Set up the tracker that calls the callbacks, if there are any.
+
+        It follows no environment by itself: the sampler adds each episode when it begins.
+        """
         if calls:
             # Each episode gets its cast when it begins.
             self._sampler.watch = EpisodeTracker(
@@ -76,7 +82,7 @@ class _CalledWorker(RolloutWorker):
             )
 
     def _begin_next_episodes(self, sub_envs: Sequence[int]) -> None:
-        """Abandon all running episodes of the environment, unless `sub_envs` is empty."""
+        """Ask the environment to abandon all running episodes, unless `sub_envs` is empty."""
         if sub_envs:
             self.envs.restart(0, 0)
 
@@ -85,7 +91,7 @@ class ExternalWorker(_CalledWorker):
     """Collects from an environment that calls the trainer, with the newest weights received."""
 
     def _make_sampler(self, spec: WorkerSpec) -> ExternalSampler:
-        """Make actor, filters and the sampler."""
+        """Make actor and filters, and return the sampler that answers the environment with them."""
         assert isinstance(self.envs, CalledEnvs)  # noqa: S101 as made above
         spaces_ = checked_spaces(spec.environment, *self.envs.own_spaces)
         self._log("spaces", spaces_.described())
@@ -112,7 +118,7 @@ class ExternalWorker(_CalledWorker):
         )
 
     def _make_sample(self, collected: Any) -> Sample:
-        """Return the only policy's fragments and episodes as a sample."""
+        """Return a sample of the only policy's part of `collected`, a `CollectedByPolicy`."""
         assert isinstance(collected, CollectedByPolicy)  # noqa: S101 as its sampler gives it
         of, none = DEFAULT_POLICY_ID, np.zeros((0, 0), dtype=np.float32)
         fragments, recent = collected.fragments.get(of, []), collected.recent.get(of, none)
@@ -131,7 +137,7 @@ class ExternalSpec(WorkerSpec):
 
     @property
     def worker_class(self) -> type[RolloutWorker]:
-        """Class of the worker to be made."""
+        """Class of the worker that is made from the specification."""
         return ExternalWorker
 
 
@@ -141,5 +147,5 @@ class ExternalAgentsSpec(AgentsSpec):
 
     @property
     def worker_class(self) -> type[RolloutWorker]:
-        """Class of the worker to be made."""
+        """Class of the worker that is made from the specification."""
         return ExternalAgentsWorker

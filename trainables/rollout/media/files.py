@@ -19,7 +19,7 @@ from trainables.errors import CallbackError, shorten
 from trainables.rollout.media.video import SUFFIX, VideoFile, is_installed
 
 FOLDER = "media"
-"""Subfolder of the trial's folder."""
+"""Subfolder of the trial's folder that has the files."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 MOST_NAMES = 8
 """Maximum number of items of an episode."""
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 def checked(media: Mapping[str, Any]) -> dict[str, Any]:
-    """Return name → checked item.
+    """Check what a callback wrote into `Episode.media`; return name → item as array or table.
 
     An item is a picture (H, W, 3) or a video (T, H, W, 3), both uint8, or a table: column → cells.
 
@@ -47,7 +47,10 @@ def checked(media: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_item(name: str, item: Any) -> Any:
-    """Return an item as an array or a table; raises CallbackError if it is not allowed."""
+    """Return an item as an array of uint8, or a table as plain data.
+
+    Raises CallbackError if its name, kind or size is not allowed.
+    """
     where = f"media[{name!r}]"
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise CallbackError(f"{where}: a name has only letters, digits, - and _, at most 60")
@@ -67,9 +70,10 @@ def _check_item(name: str, item: Any) -> Any:
 
 
 def _table(place: str, table: Mapping[Any, Any]) -> dict[str, list[Any]]:
-    """Return column → cells as plain data.
+    """Return a table, column → cells, as plain data.
 
-    Raises CallbackError unless all columns have one length. `place` names the value in errors.
+    Raises CallbackError, in which `place` names the table, unless all columns have one length, the
+    cells are numbers or text, and the table is small.
     """
     columns = {str(name): list(cells) for name, cells in table.items()}
     if len({len(cells) for cells in columns.values()}) != 1:
@@ -80,7 +84,10 @@ def _table(place: str, table: Mapping[Any, Any]) -> dict[str, list[Any]]:
 
 
 def _cell(place: str, value: Any) -> Any:
-    """Return a cell as plain data; raises CallbackError unless it is a number, text or None."""
+    """Return a cell as plain data; numpy numbers become Python's.
+
+    Raises CallbackError, in which `place` names the table, unless it is a number, text or None.
+    """
     value = value.item() if isinstance(value, np.generic) else value
     if value is not None and not isinstance(value, str | bool | int | float):
         raise CallbackError(f"{place}: {shorten(value)} is neither a number nor text")
@@ -88,15 +95,15 @@ def _cell(place: str, value: Any) -> Any:
 
 
 def _require_small(place: str, size: int) -> None:
-    """Raise CallbackError if `size` is more than `MOST_BYTES`."""
+    """Raise CallbackError, in which `place` names the item, if `size` exceeds `MOST_BYTES`."""
     if size > MOST_BYTES:
         raise CallbackError(f"{place}: {size} bytes; at most {MOST_BYTES} are kept")
 
 
 def write(media: Mapping[str, Any], folder: Path, iteration: int, part: str = "") -> dict[str, str]:
-    """Write checked items as files, and return name → file name in `folder`.
+    """Write checked items as files (PNG, MP4, JSON), and return name → file name in `folder`.
 
-    It returns an empty dict if the trial would have more than `MOST_FILES` files.
+    Returns an empty dict and logs a warning if the trial would have more than `MOST_FILES` files.
 
     Args:
         media: items as `checked` returns them.
@@ -116,7 +123,10 @@ def write(media: Mapping[str, Any], folder: Path, iteration: int, part: str = ""
 
 
 def _write(path: Path, item: dict[str, list[Any]] | NDArray[np.uint8]) -> str:
-    """Write one item to `path` with its suffix; return the file's name; raises CallbackError."""
+    """Write one item to `path` plus the suffix of its kind, and return the file's name.
+
+    The file gets its name once it is complete. Raises CallbackError for a video without PyAV.
+    """
     draft = path.with_name(f"{path.name}.part")
     if isinstance(item, Mapping):
         path = path.with_name(f"{path.name}.json")
@@ -141,16 +151,20 @@ def _write(path: Path, item: dict[str, list[Any]] | NDArray[np.uint8]) -> str:
 
 
 def latest(episodes: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
-    """Return name → item of the last of these episodes, but None, that has this name."""
+    """Return name → item, each of the last episode that has an item of this name.
+
+    `episodes` are the items of each episode, name → item, or None.
+    """
     return {name: one for media in episodes for name, one in (media or {}).items()}
 
 
 def with_files(
     result: dict[str, Any], folder: Callable[[], Path], iteration: int
 ) -> dict[str, Any]:
-    """Return the result of an iteration with file names in place of media, which are written.
+    """Write the media of an iteration's result as files; return the result with their names.
 
-    `folder` is called only if there are media.
+    ``media`` of the result and of its evaluations become name → file name. `folder` returns the
+    folder for the files; it is called only if there are media.
     """
     for key in ("evaluation_at_start", "evaluation", ""):
         held = result.get(key, {}) if key else result

@@ -37,9 +37,10 @@ INVISIBLE = ("offscreen", "dummy")
 
 
 def find_viewer(render_env: bool | str) -> Viewer | None:
-    """Return the viewer of the setting, or None if there is none or no screen for a window.
+    """Return the viewer that the setting ``render_env`` names: a window, or a callable by its path.
 
-    Raises ConfigError if the setting is a path to nothing that can be called.
+    Returns None if the setting is False, or there is no screen for a window. Raises ConfigError if
+    nothing that can be called is at the path.
     """
     if isinstance(render_env, str):
         return load_callable("render_env", render_env, "a callable that takes a picture")
@@ -59,7 +60,7 @@ def _has_screen() -> bool:
 
 
 class _Window:
-    """A viewer that opens a window of the first picture's size."""
+    """A viewer that shows each picture in a window of the first picture's size."""
 
     def __init__(self) -> None:
         self._surface: Any = None
@@ -78,9 +79,9 @@ class _Window:
 
 logger = logging.getLogger(__name__)
 FOLDER = "videos"
-"""Subfolder of the trial's folder."""
+"""Subfolder of the trial's folder that has the videos."""
 NAME = "rollout-episode-{}" + SUFFIX
-"""Name of a file, to be filled with the number of its episode."""
+"""Format of a file's name, with the number of its episode to be filled in."""
 
 
 class RenderingConfig(Section):
@@ -131,7 +132,10 @@ class RecordingPlan:
     """Frames per second of the videos."""
 
     def make_recorder(self) -> "VideoRecorder | None":
-        """Return the recorder of a worker, or None; a missing window is logged as a warning."""
+        """Return the recorder of pictures; None if there is neither a viewer nor a video to make.
+
+        Logs a warning if a window is requested but cannot be opened.
+        """
         viewer = find_viewer(self.config.render_env)
         if self.config.render_env and viewer is None:
             logger.warning(
@@ -164,12 +168,12 @@ def check_rendering(environment: EnvironmentConfig, config: RenderingConfig) -> 
 class VideoRecorder:
     """Takes the pictures of one environment, for videos and for a viewer, if any."""
 
-    def __init__(self, filming: RecordingPlan, viewer: Viewer | None) -> None:
+    def __init__(self, plan: RecordingPlan, viewer: Viewer | None) -> None:
         self._render: Callable[[], Any] = lambda: None
-        self._plan = filming
+        self._plan = plan
         self._viewer = viewer
-        self._folder = Path(filming.folder)
-        self._key = "record_env" if filming.config.records_rollout else "render_env"
+        self._folder = Path(plan.folder)
+        self._key = "record_env" if plan.config.records_rollout else "render_env"
         self._video: VideoFile | None = None
         self._number = 0
         self._recorded_block = -1
@@ -177,7 +181,11 @@ class VideoRecorder:
         self._seconds = 0.0
 
     def attach(self, envs: VectorEnv) -> None:
-        """Take pictures of environment 0 of `envs`, before other hooks handle an episode's end."""
+        """Take pictures of environment 0 of `envs` from now on.
+
+        Sets `envs.before_restart`, so that an episode's last picture is taken before the reset; the
+        function that was there is called afterwards.
+        """
         if not isinstance(envs, SeparateVectorEnv):
             return  # `check_rendering` refuses them
         self._render = envs.render
@@ -191,9 +199,9 @@ class VideoRecorder:
         envs.before_restart = before_restart
 
     def begin(self, number: int) -> None:
-        """Begin the episode `number`, and discard the video of an unfinished one.
+        """Begin the episode `number` (from 1) with its first picture; discard an unfinished video.
 
-        The episode is recorded if its block of episodes has no video yet.
+        The episode is recorded if none of its block of ``record_every`` episodes has a video yet.
         """
         self.discard()
         self._number = number
@@ -226,7 +234,7 @@ class VideoRecorder:
         return seconds
 
     def resume(self, number: int, length: int) -> None:
-        """Continue in episode `number`, which was restored after `length` steps.
+        """Continue in episode `number`, which a checkpoint restored after `length` steps.
 
         An episode restored in its middle gets no video, since its earlier pictures are missing.
         """
@@ -244,7 +252,7 @@ class VideoRecorder:
             self._video = None
 
     def _has_video(self, number: int) -> bool:
-        """Return whether the block of `record_every` episodes around `number` has its video."""
+        """Return whether a file exists for the block of ``record_every`` episodes with `number`."""
         every = self._plan.config.record_every
         stretch = (number - 1) // every
         if stretch != self._recorded_block:
@@ -254,16 +262,17 @@ class VideoRecorder:
         return stretch == self._recorded_block
 
     def _finish_video(self) -> None:
-        """Close the video, and note that its block of episodes has one."""
+        """Complete the video's file, and note that its block of episodes has a video."""
         assert self._video is not None  # noqa: S101 asked by the callers
         self._video.close()
         self._video = None
         self._recorded_block = (self._number - 1) // self._plan.config.record_every
 
     def _take_picture(self) -> None:
-        """Take a picture for the video and the viewer, if there is one.
+        """Render environment 0 for the open video and the viewer; do nothing if there is neither.
 
-        Raises ConfigError if the environment returns none, EnvError if drawing or showing failed.
+        Adds the time to the seconds that `after_step` returns. Raises ConfigError if the
+        environment returns no picture, EnvError if drawing or showing failed.
         """
         if not (self._video or self._viewer):
             return

@@ -25,7 +25,10 @@ def is_installed() -> bool:
 
 
 class VideoFile:
-    """Writes one video; until `close` the file has another name beside `path`."""
+    """Writes one MP4 file frame by frame.
+
+    Until `close` its name is that of `path` plus ``.part``.
+    """
 
     def __init__(self, path: Path, fps: float) -> None:
         self._path = path
@@ -61,14 +64,14 @@ class VideoFile:
         self._part.replace(self._path)
 
     def discard(self) -> None:
-        """Delete what was written, unless closed; pictures added later begin a new video."""
+        """Delete the unfinished file; do nothing after `close` or before the first picture."""
         if self._container is not None:
             self._container.close()
             self._container = None
             self._part.unlink(missing_ok=True)
 
     def _open(self, shape: tuple[int, ...]) -> None:
-        """Create the file for pictures of this shape (H, W, 3)."""
+        """Create folder and unfinished file for pictures of this shape (H, W, 3)."""
         import av
 
         self._shape = shape
@@ -81,7 +84,10 @@ class VideoFile:
 
 
 def _with_even_sides(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the frame (H, W, 3) with even sides, as the codec requires: last lines repeat."""
+    """Return the frame (H, W, 3) with even sides, as the codec requires.
+
+    The last row or column is repeated if a side is odd.
+    """
     height, width, _ = frame.shape
     if height % 2 or width % 2:
         frame = np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")

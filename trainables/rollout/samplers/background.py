@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class _AbandonedError(Exception):
-    """The running collection was abandoned, and its samples are not wanted."""
+    """Raised inside the thread to leave the running `sample`, whose result is not wanted."""
 
 
 class AsyncSampler:
@@ -55,7 +55,7 @@ class AsyncSampler:
         self._is_abandoning = False
         self._shutdown = False
         self._has_finished = False  # the thread gives no more results, though it may still be alive
-        self._farewell: Callable[[], None] | None = None
+        self._on_end: Callable[[], None] | None = None
         sampler.between_ticks = self._pause_if_wanted
 
     @property
@@ -64,12 +64,15 @@ class AsyncSampler:
         return self._thread is not None and not self._has_finished and self._thread.is_alive()
 
     def next(self) -> Collected:
-        """Return the oldest result, with the episodes of all results since the last call."""
+        """Wait for a result; return the oldest, with all episodes that ended since the last call.
+
+        Raises as `get_data`.
+        """
         data = self.get_data()
         return data._replace(episodes=self.get_metrics())
 
     def get_data(self) -> Collected:
-        """Return the oldest result without its episodes; waits for one.
+        """Wait for a result and return the oldest, without its episodes; starts the thread.
 
         Raises:
             BaseException: the exception of the thread, after the results before it.
@@ -103,7 +106,7 @@ class AsyncSampler:
     def paused(self) -> Iterator[None]:
         """Pause the thread between two steps of the environments while the context is open.
 
-        Raises WorkerError if the thread did not finish its step in time.
+        Blocks until it pauses. Raises WorkerError if the thread did not finish its step in time.
         """
         with self._changed:
             self._pauses += 1
@@ -123,7 +126,10 @@ class AsyncSampler:
                 self._changed.notify_all()
 
     def discard(self) -> None:
-        """Drop all results and the running collection; call it while the thread is paused."""
+        """Drop all results and the running `sample`; call it while the thread is paused.
+
+        A thread that has died is started again by the next `get_data`.
+        """
         with self._changed:
             self._results.clear()
             self._episodes.clear()
@@ -131,19 +137,19 @@ class AsyncSampler:
             if not self.alive:
                 self._thread = None
 
-    def abandon(self, farewell: Callable[[], None]) -> None:
-        """End the thread after its step without waiting, then call `farewell` once.
+    def abandon(self, on_end: Callable[[], None]) -> None:
+        """Tell the thread to end after its step of the environments, without waiting for it.
 
-        The thread calls `farewell` if it is alive, otherwise this method does.
+        At its end the thread calls `on_end`; if it is not alive, this method does.
         """
         with self._changed:
             self._shutdown = True
             if self.alive:
-                self._farewell = farewell
+                self._on_end = on_end
             self._changed.notify_all()
-            later = self._farewell is not None
+            later = self._on_end is not None
         if not later:
-            farewell()
+            on_end()
 
     def close(self) -> None:
         """End the thread after its step of the environments; a second call does nothing.
@@ -163,7 +169,7 @@ class AsyncSampler:
             )
 
     def _death_error(self) -> WorkerError:
-        """Return the error for a dead thread."""
+        """Return an error which says that the sampling thread is dead, and how to start another."""
         return WorkerError(
             f"{self._sampler.name}: the sampling thread is dead; restore from a checkpoint to "
             "start another"
@@ -172,14 +178,14 @@ class AsyncSampler:
     # ---- in the thread -----------------------------------------------------------------------
 
     def _start(self) -> None:
-        """Start the thread."""
+        """Start the sampling thread, a daemon."""
         self._has_finished = False
         name = f"sampler of {self._sampler.name}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        """Collect until shutdown; an exception becomes the last result."""
+        """Collect results in the thread until shutdown; an exception becomes the last result."""
         try:
             while not self._shutdown:
                 self._collect()
@@ -190,12 +196,12 @@ class AsyncSampler:
             with self._changed:
                 self._is_paused = self._has_finished = True  # permanently
                 self._changed.notify_all()
-                farewell = self._farewell
-            if farewell:
-                farewell()
+                on_end = self._on_end
+            if on_end:
+                on_end()
 
     def _collect(self) -> None:
-        """Collect one result, unless the collection is abandoned."""
+        """Collect one result in the thread and queue it; nothing is queued if it is abandoned."""
         try:
             collected = self._sampler.sample(self._stream)
             with self._changed:
@@ -205,7 +211,10 @@ class AsyncSampler:
             self._is_abandoning = False
 
     def _keep_result(self, collected: Collected) -> None:
-        """Wait for room in the queue; append a copy of the result, its episodes apart."""
+        """Wait for room in the queue, then append a copy of the result.
+
+        Its episodes are appended to their own list, which `get_metrics` empties.
+        """
         self._pause_until(lambda: len(self._results) < RESULTS)
         # The sampler writes into the same arrays again.
         own = [fragment.copy() for fragment in collected.fragments]
@@ -213,15 +222,19 @@ class AsyncSampler:
         self._episodes += collected.episodes
 
     def _pause_if_wanted(self) -> None:
-        """Pause between two steps if the owner of the sampler has requested it."""
+        """Pause the thread between two steps if its owner has requested it.
+
+        Raises _AbandonedError if the thread is to end, or to abandon the running `sample`.
+        """
         if self._pauses or self._is_abandoning or self._shutdown:
             with self._changed:
                 self._pause_until(lambda: True)
 
     def _pause_until(self, ready: Callable[[], bool]) -> None:
-        """Wait until `ready` holds and nothing pauses the thread.
+        """Block the thread until `ready()` is true and nobody pauses the thread.
 
-        Raises _AbandonedError if the thread is to end, or to abandon the collection.
+        Logs a warning after the time limit and waits on. Raises _AbandonedError if the thread is to
+        end, or to abandon the running `sample`.
         """
         self._is_paused = True
         self._changed.notify_all()
@@ -236,7 +249,7 @@ class AsyncSampler:
             raise _AbandonedError
 
     def _may_continue(self, ready: Callable[[], bool]) -> bool:
-        """Return whether the thread may continue, or has to end."""
+        """Return whether a waiting thread may go on: it is to end, or unpaused and `ready()`."""
         return self._shutdown or (not self._pauses and (self._is_abandoning or ready()))
 
 
@@ -248,12 +261,14 @@ class AsyncSampler:
 
 
 class BlackHoleSampler(AsyncSampler):
-    """Keeps its first result; of later ones it keeps only the episodes."""
+    """An `AsyncSampler` that keeps its first result, and of later ones only the episodes."""
 
     _full = False
 
     def live_episodes(self) -> list[RolloutMetrics]:
-        """Return the episodes that ended since the last call; starts the thread if there is none.
+        """Return the episodes that ended since the last call, without waiting.
+
+        Starts the thread if there is none.
 
         Raises:
             BaseException: the exception of the thread.
@@ -270,12 +285,15 @@ class BlackHoleSampler(AsyncSampler):
         return self.get_metrics()
 
     def discard(self) -> None:
-        """Drop the result, the episodes and the running collection; call it while paused."""
+        """Drop the result, the episodes and the running `sample`; call it while paused.
+
+        The next result is kept as the first one.
+        """
         super().discard()
         self._full = False
 
     def _keep_result(self, collected: Collected) -> None:
-        """Keep the first result, or the episodes of a later one."""
+        """Queue a copy of the first result, or keep only the episodes of a later one."""
         if not self._full:
             super()._keep_result(collected)
             self._full = True

@@ -32,14 +32,14 @@ logger = logging.getLogger(__name__)
 
 
 class _Piece(NamedTuple):
-    """The rows `start` up to but without `stop` of a finished episode."""
+    """The place of a finished episode in the sampler's buffer (capacity, N)."""
 
     env_index: int
     """Index of the environment, 0 to N - 1."""
     start: int
-    """First row."""
+    """Index on the time axis of the first row."""
     stop: int
-    """Row after the last one."""
+    """Index on the time axis after the last row."""
     continues: bool
     """True after a soft horizon: the episode continues, and the value after the piece is
     bootstrapped."""
@@ -55,12 +55,13 @@ class EpisodeSampler(Sampler):
     """
 
     _missing_columns: frozenset[str] = frozenset()
-    """Requested columns that the restored checkpoint lacks for rows in flight."""
+    """Requested columns that a restored checkpoint lacks for the rows of running episodes."""
 
     def sample(self, stream: np.random.Generator) -> Collected:
-        """Return the rows of all finished episodes, in the order of their end, in new arrays.
+        """Step until finished episodes have enough steps; return their rows in new arrays.
 
-        There is one fragment (ΣL, 1), and one more after each soft horizon.
+        There is one fragment (ΣL, 1), episode after episode in the order of their ends, and one
+        more after each soft horizon.
         """
         self.recent.clear()
         if self._missing_columns:
@@ -85,9 +86,10 @@ class EpisodeSampler(Sampler):
         return Collected(fragments, episodes, self._recent_rows(), trajectories)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state as `Sampler.get_state`, with ``in_flight``: (N,) ``lengths``, ``rows``.
+        """Return the state of `Sampler.get_state`, and ``in_flight``, the rows of running episodes.
 
-        The rows are the columns of running episodes, environment after environment.
+        It has ``lengths`` (N,) and ``rows``, column → (Σ lengths, …), environment after
+        environment.
         """
         lengths = self._next_row - self._first_rows
         times, envs = self._row_indices(range(len(lengths)), self._first_rows, lengths)
@@ -98,7 +100,10 @@ class EpisodeSampler(Sampler):
         return {**super().get_state(), "in_flight": {"lengths": lengths, "rows": rows}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `get_state` returned, which may lack columns requested since."""
+        """Restore the state that `get_state` returned.
+
+        It may lack columns that are requested now; the next `sample` computes them.
+        """
         super().set_state(state)
         rows = state["in_flight"]["rows"]
         lengths = np.array(state["in_flight"]["lengths"])
@@ -113,12 +118,15 @@ class EpisodeSampler(Sampler):
                 column[times, envs] = rows[name]
 
     def drop_episode(self, env_index: int, observation: Array) -> None:
-        """Drop an environment's episode and rows; `observation` (*O) begins the next one."""
+        """Drop an environment's running episode and its rows; `observation` begins the next one."""
         super().drop_episode(env_index, observation)
         self._first_rows[env_index] = self._next_row
 
     def _allocate(self, spaces_: EnvSpaces) -> list[Fragment]:
-        """Allocate the buffer of steps; returns no fragments."""
+        """Allocate the buffer of steps (capacity, N).
+
+        Return no fragments, as `sample` makes them.
+        """
         envs = self.config.num_envs_per_worker
         capacity = 2 * max(self.config.rollout_fragment_length, self._steps // envs)
         self._rows = self._new_fragment(capacity, spaces_)
@@ -128,18 +136,18 @@ class EpisodeSampler(Sampler):
         return []
 
     def _unroll_numbers(self) -> Array:
-        """Return (N,) numbers of the running episodes, which are also the numbers of unrolls."""
+        """Return the column ``unroll_id`` (N,) of a step: the numbers of the running episodes."""
         own, all_ = self._numbers
         return np.asarray(self.episodes.counts * all_ + own)
 
     def _drop_rows(self, rows: Fragment, env_index: int, last_row: int) -> None:
-        """Mark the rows of a faulty episode, which ended in row `last_row`, as invalid."""
+        """Mark an environment's rows of its faulty episode, up to `last_row`, as invalid."""
         rows.valid[self._first_rows[env_index] : last_row + 1, env_index] = False
 
     def _fill_missing_columns(self) -> None:
-        """Fill the columns that the restored checkpoint lacks for rows in flight.
+        """Compute the columns that a restored checkpoint lacks for the rows of running episodes.
 
-        They are computed from the other columns; infos, which are not known, become empty.
+        They follow from the other columns; infos, which are not known, become empty.
         """
         lengths = self._next_row - self._first_rows
         times, envs = self._row_indices(range(len(lengths)), self._first_rows, lengths)
@@ -176,9 +184,10 @@ class EpisodeSampler(Sampler):
         self._missing_columns = frozenset()
 
     def _advance(self, stream: np.random.Generator, episodes: list[RolloutMetrics]) -> list[_Piece]:
-        """Step all environments once, and return the pieces of episodes that this ended.
+        """Step all environments once; return the places in the buffer of the episodes that ended.
 
-        Pieces are in the order of environments. Finished episodes are appended to `episodes`.
+        They are in the order of environments. The episodes' metrics are appended to `episodes`.
+        Raises NotFiniteError if an observation or reward is not finite.
         """
         t = self._next_row
         finished, over, written = self._tick(self._rows, t, stream)
@@ -204,18 +213,18 @@ class EpisodeSampler(Sampler):
         return pieces
 
     def _gather(self, group: list[_Piece]) -> Fragment:
-        """Return a fragment (ΣL, 1) of these pieces."""
+        """Return a fragment (ΣL, 1) with copies of these pieces' rows, piece after piece."""
         envs, starts, stops = np.array([piece[:3] for piece in group]).T
         where = self._row_indices(envs, starts, stops - starts)
         columns = {name: column[where][:, None] for name, column in self._rows.columns.items()}
         # The values after the end of the last episode are not read.
         last = {f"last_{n}": columns[f"final_{n}"][-1:].copy() for n in self.actor.judged}
-        return Fragment.of({**columns, **last})
+        return Fragment.from_columns({**columns, **last})
 
     def _row_indices(self, envs: Any, starts: Array, lengths: Array) -> tuple[Array, Array]:
-        """Return the times (R,) and environments (R,) of the rows of pieces, one after the other.
+        """Return the indices in the buffer, times (R,) and environments (R,), of pieces' rows.
 
-        Each piece has an environment, a first row and a number of rows.
+        Each piece has an environment, a first row and a number of rows, (pieces,) each.
         """
         offsets = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         return np.repeat(starts, lengths) + offsets, np.repeat(np.asarray(envs), lengths)
@@ -229,23 +238,23 @@ class EpisodeSampler(Sampler):
         self._next_row = kept
 
     def _grow(self) -> None:
-        """Double the number of steps for which the buffer has room."""
+        """Double the buffer's number of steps; warn once if an unfinished episode is very long."""
         self._warn_of_long_episodes()
         columns = {n: np.concatenate([c, np.zeros_like(c)]) for n, c in self._rows.columns.items()}
-        self._rows = Fragment.of({**columns, **self._rows.last})
+        self._rows = Fragment.from_columns({**columns, **self._rows.last})
         self._reset_flags(self._rows, self._next_row)
 
     def _warn_of_long_episodes(self) -> None:
-        """Warn once if an unfinished episode is very long."""
+        """Log a warning, once, if an unfinished episode is very long."""
         lengths = self._next_row - self._first_rows
         if not self._warned:
             self._warned = warn_of_long_episodes(self.name, self.config, lengths)
 
 
 def warn_of_long_episodes(name: str, config: SamplingConfig, lengths: Array) -> bool:
-    """Warn if an unfinished episode is so long that it might never end; return True then.
+    """Log a warning and return True if an unfinished episode is so long that it might never end.
 
-    `lengths` (N,) are steps of the unfinished episodes of the sampler `name`.
+    `lengths` are the steps so far of the unfinished episodes of the sampler `name`.
     """
     if not len(lengths) or lengths.max() <= max(MANY_STEPS, 10 * config.rollout_fragment_length):
         return False
@@ -260,7 +269,10 @@ def warn_of_long_episodes(name: str, config: SamplingConfig, lengths: Array) -> 
 
 
 def _group_pieces(pieces: list[_Piece]) -> list[list[_Piece]]:
-    """Return the pieces in groups, one for each fragment; a group ends at a soft horizon."""
+    """Return the pieces in groups, one group for each fragment.
+
+    A piece that ended at a soft horizon is the last of its group.
+    """
     groups: list[list[_Piece]] = [[]]
     for piece in pieces:
         groups[-1].append(piece)
@@ -270,7 +282,10 @@ def _group_pieces(pieces: list[_Piece]) -> list[list[_Piece]]:
 
 
 def _piece_rows(group: list[_Piece]) -> list[Trajectory]:
-    """Return the rows of each episode in the fragment (ΣL, 1) that is gathered from the group."""
+    """Return the rows of each episode in the fragment (ΣL, 1) that is made of these pieces.
+
+    Pieces without an episode, that is without callbacks, are left out.
+    """
     traced: list[Trajectory] = []
     start = 0
     for piece in group:

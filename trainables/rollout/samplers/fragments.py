@@ -34,7 +34,7 @@ from trainables.policies.filters import (
 )
 from trainables.rollout.batch import Fragment, requested_columns
 from trainables.rollout.config import SamplingConfig, clipped
-from trainables.rollout.episodes.agent_records import Cast
+from trainables.rollout.episodes.agent_records import EpisodePolicies
 from trainables.rollout.episodes.episode import Episode, EpisodeTracker, Trajectory
 from trainables.rollout.episodes.metrics import EpisodesInFlight, RolloutMetrics, without_lost_lives
 from trainables.rollout.media.recording import VideoRecorder
@@ -44,9 +44,11 @@ from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 Array = NDArray[Any]
 RECENT_ROWS = 64
 #: Requested columns about the row before a step, the memory after it, its agent and its unroll.
-NAMED = frozenset({"agent_index", "unroll_id", "prev_actions", "prev_rewards", "state_out"})
+SEQUENCE_COLUMNS = frozenset(
+    {"agent_index", "unroll_id", "prev_actions", "prev_rewards", "state_out"}
+)
 #: Requested columns that are known without an array for each step.
-WRITTEN_ALONE = frozenset({"new_obs", "t"})
+FAST_LOOP_COLUMNS = frozenset({"new_obs", "t"})
 
 
 class Collected(NamedTuple):
@@ -59,7 +61,8 @@ class Collected(NamedTuple):
     recent: Array
     """Latest raw observations, (≤ 64, D)."""
     trajectories: Sequence[list[Trajectory]] = ()
-    """For each fragment its pieces by episode; empty unless a callback needs them."""
+    """For each fragment the rows of each episode; empty unless the callback
+    ``on_postprocess_traj`` needs them."""
 
 
 class Sampler:
@@ -67,11 +70,13 @@ class Sampler:
 
     Args:
         name: name in errors, for example ``worker 0``.
-        filters: name → filter, shared with the owner.
+        filters: ``observation`` and, if rewards are normalised, ``reward`` → filter, shared with
+            the owner.
         gamma: discount of the return whose deviation scales rewards.
         steps: environment steps of one `sample`.
+        columns: names of the requested columns.
         unfiltered: True if fragments hold observations as `WorkerSpec.unfiltered` says.
-        worker: index of the worker, and the number of workers.
+        worker: (index of the worker, number of workers).
     """
 
     def __init__(
@@ -140,7 +145,7 @@ class Sampler:
         self._fragments = self._allocate(spaces_)
 
     def start(self, seeds: list[int]) -> None:
-        """Reset all environments and begin their first episodes."""
+        """Reset all environments, each with its seed, and begin their first episodes."""
         every = range(len(self.observations))
         if self.watch:
             self.watch.create(every)
@@ -153,29 +158,29 @@ class Sampler:
 
     @cached_property
     def _player(self) -> InferencePolicy:
-        """The policy as an `InferencePolicy`, for callbacks."""
+        """The policy as an `InferencePolicy`, with which callbacks ask about agents."""
         return InferencePolicy(self.actor, self._spaces, self.connectors)
 
-    def cast(self, env_index: Any, before: int) -> Cast:
-        """Return the policies that play an episode, here the only one."""
-        return Cast({DEFAULT_POLICY_ID: self._player}, lambda _: DEFAULT_POLICY_ID)
+    def episode_policies(self, env_index: Any, before: int) -> EpisodePolicies:
+        """Return the policies of an episode, for callbacks: always the only policy."""
+        return EpisodePolicies({DEFAULT_POLICY_ID: self._player}, lambda _: DEFAULT_POLICY_ID)
 
     @property
     def times(self) -> dict[str, float]:
-        """Mean durations in milliseconds by name: of the parts of a step, and of connectors.
+        """Mean milliseconds per step by result key: of the parts of a step, and of connectors.
 
-        Names of connectors begin with `PREFIX`.
+        A connector has ``connector_metrics/<name>_ms``.
         """
         seconds = {**self.envs.connector_seconds(), **self.connectors.seconds}
         return {**self.perf.means(), **self.perf.connectors(seconds)}
 
     @property
-    def described(self) -> list[str]:
-        """Descriptions of the connectors between environments and policy."""
+    def connector_descriptions(self) -> list[str]:
+        """One line of text for each connector between environments and policy, for logs."""
         return self.connectors.described()
 
     def observe(self, observations: Array) -> None:
-        """Set the current observations, (N, *O) as the environments returned them."""
+        """Store `observations` (N, *O) of the environments as the current ones."""
         began = time.perf_counter()
         self.observations = self.connectors.rows(observations, check=self._filters)
         self._observe_seconds = time.perf_counter() - began
@@ -214,10 +219,10 @@ class Sampler:
         return Collected(self._fragments, episodes, self._recent_rows(), trajectories)
 
     def _single_env_decider(self, draws: np.random.Generator) -> Decider | None:
-        """Return the decider of the fast loop for a single environment (`_run_alone`).
+        """Return the object that chooses actions in `_run_alone`, the loop for one environment.
 
-        Returns None if there are several environments, or filters, connectors, rewards or columns
-        that the loop does not handle.
+        It draws from `draws`. Returns None if there are several environments, or filters,
+        connectors, rewards or columns that the loop does not handle.
         """
         if (
             self._filters
@@ -227,15 +232,15 @@ class Sampler:
             or type(self.envs) is not InProcessVectorEnv
         ):
             return None
-        if self.between_ticks is not None or not self._requested <= WRITTEN_ALONE:
+        if self.between_ticks is not None or not self._requested <= FAST_LOOP_COLUMNS:
             return None
         return None if self.envs.only_row is None else self.actor.one_by_one(draws)
 
     def _run_alone(self, rows: Fragment, deciding: Decider, episodes: list[RolloutMetrics]) -> None:
-        """Fill the fragment from `_row` on with steps of the only environment, as `_tick` would.
+        """Fill the fragment from row `_row` on with steps of the only environment.
 
-        Finished episodes are appended to `episodes`. For speed, steps in which the episode
-        continues make no arrays.
+        The rows equal those of `_tick`. Finished episodes are appended to `episodes`. For speed, no
+        arrays are made in steps in which the episode continues.
         """
         envs, clock, count = self.envs, time.perf_counter, self.perf.add
         assert isinstance(envs, InProcessVectorEnv)  # noqa: S101 asked by the caller
@@ -279,7 +284,10 @@ class Sampler:
             self.recent.extend(stored[max(first, t + 1 - RECENT_ROWS) : t + 1])
 
     def _write_decided(self, fragment: Fragment, deciding: SideBySide, rows: slice) -> None:
-        """Write the columns that `deciding` computes at once for `rows`, whose actions it chose."""
+        """Write the columns, such as ``logp`` and ``values``, of rows that `deciding` chose.
+
+        It computes them for all rows at once.
+        """
         began = time.perf_counter()
         arrays = self._arrays_of(fragment)
         seen, done = arrays["observations"][rows], arrays["actions"][rows]
@@ -290,10 +298,10 @@ class Sampler:
     def _record_calm_steps(
         self, rows: Fragment, steps: slice, following: Array, total: float
     ) -> None:
-        """Write and count steps of the only environment in which its episode continued.
+        """Write requested columns of, and count, the rows `steps`, in which the episode continued.
 
-        `following` (*S) is the observation after them, `total` the sum of the episode's rewards by
-        then.
+        There is one environment. `following` (*S) is the observation after them, `total` the sum of
+        the episode's rewards by then.
         """
         count = steps.stop - steps.start
         if "new_obs" in self._requested and count:
@@ -305,27 +313,30 @@ class Sampler:
         self.episodes.count_alone(total, count)
 
     def _record_alone(self, rows: Fragment, t: int, step: Step) -> list[RolloutMetrics]:
-        """Write and count a step of the only environment that ended an episode or has an info."""
+        """Write into row `t` and count a step of the only environment; return ended episodes.
+
+        The step ended an episode or has an info.
+        """
         ended = self._write_step(rows, t, step, self.memory, None)
         self.observe(step.observations)
         return self._count(step, t, ended, None)[0]
 
     def _reset_flags(self, rows: Fragment, first: int = 0) -> None:
-        """Reset the flags and final values from row `first` on, which most steps do not write."""
+        """Reset flags and ``final_`` columns from row `first` on, which only some steps write."""
         rows.valid[first:], rows.autoreset[first:] = True, False
         rows.terminated[first:] = rows.truncated[first:] = False
         for name in self.actor.judged:
             rows.declared[f"final_{name}"][first:] = 0.0
 
     def _finish(self, fragment: Fragment) -> list[list[Trajectory]]:
-        """Check a filled fragment, and add the actor's values for the observations after it.
+        """Check a full fragment, and write the actor's values of the observations after it.
 
-        Returns the pieces of episodes in the fragment if there are callbacks, or else an empty
-        list.
+        Returns a list of one item, the rows of each episode in the fragment, if there are
+        callbacks, or else an empty list. Raises NotFiniteError if a number is not finite.
         """
         self._check(fragment, slice(None))
         self._fragment_count += 1
-        if not self._requested & NAMED:  # else it is known after each step
+        if not self._requested & SEQUENCE_COLUMNS:  # else it is known after each step
             latest = {"prev_actions": fragment.actions, "prev_rewards": fragment.rewards}
             self._previous_row = {name: column[-1].copy() for name, column in latest.items()}
         require_finite(self.observations, f"{self.name}, environment", "observation")
@@ -336,9 +347,9 @@ class Sampler:
         return [self.watch.take_pieces(len(fragment.valid))] if self.watch else []
 
     def _check(self, fragment: Fragment, rows: slice) -> None:
-        """Raise NotFiniteError for the first observation or reward that is not finite.
+        """Raise NotFiniteError for the first observation or reward in `rows` that is not finite.
 
-        It is called once for many steps, since in every step it would cost as much as a small
+        Called once for many steps, since in every step it would cost as much as a small
         environment.
         """
         problems: list[tuple[int, int, Array, str]] = []
@@ -353,10 +364,12 @@ class Sampler:
             require_finite(values, f"{self.name}, environment", name)
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``observations``, ``memory``, ``ghosts``, ``episodes``, ``discounted_returns``.
+        """Return the state between two fragments as plain data, for `set_state`.
 
-        With connectors it also has ``carried``; ``unrolls`` and ``before`` serve the columns of
-        `NAMED`, which may be requested after a restore.
+        ``observations`` are the current ones, ``memory`` the policy's recurrent state, ``carried``
+        that of connectors, ``ghosts`` True where the next step only resets an environment (or
+        None), ``episodes`` lengths and returns. ``unrolls`` and ``before`` serve the columns of
+        `SEQUENCE_COLUMNS`, which may be requested after a restore.
         """
         return {
             "observations": self.observations.copy(),
@@ -383,7 +396,10 @@ class Sampler:
             self._scaler.returns[:] = state["discounted_returns"]
 
     def drop_episode(self, env_index: int, observation: Array) -> None:
-        """Drop the running episode of an environment; `observation` (*O) begins the next one."""
+        """Drop the running episode of an environment; `observation` begins the next one.
+
+        Its recurrent state, the connectors' state and its discounted return begin again at 0.
+        """
         self._autoreset_rows = None
         self.actor.exploration.ended(np.arange(self.envs.count) == env_index)
         self.episodes.drop(env_index)
@@ -393,13 +409,13 @@ class Sampler:
             self._scaler.returns[env_index] = 0.0
 
     def _allocate(self, spaces_: EnvSpaces) -> list[Fragment]:
-        """Return the fragments that one `sample` fills."""
+        """Return the fragments that each `sample` fills, allocated once."""
         size = self.config.rollout_fragment_length
         rounds = self._steps // (size * self.config.num_envs_per_worker)
         return [self._new_fragment(size, spaces_) for _ in range(rounds)]
 
     def _new_fragment(self, steps: int, spaces_: EnvSpaces) -> Fragment:
-        """Return a fragment of `steps` steps of all environments.
+        """Allocate a fragment of `steps` steps of all environments with all requested columns.
 
         A filter makes float32 of an image's bytes, otherwise observations keep their type.
         """
@@ -415,7 +431,7 @@ class Sampler:
         return Fragment.allocate(steps, self.envs.count, observation, action, declared)
 
     def _recent_rows(self) -> Array:
-        """Return the latest raw observations (≤ 64, D)."""
+        """Return the latest raw observations of this `sample`, (≤ 64, D)."""
         return np.concatenate(list(self.recent))[-RECENT_ROWS:]
 
     def _tick(
@@ -428,8 +444,8 @@ class Sampler:
         """Make one step of every environment and write it into row `t`.
 
         Args:
-            deciding: decides in place of the actor, if given; its columns other than the actions
-                are not written here.
+            deciding: chooses actions in place of the actor, if not None; columns other than the
+                actions are then not written here.
 
         Returns:
             Episodes that ended; (N,) flags of the environments whose episode ended for the metrics,
@@ -472,13 +488,21 @@ class Sampler:
 
     @property
     def _is_watched(self) -> bool:
-        """True if a step has more effects than its rows: callbacks, pictures, log, `NAMED`."""
-        return bool(self.watch or self.film or not self.latest or self._requested & NAMED)
+        """True if a step has effects that the fast paths do not handle.
+
+        They are callbacks, pictures, the log, and columns of `SEQUENCE_COLUMNS`.
+        """
+        return bool(
+            self.watch or self.film or not self.latest or self._requested & SEQUENCE_COLUMNS
+        )
 
     def _record_calm(
         self, rows: Fragment, t: int, step: Step, memory: Array
     ) -> tuple[list[RolloutMetrics], None, dict[int, Episode]]:
-        """Write and count a step in which no episode ended; returns as `_tick`."""
+        """Write into row `t` and count a step in which no episode ended; returns as `_tick`.
+
+        `memory` (N, M) is the policy's recurrent state after it.
+        """
         rewards = step.rewards
         if self._alters_rewards:
             rewards = self._rewards_for_learner(step, step.terminated, None)
@@ -500,10 +524,11 @@ class Sampler:
         has_ended: NDArray[np.bool_],
         idle: NDArray[np.bool_] | None,
     ) -> tuple[list[RolloutMetrics], NDArray[np.bool_] | None, dict[int, Episode]]:
-        """Count a step that was written into `row`, or into row (N,) of each environment.
+        """Count a step in metrics, callbacks and videos, after it was written into a fragment.
 
-        `has_ended` (N,) is True where an episode ended, `idle` (N,) where an environment made no
-        step. Returns the same as `_tick`.
+        `row` is its time index, or (N,), one for each environment. `has_ended` (N,) is True where
+        an episode ended, `idle` (N,) where an environment made no step. Returns the same as
+        `_tick`.
         """
         over = has_ended if step.metric_ends is None else has_ended | step.metric_ends
         over = without_lost_lives(over, step)
@@ -514,7 +539,10 @@ class Sampler:
         return finished, over if finished else None, written
 
     def _carry(self, memory: Array, has_ended: NDArray[np.bool_]) -> None:
-        """Keep the memory (N, M) for the next step; it is 0 where an episode begins."""
+        """Keep the policy's recurrent state (N, M) for the next step, 0 where an episode begins.
+
+        Exploration is told which episodes ended.
+        """
         self.memory = memory
         self.actor.exploration.ended(has_ended)
         if self.actor.memory_size or self.connectors.steps:
@@ -522,9 +550,10 @@ class Sampler:
             memory[begun] = self.carried[begun] = 0.0
 
     def _filter_current(self) -> tuple[Array, Array, Array]:
-        """Return the current observations (N, *S) as `_through_connectors` does.
+        """Return the current observations filtered and stored, and the connectors' state.
 
-        Filters do not count observations that belong to no transition.
+        The values are those of `_through_connectors`. Observations that belong to no transition do
+        not enter the filter's statistics.
         """
         if not self._filters and not self.connectors.steps:
             return self.observations, self.observations, self.carried
@@ -534,12 +563,16 @@ class Sampler:
     def _through_connectors(
         self, observations: Array, carried: Array, counted: bool | NDArray[np.bool_]
     ) -> tuple[Array, Array, Array]:
-        """Return rows (N, *S) as the policy sees them, rows as fragments hold them, and memory.
+        """Process observations of K environments with connectors and filter.
 
         Args:
-            observations: rows as `Connectors.rows` returned them.
-            carried: (N, L) connectors' memory that belongs to them; the returned one follows them.
-            counted: True if the filter counts them, or (N,) flags.
+            observations: (K, *S) rows as `Connectors.rows` returned them.
+            carried: (K, L) state of the connectors before them.
+            counted: True if they enter the filter's statistics, or flags (K,).
+
+        Returns:
+            Rows (K, *S) as the policy sees them, rows as fragments store them, and the connectors'
+            state after them (K, L).
         """
         if self._stores_unfiltered:
             return self.connectors.observe_both(observations, carried, counted)
@@ -547,11 +580,14 @@ class Sampler:
         return filtered, filtered, carried
 
     def _as_policy_sees(self, observations: Array) -> Array:
-        """Return observations (N, D) that no action follows, as the policy sees them."""
+        """Return observations (N, *S) as the policy sees them, without updating filter statistics.
+
+        They are used for values only; no action follows them.
+        """
         return self.connectors.observe(observations, self.carried)[0]
 
     def _as_stored(self, observations: Array) -> Array:
-        """Return observations (N, D) that no action follows, in the form of fragments."""
+        """Return observations (N, *S) as fragments store them, without updating statistics."""
         if self._stores_unfiltered:
             return self.connectors.unfiltered_rows(observations, self.carried)
         return self._as_policy_sees(observations)
@@ -559,9 +595,10 @@ class Sampler:
     def _write_decision(
         self, rows: Fragment, cells: Any, observed: Array, memory: Array, acted: Acted
     ) -> None:
-        """Write a decision into the rows `cells` of a fragment, with the memory before it.
+        """Write a decision into `rows`: observations, recurrent states before it, actions, outputs.
 
-        `observed` are the observations in the form of fragments.
+        `cells` is an index into columns (T, N, …): a time, or (times, environments). `observed` are
+        the observations as fragments store them.
         """
         arrays = self._arrays_of(rows)
         arrays["observations"][cells] = observed
@@ -572,9 +609,9 @@ class Sampler:
             arrays["memory"][cells] = memory
 
     def _show_decision(self, envs: Sequence[int], acted: Acted, carried: Array) -> None:
-        """Record a decision about K environments for callbacks.
+        """Record a decision for K environments in their episodes, where callbacks can read it.
 
-        `carried` (K, L) is the connectors' memory after the observations.
+        `carried` (K, L) is the connectors' state after the observations.
         """
         assert self.watch is not None  # noqa: S101 asked by the caller
         after = self._player.next_memories(acted.actions, acted.memory, carried)
@@ -592,13 +629,13 @@ class Sampler:
         idle: NDArray[np.bool_] | None,
         envs: Array | None = None,
     ) -> NDArray[np.bool_]:
-        """Write the consequences of a step, and return flags (N,) of the episodes that ended.
+        """Write rewards, ends and requested columns of a step; return flags (N,), True where ended.
 
         Args:
-            row: row, or rows (N,), one for each environment.
-            memory: (N, M) memory after it.
+            row: time index, or (N,), one for each environment.
+            memory: (N, M) recurrent state of the policy after the step.
             idle: (N,) True where an environment made no step; None if every one made one.
-            envs: environments that are written; None for all.
+            envs: indices of the environments that are written; None for all.
         """
         where: Any = row if envs is None else (np.asarray(row)[envs], envs)
         ended = step.terminated | step.truncated
@@ -613,8 +650,8 @@ class Sampler:
             columns |= self._final_columns(step, memory)
         if self._requested:
             columns |= self._requested_columns(step, ended)
-            if self._requested & NAMED:
-                columns |= self._named_columns(rows, row, columns["rewards"], memory, idle)
+            if self._requested & SEQUENCE_COLUMNS:
+                columns |= self._sequence_columns(rows, row, columns["rewards"], memory, idle)
         arrays = self._arrays_of(rows)
         for name, values in columns.items():
             arrays[name][where] = values if envs is None else values[envs]
@@ -623,13 +660,16 @@ class Sampler:
         return ended
 
     def _arrays_of(self, rows: Fragment) -> Mapping[str, Array]:
-        """Return the fragment's columns by name, which are looked up once."""
+        """Return the fragment's columns by name, from a cache of the latest fragment."""
         if self._current_fragment is not rows:
             self._current_fragment, self._current_columns = rows, rows.columns
         return self._current_columns
 
     def _exclude(self, rows: Fragment, row: int | Array, step: Step) -> None:
-        """Mark the rows that must not be learnt from."""
+        """Mark rows as invalid: of faulty episodes, and with ``training_enabled: False`` in info.
+
+        `row` is the step's time index, or (N,), one for each environment.
+        """
         for env_index, info in step.infos.items():
             if not info.get("training_enabled", True):
                 rows.valid[_row_of(row, env_index), env_index] = False
@@ -637,16 +677,17 @@ class Sampler:
             self._drop_rows(rows, env_index, _row_of(row, env_index))
 
     def _drop_rows(self, rows: Fragment, env_index: int, last_row: int) -> None:
-        """Mark the rows of a faulty episode, which ended in row `last_row`, as invalid."""
+        """Mark an environment's rows of its faulty episode, up to `last_row`, as invalid."""
         before = rows.terminated[:last_row, env_index] | rows.truncated[:last_row, env_index]
         ends = np.flatnonzero(before)
         first = int(ends[-1]) + 1 if len(ends) else 0
         rows.valid[first : last_row + 1, env_index] = False
 
     def _final_columns(self, step: Step, memory: Array) -> dict[str, Array]:
-        """Return (N,) values of the actor for final observations where truncated, 0 elsewhere.
+        """Return ``final_<name>`` → (N,), the actor's values of final observations.
 
-        The dict is empty if no episode was truncated.
+        They are 0 where no episode was truncated; the dict is empty if none was. `memory` is the
+        recurrent state after the step.
         """
         # An episode that ended by itself as it was cut off has no future.
         cut = step.truncated & ~step.terminated
@@ -657,7 +698,10 @@ class Sampler:
         return {f"final_{n}": np.where(cut, one, 0.0) for n, one in judged.items()}
 
     def _requested_columns(self, step: Step, has_ended: NDArray[np.bool_]) -> dict[str, Array]:
-        """Return the requested columns (N, …) but `NAMED` of a step that is not counted yet."""
+        """Return the requested columns, name → (N, …), of a step that is not counted yet.
+
+        Those of `SEQUENCE_COLUMNS` are left out.
+        """
         columns: dict[str, Array] = {}
         if "new_obs" in self._requested:
             following = self.connectors.rows(step.observations, check=False)
@@ -677,12 +721,13 @@ class Sampler:
             columns["infos"][:] = infos
         return columns
 
-    def _named_columns(
+    def _sequence_columns(
         self, rows: Fragment, row: int | Array, rewards: Array, memory: Array, idle: Array | None
     ) -> dict[str, Array]:
-        """Return the requested columns (N, …) of `NAMED` for a step that is written into `row`.
+        """Return the requested columns of `SEQUENCE_COLUMNS`, name → (N, …), for a step.
 
-        It has `rewards` (N,) for the learner, and `memory` (N, M) after it; `idle` is that of
+        Updates the stored previous actions and rewards. `rewards` (N,) are those for the learner,
+        `memory` (N, M) is the recurrent state after the step; `row` and `idle` are those of
         `_write_step`.
         """
         every = np.arange(self.envs.count)
@@ -702,12 +747,12 @@ class Sampler:
         return {name: columns[name] for name in self._requested & columns.keys()}
 
     def _unroll_numbers(self) -> Array:
-        """Return (N,) numbers of the unrolls (``unroll_id``) that are being written."""
+        """Return the values (N,) of the column ``unroll_id`` for the fragment being written."""
         own, all_ = self._numbers
         return np.asarray(self._fragment_count * all_ + own)
 
     def _put_final(self, rows: Array, step: Step, has_ended: NDArray[np.bool_]) -> Array:
-        """Write the final observations of ended episodes into rows (N, *S), and return the rows.
+        """Write final observations over `rows` (N, *S) where an episode ended; return `rows`.
 
         Raises NotFiniteError if a final observation is not finite.
         """
@@ -726,7 +771,8 @@ class Sampler:
     ) -> Array:
         """Return the rewards (N,) for the learner, clipped and scaled as the settings say.
 
-        Those `skipped` (N,) are not counted.
+        They update the scaler's statistics, except where `skipped` (N,) is True. If fragments are
+        unfiltered, rewards are not scaled.
 
         Raises NotFiniteError if a reward is not finite.
         """
@@ -742,15 +788,15 @@ class Sampler:
 
 
 def _broadcast_flags(flags: Array, rows: Array) -> Array:
-    """Return flags (N,) in a shape that broadcasts over rows (N, …)."""
+    """Return flags (N,) reshaped to (N, 1, …), so that they broadcast over `rows` (N, …)."""
     return flags.reshape(-1, *[1] * (rows.ndim - 1))
 
 
 def _row_of(row: int | Array, env_index: int) -> int:
-    """Return the row of an environment: `row` itself, or its entry in `row` (N,)."""
+    """Return an environment's time index: `row` itself, or its entry of `row` (N,)."""
     return row if isinstance(row, int) else int(row[env_index])
 
 
 def _flags_or_none(flags: Any) -> NDArray[np.bool_] | None:
-    """Return the flags as an array (N,), or None if none of them is set."""
+    """Return a copy of the flags as an array (N,); None if they are None or all False."""
     return np.array(flags, dtype=np.bool_) if flags is not None and np.any(flags) else None

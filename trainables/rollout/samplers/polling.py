@@ -40,7 +40,7 @@ class PollingSampler(Sampler):
         return Collected(self._fragments, episodes, self._recent_rows(), trajectories)
 
     def _collect(self, fragment: Fragment, stream: np.random.Generator) -> list[RolloutMetrics]:
-        """Fill one fragment, and return the episodes that ended."""
+        """Fill one fragment, stepping the environments that are ready; return ended episodes."""
         envs = self.envs
         assert isinstance(envs, RemoteVectorEnv)  # noqa: S101 as the worker makes it
         size = len(fragment.valid)
@@ -68,9 +68,10 @@ class PollingSampler(Sampler):
     def _decide(
         self, fragment: Fragment, rows: Array, idle: Array, stream: np.random.Generator
     ) -> tuple[float, float, float]:
-        """Choose, store and send the actions of the environments `idle`, which are in rows `rows`.
+        """Choose, store and send actions for the environments with indices `idle`.
 
-        Returns the times at which observations were processed, actions chosen and actions sent.
+        `rows` (N,) is each environment's next time index in the fragment. Returns the times of
+        `time.perf_counter` at which observations were processed, actions chosen and sent.
         """
         observations, memory = self.observations[idle], self.memory[idle]
         self.recent.append(observations)

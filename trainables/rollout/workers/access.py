@@ -10,11 +10,14 @@ from trainables.errors import ConfigError, TrainableError
 
 P = TypeVar("P")
 DEFAULT_POLICY_ID = "default_policy"
-"""The name that multi-agent trainers give a single policy."""
+"""Name of the only policy of a trainer without several policies."""
 
 
 def named_policy(policies: Mapping[str, P], policy_id: str) -> P | None:
-    """Return the policy with this name, or the only one for an empty name, or None."""
+    """Return the policy with this name, or for an empty name the only one.
+
+    None if there is none.
+    """
     if not policy_id and len(policies) == 1:
         return next(iter(policies.values()))
     return policies.get(policy_id)
@@ -33,7 +36,7 @@ def name_of_policy(policies: Mapping[str, Any], policy_id: str) -> str:
 
 
 def pack(function: Callable[..., Any]) -> bytes:
-    """Return a function, nested or not, as bytes for a child.
+    """Pickle a function, nested or not, with cloudpickle, to call it in a child process.
 
     Raises TrainableError if it cannot be pickled.
     """
@@ -48,9 +51,10 @@ def pack(function: Callable[..., Any]) -> bytes:
 
 
 def apply_packed(worker: Any, packed: bytes) -> bytes:
-    """Call a packed function in the child, and return its result or its error as bytes.
+    """Call ``function(worker)`` of a pickled function; return result or error for `unpack`.
 
-    An error of the function is not a failure of the worker, which is neither replaced nor left out.
+    Called in the child. An error of the function is not a failure of the worker, which is neither
+    replaced nor left out.
     """
     try:
         answer = cloudpickle.loads(packed)(worker)
@@ -67,7 +71,10 @@ def apply_packed(worker: Any, packed: bytes) -> bytes:
 
 
 def unpack(index: int, returned: bytes) -> Any:
-    """Return the result from the child with this index; raises TrainableError for its error."""
+    """Return the result that `apply_packed` returned in the worker `index`.
+
+    Raises TrainableError if the function raised there, or its result could not be sent.
+    """
     succeeded, answer = cloudpickle.loads(returned)
     if not succeeded:
         raise TrainableError(f"in rollout worker {index}: {answer}")

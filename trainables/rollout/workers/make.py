@@ -44,7 +44,7 @@ def make_workers(
     metrics: MetricsConfig,
     batch_size: int | None = None,
 ) -> WorkerSet:
-    """Return the workers that the settings describe.
+    """Create the workers that the settings describe, and start their processes, if any.
 
     Args:
         spec: specification of all workers except for their index.

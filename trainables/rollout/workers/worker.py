@@ -23,7 +23,7 @@ from trainables.policies.acting.actor import Actor, Weights
 from trainables.policies.filters import Filter, make_filters
 from trainables.rollout.batch import Sample, as_data, from_data
 from trainables.rollout.callbacks import Calls
-from trainables.rollout.episodes.agent_records import Cast
+from trainables.rollout.episodes.agent_records import EpisodePolicies
 from trainables.rollout.episodes.episode import EpisodeTracker
 from trainables.rollout.episodes.metrics import RolloutMetrics
 from trainables.rollout.media.recording import VideoRecorder
@@ -40,17 +40,17 @@ T = TypeVar("T")
 
 
 def sampler_class(spec: WorkerSpec) -> type[Sampler]:
-    """Return the class of sampler that the settings request."""
+    """Return the class of sampler for one agent that the settings request."""
     if spec.envs.remote_env_batch_wait_ms > 0:
         return PollingSampler
     return EpisodeSampler if spec.sampling.batch_mode == "complete_episodes" else Sampler
 
 
 class RolloutWorker:
-    """Collects fragments with the weights that it last received; an endless iterator of samples."""
+    """Steps environments with the weights that it last received; an endless iterator of samples."""
 
     in_evaluation: ClassVar[bool] = False
-    """False: the callbacks of an evaluation get another worker, in which this is True."""
+    """False; callbacks in an evaluation are given an `EvaluationWorker`, whose value is True."""
     _current: ClassVar["weakref.ref[RolloutWorker] | None"] = None
     """Weak reference to the worker made last in this process; None before the first."""
 
@@ -60,12 +60,12 @@ class RolloutWorker:
         self._fake_sample: Sample | None = (
             None  # sample of a fake sampler, returned again and again
         )
-        film = spec.filming.make_recorder() if spec.filming and spec.index == 0 else None
+        film = spec.recording.make_recorder() if spec.recording and spec.index == 0 else None
         context = WorkerContext(
             spec.seed, spec.index, spec.num_workers, is_rendered=film is not None
         )
         self.envs = self._make_envs(spec, context)
-        self._last_resort = _close_when_collected(self, self.envs, film, None)
+        self._finalizer = _close_when_collected(self, self.envs, film, None)
         self._weights: Weights = {}
         self._global_vars: Mapping[str, Any] = {}
         self._stream = rng.generator(spec.seed, "policy", spec.index)
@@ -73,7 +73,7 @@ class RolloutWorker:
         self._sampler = self._make_sampler(spec)
         self._sampler.perf = PerfStats(spec.perf)
         self._episodes: list[RolloutMetrics] = []
-        self._watch(spec.calls)
+        self._set_up_callbacks(spec.calls)
         self._sampler.film = film
         if film:
             film.attach(self.envs)
@@ -81,14 +81,14 @@ class RolloutWorker:
         if spec.sampling.sample_async:
             in_thread = BlackHoleSampler if spec.sampling.blackhole_outputs else AsyncSampler
             self._async = in_thread(self._sampler, self._stream)
-        self._last_resort.detach()
-        self._last_resort = _close_when_collected(self, self.envs, film, self._async)
+        self._finalizer.detach()
+        self._finalizer = _close_when_collected(self, self.envs, film, self._async)
         sub_envs = range(self.envs.sub_env_count)
         self.envs.seed_spaces([self._seed(i, "spaces") for i in sub_envs])
         self._sampler.start([self._seed(i) for i in sub_envs])
 
     def _make_envs(self, spec: WorkerSpec, context: WorkerContext) -> VectorEnv:
-        """Return the environments that the worker steps."""
+        """Create the environments that the worker steps."""
         width = spec.sampling.num_envs_per_worker
         return make_vector_env(spec.environment, width, spec.envs, context)
 
@@ -119,10 +119,11 @@ class RolloutWorker:
         )
 
     def sample(self) -> Sample:
-        """Return a sample with exactly as many steps as the spec says, of whole episodes at least.
+        """Collect a sample of `WorkerSpec.steps` steps, or with whole episodes at least so many.
 
-        Each sample is collected, passed to `on_sample_end`, logged and returned. A fake sampler
-        returns its first sample again, whose episodes and filter statistics are not counted twice.
+        It is passed to the callback ``on_sample_end``, and examples of it are logged. Its arrays
+        may be overwritten by the next call. With ``fake_sampler`` the first sample is returned
+        again and again; its episodes and filter statistics are not counted twice.
         """
         if self._fake_sample is not None:
             return self._repeat_first(self._fake_sample)
@@ -139,7 +140,10 @@ class RolloutWorker:
         return sample
 
     def _make_sample(self, collected: Any) -> Sample:
-        """Return the collected fragments and episodes with the filters' flushed statistics."""
+        """Return the sampler's result as a `Sample`.
+
+        It has the filters' statistics since the last one; the filters forget them.
+        """
         return Sample(
             collected.fragments,
             collected.episodes,
@@ -167,51 +171,56 @@ class RolloutWorker:
         return cls._current() if cls._current else None
 
     def creation_args(self) -> dict[str, Any]:
-        """Return the arguments of this worker's spec: ``WorkerSpec(**args)`` makes an equal one."""
+        """Return the fields of the worker's specification, as arguments of ``WorkerSpec``."""
         return {field.name: getattr(self.spec, field.name) for field in fields(self.spec)}
 
     def get_metrics(self) -> tuple[list[RolloutMetrics], dict[str, float]]:
-        """Return the episodes that ended in the latest sample, and mean times in milliseconds."""
+        """Return the episodes that ended in the latest sample, and name → mean milliseconds."""
         return self._episodes, self._sampler.times
 
     def _repeat_first(self, first: Sample) -> Sample:
-        """Return a fake sampler's sample with the episodes and statistics of its thread."""
+        """Return the first sample again, for ``fake_sampler``, with new episodes and statistics.
+
+        They come from the thread that samples meanwhile; without a thread there are none.
+        """
         live = self._async
         self._episodes = live.live_episodes() if isinstance(live, BlackHoleSampler) else []
         return replace(first, episodes=self._episodes, deltas=self.get_filters(flush_after=True))
 
     def _log_sample(self, sample: Sample) -> None:
-        """Log examples of the data; each subject is logged once."""
+        """Log examples of a sample's data; later calls of a round log only what is new."""
         self._log_sizes()
         self._log("raw observations", sample.recent)
         # A thread that samples meanwhile may add to `latest`, and has cleared its observations.
         for subject, value in dict(self._sampler.latest).items():
             self._log(subject, value)
         self._log("sample batch", sample.fragments[0].arrays)
-        self._log("connectors", self._sampler.described)
+        self._log("connectors", self._sampler.connector_descriptions)
         self._log("filters", {name: type(one).__name__ for name, one in self._filters.items()})
         self._log("policy", self._actor.weights())
 
     def _log_sizes(self) -> None:
-        """Log the requested size of samples."""
+        """Log the settings that determine the size of samples."""
         sampling = self.spec.sampling
         asked = ("batch_mode", "rollout_fragment_length", "num_envs_per_worker")
         sizes = {"steps": self.spec.steps, **{name: getattr(sampling, name) for name in asked}}
         self._log("sample asked for", sizes)
 
-    def _watch(self, calls: Calls | None) -> None:
-        """Set up the tracker that calls the callbacks, if there are any.
+    def _set_up_callbacks(self, calls: Calls | None) -> None:
+        """Make the tracker that calls the callbacks, if there are any.
+
+        It is attached to the sampler and the environments.
 
         Raises:
             ConfigError: a callback needs episodes from their beginning, and the environments
                 restart by themselves.
         """
         if calls and self.envs.restarts_unasked:
-            calls.require_not_following(is_vector_only(self.spec.environment))
+            calls.require_no_whole_episodes(is_vector_only(self.spec.environment))
         elif calls:
-            casting = weakref.WeakMethod(self._sampler.cast)
+            casting = weakref.WeakMethod(self._sampler.episode_policies)
 
-            def cast(env_index: Any, before: int) -> Cast | None:
+            def cast(env_index: Any, before: int) -> EpisodePolicies | None:
                 # The sampler holds the tracker, so the tracker must not hold the sampler.
                 method = casting()
                 return None if method is None else method(env_index, before)
@@ -227,12 +236,15 @@ class RolloutWorker:
 
             self.envs.before_restart = before_restart
 
-    def respecify(self, changes: Mapping[str, Any], fields: Mapping[str, Any]) -> Any:
+    def change_policies(self, changes: Mapping[str, Any], filter_states: Mapping[str, Any]) -> Any:
         """Raise NotImplementedError: only workers of several policies can change them."""
         raise NotImplementedError
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
-        """Load the learner's weights, and the merged filters if filters are synchronised."""
+        """Load the learner's weights, and if ``synchronize_filters`` is set the merged filters.
+
+        `filters` is name → state of the trainer's filter.
+        """
         self._weights = weights
         with self._paused():
             self._actor.load(weights)
@@ -240,11 +252,14 @@ class RolloutWorker:
             self.sync_filters(filters)
 
     def get_filters(self, flush_after: bool = False) -> dict[str, Any]:
-        """Return each filter's statistics since the last flush; with `flush_after` flush them."""
+        """Return filter → its statistics since the last flush.
+
+        With `flush_after` the filters forget these statistics, as the trainer merges them.
+        """
         return {name: one.get_delta(flush_after) for name, one in self._filters.items()}
 
     def sync_filters(self, filters: Mapping[str, Any]) -> None:
-        """Load the states of the trainer's filters; deltas since the last flush are kept.
+        """Load the trainer's filters (name → state); statistics since the last flush are kept.
 
         Raises WorkerError if there is no state for a filter of this worker.
         """
@@ -258,11 +273,13 @@ class RolloutWorker:
             one.sync(filters[name])
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``stream``, ``sampler``, ``level``, ``environments`` and ``lanes``.
+        """Return the state as plain data for a checkpoint, while no environment is in a step.
 
-        Weights are not included, since the trainer sends them to every worker with `sync`. Optional
-        entries are ``filters`` if each worker keeps its own, ``first``, the sample of a fake
-        sampler, ``callbacks``, and ``exploration`` if it has a state.
+        ``stream`` is the random stream of actions, ``level`` how exactly environments are saved,
+        ``environments`` their state or None, ``lanes`` their counters. Optional entries are
+        ``filters`` if each worker keeps its own, ``first``, the sample of ``fake_sampler``,
+        ``callbacks``, and ``exploration`` if it has a state. Weights are not included, since the
+        trainer sends them to every worker with `sync`.
         """
         keeps_filters = not self.spec.filters.synchronize_filters
         with self._paused():
@@ -318,11 +335,11 @@ class RolloutWorker:
                 self._async.discard()
 
     def close(self) -> None:
-        """Close the environments, and end the thread that steps them.
+        """End the sampling thread, if there is one, and close the environments.
 
         A worker that nobody closes is closed when it is collected as garbage.
         """
-        self._last_resort.detach()
+        self._finalizer.detach()
         if self._async:
             self._async.close()
         _close_envs(self.envs, self._sampler.film)
@@ -343,7 +360,7 @@ class RolloutWorker:
 
     @property
     def policies(self) -> Mapping[str, Actor]:
-        """All policies by name."""
+        """Policy → its actor; here there is one, `DEFAULT_POLICY_ID`."""
         return {DEFAULT_POLICY_ID: self._actor}
 
     def get_policy(self, policy_id: str = "") -> Actor | None:
@@ -366,19 +383,25 @@ class RolloutWorker:
         return self.foreach_policy(function)
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:
-        """Return policy → weights for these policies, or for all if None."""
+        """Return policy → weights (name → array) received last, of these policies or all (None).
+
+        Raises ConfigError for an unknown policy.
+        """
         chosen = self.policies if policies is None else policies
         names = [name_of_policy(self.policies, pid) for pid in chosen]
         return {pid: self._weights_of(pid) for pid in names}
 
     def _weights_of(self, pid: str) -> Weights:
-        """Return the weights that a policy received last."""
+        """Return the weights that the policy `pid` received last."""
         return dict(self._weights)
 
     def set_weights(
         self, weights: Mapping[str, Weights], global_vars: Mapping[str, Any] | None = None
     ) -> None:
-        """Load policy → weights, and set the global variables unless they are None."""
+        """Load weights (policy → weights); set the global variables unless they are None.
+
+        Raises ConfigError for an unknown policy.
+        """
         for pid, one in weights.items():
             name_of_policy(self.policies, pid)  # raises ConfigError for an unknown one
             self._weights = one
@@ -396,7 +419,7 @@ class RolloutWorker:
         return dict(self._global_vars)
 
     def save(self) -> dict[str, Any]:
-        """Return ``filters``, not flushed, and ``state`` (policy → weights) as plain data."""
+        """Return ``filters``, their states, and ``state`` (policy → weights) as plain data."""
         return {"filters": filters_.get_state(self._filters), "state": self.get_weights()}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -407,11 +430,15 @@ class RolloutWorker:
     # ---- inside ----------------------------------------------------------------------------------
 
     def _paused(self) -> AbstractContextManager[None]:
-        """Return a context in which no environment is in a step."""
+        """Return a context in which the sampling thread, if there is one, is paused."""
         return self._async.paused() if self._async else nullcontext()
 
     def _lost_episodes(self) -> list[int]:
-        """Return sub-environments whose episode cannot be replayed (level B), after logging it."""
+        """Return the indices of sub-environments whose saved episode cannot be replayed.
+
+        A warning with the reason is logged for each. Used for environments that are restored by
+        replaying actions (level B).
+        """
         whys = [lost_episode(sub_env) for sub_env in self.envs.get_state()["units"]]
         for i, why in enumerate(whys):
             if why:
@@ -421,7 +448,11 @@ class RolloutWorker:
         return [i for i, why in enumerate(whys) if why]
 
     def _begin_next_episodes(self, sub_envs: Sequence[int]) -> None:
-        """Drop the running episodes of these sub-environments, and begin the next ones."""
+        """Drop the running episodes of the sub-environments with these indices.
+
+        Begin the next ones. The next episode's seed depends on worker, sub-environment and number
+        of the episode.
+        """
         per_sub_env = self.envs.count // self.envs.sub_env_count
         for i in sub_envs:
             first = i * per_sub_env
@@ -437,13 +468,16 @@ class RolloutWorker:
                 self._sampler.watch.start(envs, observations)
 
     def _seed(self, sub_env: int, *path: rng.Name) -> int:
+        """Return a seed for the sub-environment with this index, derived from the trial's seed.
+
+        The names in `path` distinguish several seeds of one sub-environment.
+        """
         # Some simulators take seeds of 31 bits only.
-        """Return a seed of 31 bits for a sub-environment."""
         return rng.integer(self.spec.seed, "env", self.spec.index, sub_env, *path) % 2**31
 
 
 def _close_envs(envs: VectorEnv, film: VideoRecorder | None) -> None:
-    """Close the environments, after the running video is discarded."""
+    """Discard the unfinished video, if there is a recorder, and close the environments."""
     try:
         if film:
             film.discard()
@@ -454,19 +488,25 @@ def _close_envs(envs: VectorEnv, film: VideoRecorder | None) -> None:
 def _close_when_collected(
     worker: RolloutWorker, envs: VectorEnv, film: VideoRecorder | None, thread: AsyncSampler | None
 ) -> "weakref.finalize[..., RolloutWorker]":
-    """Close these, which a worker uses, when the worker is collected as garbage.
+    """Arrange that these parts of a worker are closed when it is collected as garbage.
 
-    Nothing is done when the process ends.
+    Returns the finaliser, to be detached when the worker is closed before. Nothing is done when the
+    process ends.
     """
-    made = weakref.finalize(worker, _last_resort, envs, film, thread)
+    made = weakref.finalize(worker, _close_unclosed, envs, film, thread)
     made.atexit = False
     return made
 
 
-def _last_resort(envs: VectorEnv, film: VideoRecorder | None, thread: AsyncSampler | None) -> None:
-    """Close environments that nobody has closed, after the step of the thread, if there is one."""
+def _close_unclosed(
+    envs: VectorEnv, film: VideoRecorder | None, thread: AsyncSampler | None
+) -> None:
+    """Close environments that nobody has closed, after the step of the thread, if there is one.
 
-    def let_go() -> None:
+    Does not wait for the thread; an error is logged.
+    """
+
+    def close_envs() -> None:
         try:
             _close_envs(envs, film)
         except Exception:
@@ -475,6 +515,6 @@ def _last_resort(envs: VectorEnv, film: VideoRecorder | None, thread: AsyncSampl
             )
 
     if thread:
-        thread.abandon(let_go)
+        thread.abandon(close_envs)
     else:
-        let_go()
+        close_envs()

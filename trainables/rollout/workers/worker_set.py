@@ -26,7 +26,7 @@ def constant_args(*args: Any) -> Arguments:
 
 
 class WorkerSet:
-    """The workers of a trainer."""
+    """All rollout workers of a trainer, in this process or in children; lists are by index."""
 
     _processes: Sequence[ChildProcess] = ()
     """Child processes of the workers, by index."""
@@ -61,9 +61,9 @@ class WorkerSet:
         """Send variables, such as ``timestep``, to each worker and its policy."""
         self._ask("set_global_vars", constant_args(global_vars))
 
-    def respecify(self, changes: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
-        """Continue with these new fields of the spec, as `AgentsWorker.respecify` says."""
-        self._ask("respecify", constant_args(changes, fields))
+    def change_policies(self, changes: Mapping[str, Any], filter_states: Mapping[str, Any]) -> None:
+        """Continue with other policies in each worker; see `AgentsWorker.change_policies`."""
+        self._ask("change_policies", constant_args(changes, filter_states))
 
     def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
         """Return ``function(worker)`` of each worker, called in the worker's process.
@@ -98,7 +98,7 @@ class WorkerSet:
         return None
 
     def remote_workers(self) -> list["RemoteWorker"]:
-        """Return the workers in child processes, by index."""
+        """Return a `RemoteWorker` for each worker in a child process; asks the children."""
         return [RemoteWorker(self, index) for index in self.foreach_worker(_index)]
 
     def sync_weights(self, weights: Weights | Mapping[str, Weights]) -> None:
@@ -120,12 +120,16 @@ class WorkerSet:
             process.close()
 
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
-        """Return index → result of ``worker.method(*args(index))``, by index."""
+        """Call ``method(*args(index))`` of each worker, and return index → result, by index."""
         raise NotImplementedError
 
 
 def _by_policy(worker: RolloutWorker, weights: Mapping[str, Any]) -> Mapping[str, Weights]:
-    """Return policy → weights; weights that name no policy are those of the only one."""
+    """Return `weights` as policy → weights.
+
+    If they are parameter → array, they are those of the worker's only policy; raises ConfigError if
+    the worker has several.
+    """
     if weights and all(isinstance(one, Mapping) for one in weights.values()):
         return weights
     names = worker.foreach_policy(lambda _, name: name)
@@ -133,12 +137,12 @@ def _by_policy(worker: RolloutWorker, weights: Mapping[str, Any]) -> Mapping[str
 
 
 def _index(worker: RolloutWorker) -> int:
-    """Return the index of a worker."""
+    """Return the worker's index; a function for `WorkerSet.foreach_worker`."""
     return worker.spec.index
 
 
 class RemoteWorker:
-    """One worker in a child process."""
+    """A worker in a child process, to which functions can be sent."""
 
     def __init__(self, workers: WorkerSet, index: int) -> None:
         self._workers = workers
@@ -156,7 +160,7 @@ class RemoteWorker:
 
 
 class LocalWorkers(WorkerSet):
-    """The one worker, index 0, in this process."""
+    """A set of one worker, index 0, in this process."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.worker: RolloutWorker = (spec.worker_class or RolloutWorker)(spec)
@@ -187,7 +191,7 @@ class LocalWorkers(WorkerSet):
         self.worker.close()
 
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
-        """Call a method of the worker; return index → result."""
+        """Call ``method(*args(0))`` of the worker, and return {0: result}."""
         return {0: getattr(self.worker, method)(*args(0))}
 
 

@@ -20,7 +20,7 @@ from trainables.rollout.progress import PerfConfig
 
 
 class HasPolicy(Protocol):
-    """A learner in a rank: it takes gradient steps on its policy."""
+    """A learner in a rank of data-parallel learning: it takes gradient steps on its policy."""
 
     @property
     def policy(self) -> Policy:
@@ -36,7 +36,8 @@ class LearnerSpec:
     to_rows: Callable[[Fragment], TrainBatch]
     """Function of a fragment that returns its valid rows with advantages."""
     learn: Callable[..., dict[str, float]]
-    """Function of the learner, a batch and a stream: `trainables.learners.sgd.learn`."""
+    """Function that takes the gradient steps and returns statistics by name:
+    `trainables.learners.sgd.learn`."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class WorkerSpec:
     """The specification of a worker; it is sent to child processes."""
 
     seed: int
-    """Seed of the trial's streams."""
+    """Seed of the trial, from which all random streams are derived."""
     index: int
     """Index of the worker in its trainer."""
     num_workers: int
@@ -58,14 +59,14 @@ class WorkerSpec:
     filters: FilterConfig
     """Settings of the filters of observations and rewards."""
     make_actor: Callable[[], Actor]
-    """Function that makes the actor, which plays with the policy's weights."""
+    """Function that makes the actor, which chooses actions with the policy's weights."""
     gamma: float
-    """Discount of the returns by which rewards are scaled."""
+    """Discount factor of the running return whose spread scales the rewards."""
     steps: int
     """Environment steps of one `sample`: exactly this number; with whole episodes, at least this
     number."""
     resources: ResourcesConfig = field(default_factory=ResourcesConfig)
-    """Resources of a child process."""
+    """CPUs, GPUs and memory of each process."""
     perf: PerfConfig = field(default_factory=PerfConfig)
     """Settings of the averages of the sampler's times."""
     logs: LogConfig = field(default_factory=LogConfig)
@@ -83,12 +84,12 @@ class WorkerSpec:
     """True if fragments store observations before the filter, and rewards before scaling. Learners
     that store rows need this, since they filter the rows that they draw with the statistics at that
     time."""
-    filming: RecordingPlan | None = None
+    recording: RecordingPlan | None = None
     """Plan for pictures of the first worker's first environment; None for no pictures."""
 
     @property
     def worker_class(self) -> Any:
-        """Class of the worker to be made; None for a plain `RolloutWorker`."""
+        """Class of the worker that is made from the specification; None for `RolloutWorker`."""
         return None
 
     @property

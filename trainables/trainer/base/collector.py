@@ -294,7 +294,9 @@ class Collector(Algorithm):
             calls=self.reporter.calls,
             columns=self._columns(),
             unfiltered=self.keeps_rows,
-            filming=RecordingPlan(settings.rendering, self.videos, self.fps) if self.fps else None,
+            recording=RecordingPlan(settings.rendering, self.videos, self.fps)
+            if self.fps
+            else None,
         )
 
     def _columns(self) -> frozenset[str]:

@@ -512,7 +512,7 @@ class MultiAgentTrainer(Trainer):
         spec = self.worker_spec()
         known = {pid: self.members[pid].filter_states() for pid in made}
         changes = {"policies": spec.policies, "policy_filters": spec.policy_filters}
-        self.workers.respecify({**changes, "mapping": spec.mapping}, known)
+        self.workers.change_policies({**changes, "mapping": spec.mapping}, known)
         self.set_global_vars({"timestep": self.progress.timesteps})
         self._synchronise([])
 

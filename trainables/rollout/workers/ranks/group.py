@@ -44,9 +44,10 @@ logger = logging.getLogger(__name__)
 
 
 class RankGroup(WorkerSet):
-    """Workers that learn, ranks 0 … k-1, by index, each with its specification.
+    """Child processes that sample and learn with averaged gradients, ranks 0 … k-1.
 
-    A rank waits at most `timeout_s` seconds for the others in one exchange.
+    `specs` has one specification for each. A rank waits at most `timeout_s` seconds for the others
+    in one exchange.
     """
 
     def __init__(
@@ -65,9 +66,10 @@ class RankGroup(WorkerSet):
             raise
 
     def sample_and_learn(self, *request: Any) -> list[Learnt]:
-        """Make one iteration with all ranks, as `Rank.sample_and_learn`; return each rank's result.
+        """Let each rank sample and learn with the arguments `request` of `Rank.sample_and_learn`.
 
-        Raises WorkerError if a rank failed, or the ranks' weights are no longer equal.
+        Returns the ranks' results by index. Raises WorkerError if a rank failed, or the ranks'
+        weights are no longer equal.
         """
         if not self._recovery.recreate_failed_workers:
             learnt = list(self._ask("iterate", constant_args(*request)).values())
@@ -87,7 +89,7 @@ class RankGroup(WorkerSet):
         return learnt
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
-        """Send weights and optimiser to every rank."""
+        """Send `state`, the weights and optimiser of a policy, to every rank."""
         self._ask("load_policy", constant_args(state))
 
     def sample(self) -> list[Sample]:
@@ -103,8 +105,9 @@ class RankGroup(WorkerSet):
         super().set_state(states)
 
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
-        """Return the answers by rank, after a restart of the group if necessary and allowed.
+        """Call ``method(*args(rank))`` in each rank, and return the answers by rank.
 
+        If a rank fails, the group is restarted and the call repeated, as far as the settings allow.
         Raises TrainableError if a rank failed, and the group may not be restarted or failed again.
         """
         first: TrainableError | None = None
@@ -138,7 +141,10 @@ class RankGroup(WorkerSet):
         raise self._with_advice(first)
 
     def _ask_once(self, method: str, args: Arguments) -> dict[int, Any]:
-        """Return the answers by rank, without restarts; WorkerError if a rank fails."""
+        """Call ``method(*args(rank))`` in each rank, and return the answers by rank.
+
+        Raises the error of a rank that fails, or WorkerError if the group has ended.
+        """
         if not self._processes:
             raise WorkerError("the group of ranks has ended; restore the trainer to continue")
         for index, rank in enumerate(self._processes):
@@ -161,17 +167,20 @@ class RankGroup(WorkerSet):
         return dict(sorted(answers.items()))
 
     def _patience(self, method: str) -> Patience:
-        """Return the patience for a request.
+        """Return the time limit for the answer to a call of `method`.
 
-        Requests that only send something are quick, however long the ranks sample. `method` is the
-        name of the requested method.
+        It is ``sample_timeout_s``; if that is not set, ``data_parallel_timeout_s`` for calls that
+        only send something, and none for others.
         """
         if self._recovery.sample_timeout_s is None and method in QUICK:
             return Patience(self._timeout_s, "data_parallel_timeout_s")
         return Patience(self._recovery.sample_timeout_s, "sample_timeout_s")
 
     def _start(self) -> None:
-        """Start new children, which meet over a file, since a port could be taken."""
+        """Start the processes, and join them to a torch process group that meets over a file.
+
+        A port could be taken by another program.
+        """
         self._processes = []
         for spec in self._specs:
             self._processes.append(start_worker(spec, self._patience(QUICK[0]), RankServer))
@@ -186,20 +195,20 @@ class RankGroup(WorkerSet):
             shutil.rmtree(folder, ignore_errors=True)
 
     def _restart(self) -> None:
-        """Start a new group in the state from before the request."""
+        """Start a new group in the state from before the call that failed."""
         self._start()
         for method in RESTORING:
             if method in self._restoring_args:
                 self._ask_once(method, self._restoring_args[method])
 
     def _kill(self) -> None:
-        """Kill all ranks."""
+        """Kill the processes of all ranks."""
         for rank in self._processes:
             rank.kill()
         self._processes = []
 
     def _with_advice(self, error: TrainableError) -> TrainableError:
-        """Return the error with advice about restarts, if it is a WorkerError."""
+        """Return a copy of a WorkerError with advice about restarts; another error unchanged."""
         if not isinstance(error, WorkerError):
             return error
         advice = (
@@ -213,7 +222,10 @@ class RankGroup(WorkerSet):
 
 
 def _first_ready(waiting: Mapping[int, ChildProcess], timeout_s: float | None) -> int:
-    """Return the lowest rank that has an answer, or the first after `timeout_s`."""
+    """Wait until a rank of `waiting` (rank → process) answers or dies, and return the lowest such.
+
+    Returns the lowest rank of all after `timeout_s` seconds; None waits without limit.
+    """
     owner = {end: index for index, rank in waiting.items() for end in rank.ends}
     rank = next(iter(waiting.values()))
     ready = connection.wait(list(owner), rank.seconds_left(timeout_s))
@@ -221,7 +233,10 @@ def _first_ready(waiting: Mapping[int, ChildProcess], timeout_s: float | None) -
 
 
 def _cause(error: ExchangeError, waiting: dict[int, ChildProcess]) -> TrainableError:
-    """Return the error of another rank that died during the exchange, or else `error` itself."""
+    """Return the error of a rank in `waiting` that failed, if any, or else `error` itself.
+
+    An ExchangeError of one rank is often only the consequence of another rank's death.
+    """
     for rank in waiting.values():
         if not connection.wait(rank.ends, CAUSE_S):
             continue

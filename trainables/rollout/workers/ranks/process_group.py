@@ -36,10 +36,10 @@ def find_free_port() -> int:
 def setup_torch_data_parallel(
     policy: object, url: str, rank: int, world_size: int, backend: str, timeout_s: float
 ) -> None:
-    """Make this process a rank of the group that meets at `url`.
+    """Make this process a rank of the torch process group that meets at `url`.
 
     Args:
-        policy: policy that takes its steps together with the others from now on.
+        policy: policy whose gradients are summed over all ranks from now on.
         url: ``file://`` or ``tcp://`` url, the same for all ranks.
         backend: backend of torch.distributed, for example ``gloo``.
         timeout_s: seconds that a rank waits for the others in one exchange.
@@ -67,7 +67,7 @@ def setup_torch_data_parallel(
 
 
 def leave_group() -> None:
-    """Leave this process's group, if it is in one."""
+    """Leave the torch process group, if this process is in one."""
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -29,7 +29,7 @@ class Learnt:
     digest: str
     """SHA-256 of weights and optimiser, equal on all ranks."""
     policy: dict[str, Any] | None
-    """State of the policy from rank 0; None from other ranks."""
+    """Weights and optimiser of the policy after the round from rank 0; None from other ranks."""
 
 
 class Rank(RolloutWorker):
@@ -52,7 +52,7 @@ class Rank(RolloutWorker):
     def setup_torch_data_parallel(
         self, url: str, rank: int, world_size: int, backend: str, timeout_s: float
     ) -> None:
-        """Join the group of all ranks, which meets at `url`."""
+        """Join the torch process group of all ranks, as the function of the same name."""
         from trainables.rollout.workers.ranks.process_group import setup_torch_data_parallel
 
         setup_torch_data_parallel(self.policy, url, rank, world_size, backend, timeout_s)
@@ -65,10 +65,10 @@ class Rank(RolloutWorker):
         standardize_fields: Sequence[str],
         learning_rate: float,
     ) -> tuple[dict[str, float], int]:
-        """Collect one batch, and learn from it together with all other ranks.
+        """Collect one batch, and learn from it in gradient steps that all ranks take together.
 
         Args:
-            expected_batch_size: rows of this rank's batch, valid or not.
+            expected_batch_size: number of rows of this rank's batch, valid or not.
             num_sgd_iter: number of epochs.
             sgd_minibatch_size: maximum number of this rank's rows in a minibatch.
             standardize_fields: columns that are standardised in each minibatch to mean 0 and
@@ -109,7 +109,10 @@ class Rank(RolloutWorker):
         self.policy.on_global_var_update(global_vars)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the worker's state and the stream ``minibatch``, without weights and optimiser."""
+        """Return the worker's state and the random stream ``minibatch``.
+
+        Weights and optimiser are not included.
+        """
         return {**super().get_state(), "minibatch": rng.get_generator_state(self.stream)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -133,11 +136,14 @@ class RankServer(WorkerServer):
     """The worker that samples and learns."""
 
     def sample(self) -> Any:
-        """Return a sample with its episodes."""
+        """Return a sample with its episodes, without learning from it."""
         return self.worker.sample()
 
     def iterate(self, *request: Any) -> Learnt:
-        """Make one iteration as `Rank.sample_and_learn`, and return its result for the trainer."""
+        """Call `Rank.sample_and_learn` with these arguments, and return its result.
+
+        The sample's fragments are left out, as the trainer does not need them.
+        """
         info, count = self.worker.sample_and_learn(*request)
         state = self.worker.policy.get_state()
         return Learnt(
@@ -148,15 +154,15 @@ class RankServer(WorkerServer):
         )
 
     def iterate_with_state(self, *request: Any) -> tuple[Learnt, dict[str, Any]]:
-        """Return the result of an iteration, and the state of the rank after it."""
+        """Return the result of `iterate` and the rank's state after it, for a restart."""
         return self.iterate(*request), self.get_state()
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
-        """Load weights and optimiser of the trainer."""
+        """Load `state`, the weights and optimiser of the trainer's policy."""
         self.worker.policy.set_state(state)
 
     def setup_torch_data_parallel(self, *group: Any) -> None:
-        """Join the group of all ranks."""
+        """Join the torch process group with the arguments of `Rank.setup_torch_data_parallel`."""
         self.worker.setup_torch_data_parallel(*group)
 
 

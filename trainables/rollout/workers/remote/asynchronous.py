@@ -47,7 +47,10 @@ class AsyncWorkers(ChildWorkers):
         super().__init__(specs, recovery, metrics_timeout_s)
 
     def sample(self) -> list[Sample]:
-        """Return samples with at least as many steps as a batch has, of any workers."""
+        """Wait for samples, of any workers, with at least `batch_size` rows, and return them.
+
+        Afterwards each child is asked for another sample, with the current weights.
+        """
         samples: list[Sample] = []
         rows = 0
         while rows < self._batch_size:
@@ -59,12 +62,15 @@ class AsyncWorkers(ChildWorkers):
         return samples
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
-        """Store weights and filters, which each worker receives with its next request."""
+        """Store weights and filters, which a worker receives when it is asked for a sample.
+
+        The version of the weights is incremented.
+        """
         self._weights = weights, filters
         self.version += 1
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        """Store variables, which each worker receives with its next request."""
+        """Store variables, which a worker receives when it is asked for a sample."""
         self._global_vars = global_vars
 
     def set_state(self, states: Sequence[Any]) -> None:
@@ -83,20 +89,23 @@ class AsyncWorkers(ChildWorkers):
         super().close()
 
     def _request_samples(self) -> None:
-        """Request a sample of each child that is not sampling."""
+        """Send weights to each child that is not sampling, and ask it for a sample."""
         for child in self._children:
             if child not in self._sampling_children:
                 self._sampling_children.append(child)
                 child.send("sample_on", self.version, self._global_vars, *self._weights)
 
     def _next_samples(self) -> list[Sample]:
-        """Return one sample, received earlier or next; none if its child failed and is left out."""
+        """Return a list of one sample: a stored one, or else the next that arrives.
+
+        The list is empty if the child failed and is left out.
+        """
         if self._early_samples:
             return [self._early_samples.pop(0)]
         return list(self._answers(SupervisedWorker.receive, [self._first_ready()]).values())
 
     def _first_ready(self) -> SupervisedWorker:
-        """Return the child whose answer has arrived, or else one that died or is out of time."""
+        """Wait until a sampling child answers, dies or exceeds its time limit, and return it."""
         ends = {end: child for child in self._sampling_children for end in child.process.ends}
         lefts = [child.seconds_left() for child in self._sampling_children]
         least = min((left for left in lefts if left is not None), default=None)
@@ -113,7 +122,10 @@ class AsyncWorkers(ChildWorkers):
         receive: Callable[[SupervisedWorker], Any],
         children: Sequence[SupervisedWorker] | None = None,
     ) -> dict[int, Any]:
-        """Return index → answer of these children, which sample no more; see `ChildWorkers`."""
+        """Return index → answer of these children (None for all), as `ChildWorkers._answers`.
+
+        They no longer count as sampling.
+        """
         asked = list(self._children if children is None else children)
         try:
             return super()._answers(receive, asked)
@@ -123,10 +135,9 @@ class AsyncWorkers(ChildWorkers):
             ]
 
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
-        """Return index → answer of each worker to a request.
+        """Call a method of each worker after all have finished their samples.
 
-        It is made after all have finished their samples. `method` is the name of the requested
-        method.
+        Those samples are stored for the next `sample`. Returns index → answer.
         """
         if self._sampling_children:
             self._early_samples += self._answers(

@@ -67,14 +67,17 @@ class RecoveryConfig(Section):
 
         Args:
             in_a_row: number of replacements made for the current request.
-            restarts: number of replacements made so far.
+            restarts: number of replacements made during the trainer's life.
         """
         few = in_a_row < MAX_WORKER_FAILURE_RETRIES and restarts < self.max_worker_restarts
         return self.recreate_failed_workers and few
 
 
 class SupervisedWorker:
-    """The child with one index; it is replaced when it fails, if the settings say so."""
+    """The child process of one worker; it is replaced when it fails, if the settings say so.
+
+    Each request is `send`, then `receive` or `metrics`.
+    """
 
     def __init__(self, spec: WorkerSpec, config: RecoveryConfig) -> None:
         self.spec = spec
@@ -90,7 +93,11 @@ class SupervisedWorker:
         self._is_late = False  # True while an answer to take_metrics is late
 
     def send(self, method: str, *args: Any) -> None:
-        """Request ``worker.method(*args)``; `receive` notices a child that is gone."""
+        """Ask the child for ``worker.method(*args)`` without waiting.
+
+        No error is raised if the child is gone: `receive` notices that. A late answer to an earlier
+        request is received first.
+        """
         if self._is_late:
             self._is_late = False
             with contextlib.suppress(TrainableError):  # which this request will meet as well
@@ -100,7 +107,7 @@ class SupervisedWorker:
             self._ask()
 
     def receive(self) -> Any:
-        """Return the answer, of a replacement if necessary.
+        """Wait for the answer to the request and return it, from a replacement if necessary.
 
         Raises TrainableError if the child failed and may not be replaced, or not again.
         """
@@ -116,9 +123,10 @@ class SupervisedWorker:
         return self.process.seconds_left(self._patience(*self._request).seconds)
 
     def metrics(self, timeout_s: float) -> list[RolloutMetrics] | None:
-        """Return the episodes that answer ``take_metrics``, after those that were late before.
+        """Wait for the answer to the request ``take_metrics``: the episodes that have ended.
 
-        Returns None if the answer does not arrive in `timeout_s` seconds; a warning is logged.
+        Episodes that arrived late before come first. Returns None if the answer does not arrive in
+        `timeout_s` seconds; a warning is logged.
 
         Raises TrainableError if the child failed, as in `receive`.
         """
@@ -136,7 +144,7 @@ class SupervisedWorker:
         return late + now
 
     def _answer_of_replacement(self, first: TrainableError) -> Any:
-        """Replace the child until a replacement answers, and return the answer.
+        """Replace the child, which failed with `first`, until a replacement answers; return that.
 
         Raises WorkerError if no more replacements are allowed.
         """
@@ -165,7 +173,7 @@ class SupervisedWorker:
         ) from first
 
     def _replace(self) -> None:
-        """Start a new child in the state from before the request, and repeat the request."""
+        """Kill the child, start a new one in the state from before the request, and ask again."""
         self.process.kill()
         self.process = self._start_child()
         method, _ = self._request
@@ -176,34 +184,39 @@ class SupervisedWorker:
         self._ask()
 
     def _start_child(self) -> ChildProcess:
-        """Start a child process and return it."""
+        """Start and return a process of the worker."""
         return start_worker(self.spec, self._patience())
 
     def _ask(self) -> None:
-        """Send the request to the child; also request its state, if that must be stored."""
+        """Send the request to the child.
+
+        With `recreate_failed_workers` a sample is asked for together with the state after it.
+        """
         method, args = self._request
         keeps = method in SAMPLING and self.config.recreate_failed_workers
         self.process.send(f"{method}_with_state" if keeps else method, *args)
 
     def _answer(self) -> Any:
-        """Return the child's answer to the request; a sample is decompressed and checked."""
+        """Wait for and return the child's answer to the request; a sample is decompressed, checked.
+
+        Stores what a replacement would need. Raises TrainableError if the child failed.
+        """
         method, args = self._request
         answer = self.process.receive(self._patience(method, *args))
         if method == "get_state":
             return {**answer, "unsent": [*as_data(self._late_episodes), *answer["unsent"]]}
         if method == "set_state":
             self._late_episodes = []
-        if method == "respecify":
+        if method == "change_policies":
             self.spec = replace(self.spec, **args[0])
         if not self.config.recreate_failed_workers:
             return checked(_decompress(answer), self.spec) if method in SAMPLING else answer
         return self._store_for_replacement(method, args, answer)
 
     def _patience(self, method: str = "", *args: Any) -> Patience:
-        """Return the time limit for an answer.
+        """Return the time limit for the answer to ``method(*args)``, from ``sample_timeout_s``.
 
-        A restore that replays episodes may take as long as sampling. `method` is the name of the
-        requested method.
+        A ``set_state`` that replays episodes may take longer, in proportion to their steps.
         """
         timeout_s = self.config.sample_timeout_s
         if timeout_s is not None and method == "set_state":
@@ -211,7 +224,10 @@ class SupervisedWorker:
         return Patience(timeout_s, "sample_timeout_s")
 
     def _store_for_replacement(self, method: str, args: tuple[Any, ...], answer: Any) -> Any:
-        """Return the answer, and store its parts that a replacement would need."""
+        """Store of a request and its answer what a replacement would need; return the plain answer.
+
+        The state that came with a sample is taken out of the answer.
+        """
         if method in SAMPLING:
             sample, state = answer
             answer, self._restoring_args["set_state"] = (
@@ -224,7 +240,7 @@ class SupervisedWorker:
             )
         elif method in RESTORING:
             self._restoring_args[method] = args
-        elif method == "respecify":  # weights of other policies follow
+        elif method == "change_policies":  # weights of other policies follow
             self._restoring_args = {**self._restoring_args, "set_state": (answer,)}
             self._restoring_args.pop("sync", None)
         return answer
@@ -236,7 +252,7 @@ def _decompress(answer: Any) -> Any:
 
 
 def checked(sample: Any, spec: WorkerSpec) -> Sample:
-    """Return `sample` if it has the steps and shapes that the spec requires.
+    """Return a child's sample unchanged if it has the steps and shapes that `spec` requires.
 
     Raises WorkerError if it is not a sample, or has other numbers of steps or other shapes.
     """

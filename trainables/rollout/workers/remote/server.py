@@ -20,7 +20,7 @@ from trainables.rollout.workers.worker_spec import WorkerSpec
 
 
 class WorkerServer:
-    """Answers the requests to a rollout worker's process."""
+    """The object in a rollout worker's process, whose methods the trainer calls."""
 
     worker_class: ClassVar[type[RolloutWorker]] = RolloutWorker
 
@@ -32,9 +32,10 @@ class WorkerServer:
         self._unsent_episodes: list[RolloutMetrics] = []
 
     def sample(self) -> Any:
-        """Return a sample without episodes; anything else as it is, for the trainer to refuse.
+        """Return a sample, compressed if so set, whose episodes are kept for `take_metrics`.
 
-        Episodes stay in the sample if callbacks of the trainer will write into them.
+        Episodes stay in the sample if the trainer's callback ``on_postprocess_traj`` will see them.
+        Anything but a sample is returned as it is, for the trainer to refuse.
         """
         sample: object = self.worker.sample()
         if not isinstance(sample, Sample):
@@ -51,7 +52,10 @@ class WorkerServer:
         weights: Weights,
         filters: Mapping[str, Any],
     ) -> Any:
-        """Return a sample made with these weights, with its episodes and the weights' version."""
+        """Load weights, filters and variables, and return a sample collected with them.
+
+        It has its episodes and the `version` of the weights.
+        """
         self.worker.set_global_vars(global_vars)
         self.worker.sync(weights, filters)
         sample: object = self.worker.sample()
@@ -60,7 +64,7 @@ class WorkerServer:
         return self._compressed(replace(sample, version=version))
 
     def sample_on_with_state(self, *arguments: Any) -> tuple[Any, dict[str, Any]]:
-        """Return the result of `sample_on`, and the state after it."""
+        """Return the result of `sample_on` with these arguments, and the worker's state."""
         return self.sample_on(*arguments), self.get_state()
 
     def _compressed(self, sample: Sample) -> Sample | PackedSample:
@@ -68,7 +72,7 @@ class WorkerServer:
         return sample.compress(self._compress == "bulk") if self._compress else sample
 
     def sample_with_state(self) -> tuple[Any, dict[str, Any]]:
-        """Return a sample, and the state after it."""
+        """Return the result of `sample`, and the worker's state after it."""
         return self.sample(), self.get_state()
 
     def take_metrics(self) -> list[RolloutMetrics]:
@@ -76,9 +80,11 @@ class WorkerServer:
         ended, self._unsent_episodes = self._unsent_episodes, []
         return ended
 
-    def respecify(self, changes: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Continue with these new fields of the worker's spec, and return the state after that."""
-        self.worker.respecify(changes, fields)
+    def change_policies(
+        self, changes: Mapping[str, Any], filter_states: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Call `AgentsWorker.change_policies`, and return the worker's state after it."""
+        self.worker.change_policies(changes, filter_states)
         return self.get_state()
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
@@ -90,7 +96,7 @@ class WorkerServer:
         self.worker.set_global_vars(global_vars)
 
     def apply_packed(self, packed: bytes) -> bytes:
-        """Return the result of a packed function of the worker, packed."""
+        """Call a pickled function with the worker, and return its pickled result or error."""
         return access.apply_packed(self.worker, packed)
 
     def get_state(self) -> dict[str, Any]:
@@ -112,13 +118,16 @@ class WorkerServer:
 def start_worker(
     spec: WorkerSpec, patience: Patience, server: type[WorkerServer] = WorkerServer
 ) -> ChildProcess:
-    """Start and return the process of the worker with this spec."""
+    """Start and return the child process of the worker that `spec` describes.
+
+    `patience` is the time limit for its start, `server` the class of the object in the process.
+    """
     name = f"rollout worker {spec.index}"
     return ChildProcess(name, server, (spec,), patience, spec.resources, spec.logs)
 
 
 def as_data(episodes: list[RolloutMetrics]) -> list[dict[str, Any]]:
-    """Return episodes as plain data."""
+    """Return each episode's fields as plain data, for a checkpoint."""
     return [
         {
             **{name: value for name, value in one._asdict().items() if name != "agent_rewards"},

@@ -78,21 +78,24 @@ class ChildWorkers(WorkerSet):
         self._start(back)
         super().set_state(states)
 
-    def respecify(self, changes: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
-        """Continue with these new fields of the spec in all workers, including later ones."""
-        super().respecify(changes, fields)
+    def change_policies(self, changes: Mapping[str, Any], filter_states: Mapping[str, Any]) -> None:
+        """Continue with other policies in all workers, and in those that are started later.
+
+        The arguments are those of `AgentsWorker.change_policies`.
+        """
+        super().change_policies(changes, filter_states)
         self._specs = [replace(one, **changes) for one in self._specs]
 
     def _start(self, specs: Iterable[WorkerSpec]) -> None:
-        """Start children; each is in `_children` once it is started, so that `close` ends it."""
+        """Start a child for each specification, and add it to `_children`, sorted by index."""
         for spec in specs:
             self._children.append(SupervisedWorker(spec, self._recovery))
         self._children.sort(key=lambda child: child.spec.index)
 
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
-        """Return index → answer of each child to the request.
+        """Call ``method(*args(index))`` in all children at the same time; return index → answer.
 
-        Raises WorkerError if no child is left.
+        Raises the errors of `_handle_failures`, and WorkerError if no child is left.
         """
         if not self._children:
             raise self._no_worker_error(None)
@@ -105,9 +108,10 @@ class ChildWorkers(WorkerSet):
         receive: Callable[[SupervisedWorker], Any],
         children: Sequence[SupervisedWorker] | None = None,
     ) -> dict[int, Any]:
-        """Return index → answer; a child that fails and is left out has none.
+        """Receive with `receive` the answer of each of `children` (None for all), asked before.
 
-        All answers are read before an error is raised. Children were asked; None for all.
+        Returns index → answer; a child that failed and is left out has none. All answers are read
+        before an error is raised.
         """
         answers: dict[int, Any] = {}
         failed: dict[int, Exception] = {}
@@ -121,7 +125,10 @@ class ChildWorkers(WorkerSet):
         return answers
 
     def _handle_failures(self, failed: Mapping[int, Exception]) -> None:
-        """Leave out the children that failed, or raise the first one's error."""
+        """Leave out children that failed (index → error) if ``ignore_worker_failures`` is set.
+
+        Otherwise the first error is raised. Raises WorkerError if no child is left.
+        """
         first = next(iter(failed.values()))
         if not self._recovery.ignore_worker_failures:
             raise self._with_advice(first)
@@ -138,14 +145,14 @@ class ChildWorkers(WorkerSet):
             raise self._no_worker_error(first)
 
     def _leave_out(self, child: SupervisedWorker) -> None:
-        """Kill a child and remove it."""
+        """Kill a child, and continue without it."""
         child.process.kill()
         self._children.remove(child)
 
     def _no_worker_error(self, first: Exception | None) -> WorkerError:
-        """Return the error for the case that no child is left.
+        """Return an error which says that no child is left, with advice about settings.
 
-        `first` is the first failure; None if it is unknown.
+        `first` is the first child's error; None if it is unknown.
         """
         advice = "set recreate_failed_workers: true, which replaces them"
         if self._recovery.recreate_failed_workers:
@@ -158,7 +165,7 @@ class ChildWorkers(WorkerSet):
         return error
 
     def _with_advice(self, error: Exception) -> Exception:
-        """Return the error with advice about settings, if it is a WorkerError."""
+        """Return a copy of a WorkerError with advice about settings; another error unchanged."""
         if not isinstance(error, WorkerError):
             return error
         advice = "ignore_worker_failures: true continues without this worker"
@@ -171,7 +178,7 @@ class ChildWorkers(WorkerSet):
 
 
 def _with_metrics(sample: Sample, episodes: list[RolloutMetrics] | None) -> Sample:
-    """Return the sample with these episodes; None marks it as late."""
+    """Return the sample with these episodes before its own; None marks the sample as late."""
     if episodes is None:
         return replace(sample, is_late=True)
     return replace(sample, episodes=[*episodes, *sample.episodes])
