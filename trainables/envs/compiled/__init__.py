@@ -3,6 +3,8 @@
     env: jax:CartPole-v1              # one of `classic.KNOWN`
     env: jax:my_module:Corridor       # a class of your own, see `own`
     env: gymnax:Breakout-MinAtar      # one of the package gymnax
+    env: brax:ant                     # one of the package brax
+    env: playground:CheetahRun        # one of the package playground, MuJoCo Playground
 
 This package and `trainables.stacks` import JAX, an optional dependency; this module does not.
 
@@ -10,6 +12,7 @@ contract  the form in which programs step an environment
 classic   gymnasium's classic control in this form
 own       a user's class in this form
 of_gymnax an environment of gymnax as such a class
+of_physics one of brax or MuJoCo Playground as such a class
 named     the environment that a name stands for
 alone     one of them as a gymnasium environment, for play, exports and all other pools
 """
@@ -17,7 +20,7 @@ alone     one of them as a gymnasium environment, for play, exports and all othe
 import os
 
 #: Beginnings of names of environments that are functions of arrays.
-PREFIXES = ("jax:", "gymnax:")
+PREFIXES = ("jax:", "gymnax:", "brax:", "playground:")
 
 # With jax 0.10.2 a `while_loop` in a `scan` over lanes hung on a CPU, in two games of eleven,
 # unless this flag was set before the first import of jax. It costs no time.

@@ -2,15 +2,23 @@
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from trainables.core.importing import load_callable
 from trainables.envs.compiled import classic, is_compiled
 from trainables.envs.compiled.contract import Environment
 from trainables.envs.compiled.of_gymnax import OfGymnax
+from trainables.envs.compiled.of_physics import of_brax, of_playground
 from trainables.envs.compiled.own import Own
 from trainables.errors import ConfigError, nearest
+
+#: Prefix of ``env`` → function from name and settings to an object that `Own` steps.
+_PACKAGES: Mapping[str, Callable[[str, Mapping[str, Any]], Any]] = {
+    "gymnax": OfGymnax,
+    "brax": of_brax,
+    "playground": of_playground,
+}
 
 
 class Named(NamedTuple):
@@ -48,8 +56,8 @@ def make(of: Named) -> Environment:
     """
     kind, name = ("jax", of.name) if of.name in classic.KNOWN else of.name.split(":", 1)
     config = json.loads(of.config)
-    if kind == "gymnax":
-        return Own(OfGymnax(name, config), of.name)
+    if (package := _PACKAGES.get(kind)) is not None:
+        return Own(package(name, config), of.name)
     if (found := classic.KNOWN.get(name)) is not None:
         return found
     if ":" not in name:

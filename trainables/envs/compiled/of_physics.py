@@ -1,0 +1,162 @@
+"""Environments of brax and of MuJoCo Playground as classes whose functions `own.Own` steps.
+
+Both packages have the same form: `reset(key)` and `step(state, action)` return a state that holds
+the observation, the reward, and `done`, which leaves out the time limit. Random numbers after the
+reset come from a key in the state. Actions are numbers from -1 to 1.
+"""
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jax import Array, random
+
+from trainables.core.importing import import_module
+from trainables.errors import ConfigError, NotImportable, nearest
+
+#: Key of ``env_config`` with the time limit, in environment steps.
+_LIMIT = "episode_length"
+#: Time limit without this key, in both packages.
+_USUAL_LIMIT = 1000
+#: Key of Playground's settings that selects the implementation of the physics.
+_IMPLEMENTATION = "impl"
+
+
+class OfPhysics:
+    """An environment whose states hold observation, reward, and the end of the episode.
+
+    Args:
+        env: environment of brax or Playground.
+        limit: time limit of an episode, in environment steps.
+        name: value of ``env``.
+
+    Raises:
+        ConfigError: the environment has no observation that is one vector.
+    """
+
+    def __init__(self, env: Any, limit: Any, name: str) -> None:
+        self._env = env
+        self.limit = limit
+        self._part = _policy_part(env.observation_size, name)
+        size = env.observation_size if self._part is None else env.observation_size[self._part]
+        self.observation_space = spaces.Box(-np.inf, np.inf, (int(np.prod(size)),))
+        self.action_space = spaces.Box(-1.0, 1.0, (int(env.action_size),))
+
+    def reset(self, key: Array) -> tuple[Array, Any]:
+        """Return the first observation and state of an episode."""
+        # The state keeps the key as plain numbers, of which states consist.
+        state = self._env.reset(random.key_data(key))
+        return self._observation(state), state
+
+    def step(self, _: Array, state: Any, action: Array) -> tuple[Array, Any, Array, Array]:
+        """Return observation, state, reward, and True if the episode ended by itself."""
+        after = self._env.step(state, action)
+        # A state must keep its dtypes, which a package may widen in the first step.
+        after = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), after, state)
+        reward, done = jnp.reshape(after.reward, ()), jnp.reshape(after.done, ())
+        return self._observation(after), after, reward, done > 0
+
+    def _observation(self, state: Any) -> Array:
+        """Return the observation that a policy sees as a vector of float32."""
+        seen = state.obs if self._part is None else state.obs[self._part]
+        return jnp.ravel(jnp.asarray(seen, jnp.float32))
+
+
+def of_brax(name: str, config: Mapping[str, Any]) -> OfPhysics:
+    """Return an environment of brax.
+
+    Args:
+        config: arguments of the environment, such as ``backend``, and ``episode_length``.
+
+    Raises:
+        ConfigError: brax is missing, or has no such environment or argument.
+    """
+    value = f"brax:{name}"
+    envs = _package("brax.envs", value, "brax")
+    _check_name(name, getattr(envs, "_envs", ()), value, "brax.envs")
+    arguments = dict(config)
+    limit = arguments.pop(_LIMIT, _USUAL_LIMIT)
+    try:
+        env = envs.get_environment(name, **arguments)
+    except Exception as error:
+        raise _refused(config, name, error) from error
+    return OfPhysics(env, limit, value)
+
+
+def of_playground(name: str, config: Mapping[str, Any]) -> OfPhysics:
+    """Return an environment of MuJoCo Playground.
+
+    Args:
+        config: settings that differ from Playground's; names of nested ones contain dots.
+
+    Raises:
+        ConfigError: Playground is missing, or has no such environment or setting; the files of its
+            robots are missing; or the implementation of the physics mixes environments.
+    """
+    value = f"playground:{name}"
+    package = _package("mujoco_playground", value, "playground")
+    registry = package.registry
+    _check_name(name, registry.ALL_ENVS, value, "mujoco_playground.registry.ALL_ENVS")
+    if config.get(_IMPLEMENTATION, "jax") != "jax":
+        hint = "with others, environments that are stepped together share one state"
+        raise ConfigError(f"env_config.{_IMPLEMENTATION}", config[_IMPLEMENTATION], "jax", hint)
+    robots = getattr(sys.modules[package.MjxEnv.__module__], "MENAGERIE_PATH", None)
+    if name not in package.dm_control_suite.ALL_ENVS and robots and not robots.exists():
+        # Playground would download the files now, in each process at the same time.
+        hint = f"python -c \"from mujoco_playground import registry; registry.load('{name}')\""
+        allowed = "an environment whose robots' files are installed"
+        raise ConfigError("env", value, allowed, f"{hint} downloads them")
+    try:
+        env = registry.load(name, config_overrides={_IMPLEMENTATION: "jax", **config})
+    except Exception as error:
+        raise _refused(config, name, error) from error
+    limit = {**registry.get_default_config(name), **config}.get(_LIMIT, _USUAL_LIMIT)
+    return OfPhysics(env, limit, value)
+
+
+def _package(module: str, value: str, distribution: str) -> Any:
+    """Import a module, or raise ConfigError that names the distribution to install."""
+    try:
+        return import_module(module)
+    except NotImportable as error:
+        hint = f"pip install {distribution} installs it ({error})"
+        raise ConfigError(
+            "env", value, f"another environment without {distribution}", hint
+        ) from error
+
+
+def _check_name(name: str, known: Iterable[str], value: str, place: str) -> None:
+    """Raise ConfigError unless `known`, the names at `place` in a package, contains `name`."""
+    names = sorted(known)
+    if name not in names:
+        hint = nearest(name, names).removeprefix("; ")
+        raise ConfigError("env", value, f"a name in {place}", hint)
+
+
+def _refused(config: Mapping[str, Any], name: str, error: Exception) -> ConfigError:
+    """Return an error about settings from which a package could make no environment."""
+    text = str(error.args[0] if error.args else error).splitlines() or [""]
+    hint = f"it raised {type(error).__name__}: {text[0]}"
+    return ConfigError("env_config", dict(config), f"settings that {name} can be made from", hint)
+
+
+def _policy_part(sizes: Any, name: str) -> str | None:
+    """Return the key of the observations that a policy sees; None if there is one observation.
+
+    Args:
+        sizes: numbers of features, or key → numbers of features.
+        name: value of ``env``.
+
+    Raises:
+        ConfigError: there are several observations and none is for a policy.
+    """
+    if not isinstance(sizes, Mapping):
+        return None
+    if "state" in sizes:
+        return "state"
+    hint = f"its observations are {', '.join(sizes)}"
+    raise ConfigError("env", name, "an environment whose observation is one vector", hint)
