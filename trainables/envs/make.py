@@ -4,8 +4,8 @@
 environment class or a callable that returns an environment, or ``package.module:Id`` for an id that
 the module registers; ``env_config`` becomes its keyword arguments, or its one argument
 (`registry`). Names that were registered come before gymnasium's ids, entry points of installed
-packages after them; an environment class stands for its dotted path. Names that begin with ``jax:``
-or ``gymnax:`` are those of functions of arrays (`compiled`).
+packages after them; an environment class stands for its dotted path. Names that begin with
+``jax:``, ``gymnax:``, ``brax:`` or ``playground:`` are those of functions of arrays (`compiled`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -107,8 +107,8 @@ class EnvironmentConfig(Section):
     env: Annotated[str, BeforeValidator(registry.to_name)] = Field(
         description="Registered id, package.module:Name of a class or callable, or an entry point "
         "trainables.envs of a package; in Python also the class or function itself. Functions of "
-        "arrays in JAX: jax:CartPole-v1, jax:package.module:Class, gymnax:Breakout-MinAtar "
-        "(docs/stack.md#environments-of-your-own)."
+        "arrays in JAX: jax:CartPole-v1, jax:package.module:Class, gymnax:Breakout-MinAtar, "
+        "brax:ant, playground:CheetahRun (docs/stack.md#environments-of-your-own)."
     )
     env_config: dict[str, Any] = Field(
         default_factory=dict,
