@@ -12,24 +12,25 @@ from sweep.spec.space import Space
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A change of the search space, or of the criteria that end trials."""
+    """Change of a sweep's search space, or of the criteria that end trials, after its creation."""
 
     event: int
-    """Number of its event."""
+    """Number of the event that recorded the change."""
     time: float
-    """Time in seconds since 1970."""
+    """Time of the event in seconds since 1970."""
     key: Literal["space", "stop"]
-    """Changed key of the spec."""
+    """Key of the spec that was changed."""
     trials: int
-    """Number of trials that existed; also the number of the first later trial."""
+    """Number of trials that existed then; trials from this number on belong to the new value."""
     before: Mapping[str, Any]
-    """Each changed parameter with its description, or each changed criterion with its value."""
+    """Changed parameter → description of its domain, or changed criterion → its value; before the
+    change."""
     after: Mapping[str, Any]
-    """The same after the change."""
+    """Same keys as `before`, with the descriptions or values after the change."""
 
     @property
     def text(self) -> str:
-        """The change on one line."""
+        """Sentence about the change for people, on one line."""
         place = f"after trial {self.trials - 1}" if self.trials else "before the first trial"
         changed = [
             f"{name} is {_text(new)}, instead of {_text(self.before[name])}"
@@ -40,16 +41,16 @@ class Change:
 
 
 def _text(value: Any) -> str:
-    """Return a description or a value of a criterion as a text."""
+    """Return a parameter's description unchanged, or a criterion's value as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 class Changes:
-    """All changes of a sweep, oldest first, from its events in order.
+    """All changes of a sweep's space and end, oldest first, collected from its events.
 
     Args:
         created: spec with which the sweep was created.
-        records: events so far.
+        records: events so far, in the order of their numbers.
     """
 
     def __init__(self, created: SweepSpec, records: Iterable[Recorded] = ()) -> None:
@@ -61,7 +62,7 @@ class Changes:
         self.extend(records)
 
     def extend(self, records: Iterable[Recorded]) -> None:
-        """Add the changes among further events."""
+        """Collect the changes among further events, which follow those read so far."""
         for record in records:
             match record.event:
                 case Created():
@@ -74,7 +75,7 @@ class Changes:
                     self._stop = new
 
     def _change_space(self, record: Recorded, event: SpaceChanged) -> None:
-        """Add a change of the space."""
+        """Add the change from the present space to the one in an event."""
         new = _described(Space.parse(event.space, forbid=self._created.forbid))
         self._add(record, "space", self._space or _described(self._created.space), new)
         self._space = new
@@ -86,7 +87,7 @@ class Changes:
         old: Mapping[str, Any],
         new: Mapping[str, Any],
     ) -> None:
-        """Add a change from `old` to `new`, which have the same parameters or criteria."""
+        """Add a change from `old` to `new`, reduced to the names whose values differ."""
         names = [name for name, value in new.items() if old.get(name) != value]
         self.all.append(
             Change(
@@ -101,5 +102,5 @@ class Changes:
 
 
 def _described(space: Space) -> dict[str, str]:
-    """Return parameter → its description."""
+    """Return each parameter's name → description of its domain, as a text."""
     return {name: parameter.describe() for name, parameter in space.parameters.items()}

@@ -65,11 +65,14 @@ _EXPECTED: Final[Mapping[str, str]] = {
 
 
 class DecodeError(ValueError):
-    """Data that does not have the expected shape; the message says where, and what was found."""
+    """Stored data that does not have the expected form.
+
+    The message says in which field, what was found, and what was expected.
+    """
 
 
 def parse(text: object) -> Any:
-    """Return the value of a JSON text.
+    """Return the value of a JSON text read from the ledger.
 
     Raises DecodeError if `text` is not a string, not JSON, or nests deeper than `DEEPEST`.
     """
@@ -88,9 +91,10 @@ def parse(text: object) -> Any:
 
 
 def read(cls: Any, raw: Any) -> Any:
-    """Return `raw` as a value of type `cls`, for example a dataclass from a mapping of its fields.
+    """Return plain data as a value of type `cls`, such as a dataclass from a mapping of its fields.
 
-    Raises DecodeError if `raw` does not fit `cls`; the message describes the first mistake.
+    Nothing is converted, and unknown keys are refused. Raises DecodeError if `raw` does not fit
+    `cls`; the message describes the first mistake.
     """
     try:
         return _validator(cls).validate_python(raw)
@@ -99,7 +103,7 @@ def read(cls: Any, raw: Any) -> Any:
 
 
 def _is_deeper(value: Any) -> bool:
-    """Return whether lists and mappings in `value` nest deeper than `DEEPEST`."""
+    """Return whether lists and mappings in `value` nest deeper than `DEEPEST` levels."""
     level = [value]
     for _ in range(DEEPEST + 1):
         level = [
@@ -115,18 +119,24 @@ def _is_deeper(value: Any) -> bool:
 
 @cache
 def _adapter(cls: Any) -> TypeAdapter[Any]:
-    """Return the cached pydantic adapter of `cls`."""
+    """Return pydantic's adapter for a type, made at the first call."""
     return TypeAdapter(cls)
 
 
 @cache
 def _validator(cls: Any) -> SchemaValidator:
-    """Return a cached strict validator of `cls`: no conversions, no unknown keys."""
+    """Return pydantic's strict validator for a type, made at the first call.
+
+    It converts nothing and refuses unknown keys.
+    """
     return SchemaValidator(_make_strict(_adapter(cls).core_schema))
 
 
 def _make_strict(schema: Any) -> Any:
-    """Return a copy of a pydantic core schema that converts nothing and forbids unknown keys."""
+    """Return a copy of a pydantic core schema that converts nothing and forbids unknown keys.
+
+    `schema` is the schema or any list or value in it, since the function calls itself.
+    """
     if isinstance(schema, list):
         return [_make_strict(part) for part in schema]
     if not isinstance(schema, dict):
@@ -136,7 +146,7 @@ def _make_strict(schema: Any) -> Any:
 
 
 def _describe_error(first: ErrorDetails) -> str:
-    """Return the text of pydantic's first error: path of the field, value found, value expected."""
+    """Return one line about a pydantic error: path of the field, value found, value expected."""
     *around, last = ("", *(part for part in first["loc"] if isinstance(part, str)))
     if first["type"] == "missing":
         problem = f"no {last}"
@@ -152,7 +162,7 @@ def _describe_error(first: ErrorDetails) -> str:
 
 
 def _describe(raw: object) -> str:
-    """Return a short description of a value that does not fit."""
+    """Return a short text for a value that does not fit: its size, number or `repr`."""
     if isinstance(raw, dict | list):
         return f"a {'mapping' if isinstance(raw, dict) else 'list'} of {len(raw)}"
     if isinstance(raw, int) and not isinstance(raw, bool):
@@ -161,7 +171,7 @@ def _describe(raw: object) -> str:
 
 
 def short_repr(raw: object) -> str:
-    """Return the `repr` of a value, cut to `_SHOWN` characters."""
+    """Return the `repr` of a value, cut to `_SHOWN` characters and an ellipsis."""
     text = repr(raw[: _SHOWN + 1] if isinstance(raw, str | bytes) else raw)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
@@ -174,7 +184,7 @@ _SCALARS = frozenset({bool, int, float, str})
 
 
 def to_body(event: Event) -> dict[str, Any]:
-    """Return an event as plain data without its kind and its result rows."""
+    """Return an event's fields as plain data for JSON, without its kind and its result rows."""
     cls: Any = type(event)
     serializer = _adapter(cls).serializer
     body: dict[str, Any] = serializer.to_python(event, exclude={"rows"}, warnings=False)
@@ -182,9 +192,10 @@ def to_body(event: Event) -> dict[str, Any]:
 
 
 def from_body(kind: object, body: object, rows: tuple[Row, ...] = ()) -> Event:
-    """Return the event of a `kind` stored as JSON `body`, and result rows from their own table.
+    """Return the event of kind `kind` with the fields in the JSON text `body`.
 
-    Raises DecodeError if they hold no valid event; the message says why.
+    `rows` are its results, which have a table of their own. Raises DecodeError if these are no
+    valid event; the message says why.
     """
     if not isinstance(kind, str) or kind not in _KINDS:
         raise DecodeError(f"{short_repr(kind)} is not a kind of event")
@@ -204,7 +215,7 @@ def from_body(kind: object, body: object, rows: tuple[Row, ...] = ()) -> Event:
 
 
 def read_row(iteration: object, metrics: object) -> Row:
-    """Return the result stored in a row of the ledger; `metrics` is a JSON text.
+    """Return the result in a row of the table of results; `metrics` is a JSON text.
 
     Raises DecodeError if the row holds no valid result.
     """
@@ -212,7 +223,7 @@ def read_row(iteration: object, metrics: object) -> Row:
 
 
 def read_metrics(iteration: object, metrics: object) -> Row:
-    """Return the result with these metrics (a dict of numbers and texts).
+    """Return the result of an iteration with these metrics (name → number or text).
 
     Raises:
         DecodeError: `iteration` is not an int, or `metrics` is not a flat dict of numbers and text.
@@ -225,9 +236,9 @@ def read_metrics(iteration: object, metrics: object) -> Row:
 
 
 def read_saved(raw: object) -> Saved:
-    """Return the checkpoint record that plain data describes.
+    """Return a checkpoint's record from a mapping of its fields.
 
-    Raises DecodeError if the data describes no checkpoint, or its file name is not allowed.
+    Raises DecodeError if the mapping describes no checkpoint, or its file name is not allowed.
     """
     saved: Saved = read(Saved, raw)
     _check_saved(saved)
@@ -235,7 +246,10 @@ def read_saved(raw: object) -> Saved:
 
 
 def _check_created(event: Created) -> None:
-    """Raise DecodeError if a `Created` event has impossible replicas or births."""
+    """Raise DecodeError if a new trial has an impossible number of replicas or births.
+
+    The files of the parents' checkpoints are checked too.
+    """
     if not 1 <= event.replicas <= sections.MOST:
         raise DecodeError(f"replicas: {event.replicas}, not 1 to {sections.MOST}")
     if event.births and len(event.births) != event.replicas:
@@ -245,6 +259,9 @@ def _check_created(event: Created) -> None:
 
 
 def _check_saved(saved: Saved) -> None:
-    """Raise DecodeError unless a checkpoint's file is a bare name, or ``NUMBER/NAME``."""
+    """Raise DecodeError unless a checkpoint's file is a bare name or ``NUMBER/NAME``.
+
+    Such a file lies in the trial's folder.
+    """
     if not _FILE.fullmatch(saved.file):
         raise DecodeError(f"file: {short_repr(saved.file)}, not the name of a file alone")

@@ -71,7 +71,10 @@ _WRITE_ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
 class Folder:
-    """Paths of one sweep, given by the root folder and the sweep's name."""
+    """Paths of one sweep's files; nothing is created before a method does so.
+
+    `root` is the folder of all sweeps, and `name` the sweep's own folder in it.
+    """
 
     def __init__(self, root: Path, name: str) -> None:
         self.root = root
@@ -106,18 +109,21 @@ class Folder:
 
     @property
     def ledger(self) -> Path:
-        """Path of the ledger's file, or of the file with its server's address if that exists."""
+        """Path of the SQLite file ``sweep.db``, by default.
+
+        It is the path of the file with the address of the ledger's server if that exists.
+        """
         local = self.path / "sweep.db"
         remote = local.with_suffix(REMOTE)
         return remote if remote.exists() else local
 
     @property
     def in_commands(self) -> str:
-        """Arguments that name this sweep in a command typed here: ``demo --root /data``."""
+        """Arguments that name this sweep in a shell command for the user: ``demo --root /data``."""
         return f"{shlex.quote(self.name)}{root_option(self.root)}"
 
     def require_plain(self) -> None:
-        """Raise UsageError if a file of the sweep is a link, or no regular file; see `plain`."""
+        """Raise UsageError if a file of the sweep is a link or no regular file."""
         for database in (self.ledger, self.optuna, self.mlflow):
             for suffix in ("", "-wal", "-shm"):
                 require_regular_file(database.with_name(f"{database.name}{suffix}"))
@@ -126,11 +132,15 @@ class Folder:
             require_regular_file(path)
 
     def trial(self, number: int, replica: int = 0) -> Path:
-        """Return the folder of one replica: ``trials/12``, ``trials/12.1``, ``trials/12.test0``."""
+        """Return the path of a replica's folder.
+
+        ``trials/12``, ``trials/12.1``, ``trials/12.test0``. `number` is that of the trial;
+        `replica` is the index of its seed.
+        """
         return self.path / "trials" / replica_name(number, replica)
 
     def make_trial(self, number: int, replica: int = 0) -> Path:
-        """Return the folder of one replica, created durably if it does not exist.
+        """Return the path of a replica's folder, creating it durably if it does not exist.
 
         Raises:
             UsageError: the folder or its parent is a link, so that files would be written
@@ -148,15 +158,19 @@ class Folder:
         return folder
 
     def stop_file(self, term: int, trial: int | None = None) -> Path:
-        """Return the file whose presence ends the slices of `term`, or only those of `trial`."""
+        """Return the path of the file whose presence tells slices to end.
+
+        It ends all slices of driver term `term`, or only those of `trial`.
+        """
         of_trial = "" if trial is None else f"-{trial}"
         return self.path / f".stop-{term}{of_trial}"
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the lock of this sweep on this host inside the block; the process's end releases it.
+        """Hold this sweep's lock file inside the block, so that no other process here drives it.
 
-        Raises SweepLocked if another process holds the lock.
+        The kernel releases the lock if the process dies. Writes pid, host and time into the file.
+        Raises SweepLocked if another process holds the lock for longer than `LOOK_S`.
         """
         path = self.path / LOCK
         require_regular_file(path)
@@ -172,12 +186,11 @@ class Folder:
             os.close(descriptor)
 
     def is_locked(self) -> bool:
-        """Return whether a process on this machine holds the sweep, in any container, of any user.
+        """Return whether a process on this machine holds the sweep's lock, in any container.
 
         The lock is tried for an instant, and not at all if its last holder is known to be dead, so
-        that this test rarely delays a driver that starts at the same moment.
-
-        Raises PermissionError if the lock file may not be read.
+        that this test rarely delays a driver that starts at the same moment. Raises PermissionError
+        if the lock file may not be read.
         """
         try:
             descriptor = os.open(self.path / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -197,7 +210,7 @@ class Folder:
 
     @contextmanager
     def creating(self) -> Iterator["Folder"]:
-        """Yield a draft folder that becomes this one when the block ends without an error.
+        """Yield a draft folder that is renamed to this one when the block ends without an error.
 
         Raises:
             NameTaken: a sweep of this name exists, or appeared meanwhile.
@@ -215,7 +228,10 @@ class Folder:
             raise
 
     def _refuse_a_name_in_other_case(self) -> None:
-        """Raise UsageError if an existing name differs only in case; not every disk keeps both."""
+        """Raise UsageError if another sweep's name differs only in upper and lower case.
+
+        Not every disk can hold both.
+        """
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for name in (path.name for path in self.root.iterdir()):
                 if name != self.name and name.lower() == self.name.lower():
@@ -225,7 +241,10 @@ class Folder:
                     )
 
     def _remove_draft_schema(self, draft: Path) -> None:
-        """Remove the PostgreSQL schema of an abandoned draft, if it has one."""
+        """Delete the PostgreSQL schema that an abandoned draft folder names, if any.
+
+        Errors are ignored.
+        """
         # not at the top, as workers open no ledger
         from sweep.ledger import storage
 
@@ -234,7 +253,7 @@ class Folder:
             pass
 
     def _name_taken_error(self) -> NameTaken:
-        """Return the error for a name that is already taken."""
+        """Return the error for a sweep that exists already, with commands to continue it."""
         return NameTaken(
             f"name: the sweep '{self.name}' exists already in {self.root}; continue with "
             f"`sweep resume {self.in_commands}`, delete it with `sweep rm {self.in_commands}`, or "
@@ -243,7 +262,7 @@ class Folder:
 
 
 def free_name(root: Path, name: str) -> str:
-    """Return `name`, or the first free one of ``name-2``, ``name-3``, … if `root` has it already.
+    """Return `name`, or the first of ``name-2``, ``name-3``, … that no sweep in `root` has.
 
     Names that differ only in upper and lower case count as the same.
     """
@@ -255,12 +274,18 @@ def free_name(root: Path, name: str) -> str:
 
 
 def journal(number: int) -> str:
-    """Return the file name of the journal of a trial's slice `number`."""
+    """Return the file name of the journal that slice `number` of a replica writes.
+
+    ``slice-3.jsonl``.
+    """
     return JOURNALS.replace("*", str(number))
 
 
 def root_option(root: str | Path) -> str:
-    """Return ``--root …`` for commands in the current folder; empty for the default root."""
+    """Return the option `` --root …`` (with a space before it) for a shell command.
+
+    Returns empty if `root` is the default one, ``sweeps``.
+    """
     if Path(root).absolute() == Path("sweeps").absolute():
         return ""
     return f" --root {shlex.quote(printable(str(root)))}"
@@ -270,11 +295,11 @@ def root_option(root: str | Path) -> str:
 def create_atomically(
     path: Path, undo: Callable[[Path], None] = lambda _draft: None
 ) -> Iterator[Path]:
-    """Yield a new folder beside `path`, renamed to `path` when the block ends without an error.
+    """Yield a new draft folder, renamed to `path` when the block ends without an error.
 
-    Each call writes into a draft of its own, since another thread, or a process of another
-    container with the same pid, may create the same name at the same time. Abandoned drafts are
-    deleted once they are old.
+    It lies beside `path`. Each call writes into a draft of its own, since another thread, or a
+    process of another container with the same pid, may create the same name at the same time. If
+    the block fails, the draft is deleted; old drafts of killed processes are deleted first.
 
     Args:
         undo: called with the draft before it is deleted because the block failed.
@@ -318,7 +343,7 @@ def require_regular_file(path: Path) -> None:
 
 @contextmanager
 def reading(path: Path) -> Iterator[tuple[int, int]]:
-    """Open a file of a trial and yield its descriptor and size in bytes.
+    """Open a file in a trial's folder for reading; yield its descriptor and its size in bytes.
 
     Raises:
         UsageError: `path` is not a regular file, or the trial's folder is a link.
@@ -342,7 +367,10 @@ def reading(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def note_remark(folder: Folder, term: int, remark: str) -> None:
-    """Write the remark of the pool of `term`'s driver to a file; losing it does no harm."""
+    """Write a text of the pool, for `sweep status`, to the sweep's folder; errors are ignored.
+
+    `term` is the number of the driver's term, so that a later driver's readers ignore the text.
+    """
     note = json.dumps({"term": term, "remark": remark}).encode()
     with (
         contextlib.suppress(OSError, disk.NotRegular),
@@ -352,9 +380,10 @@ def note_remark(folder: Folder, term: int, remark: str) -> None:
 
 
 def noted_remark(folder: Folder, term: int) -> str:
-    """Return the remark of the pool of `term`'s driver; empty if there is none or it is torn.
+    """Return the text that the pool of the driver in `term` left for `sweep status`.
 
-    Nothing has checked the text: show it, but do not act on it.
+    Returns empty if there is none or it is torn. Nothing has checked the text: show it, but do not
+    act on it.
     """
     with contextlib.suppress(OSError, disk.NotRegular, ValueError, KeyError, TypeError):
         with disk.open_regular_file(folder.pool) as (file, _size):
@@ -373,7 +402,7 @@ def leads_elsewhere(trial: Path) -> bool:
 
 
 def _remove_drafts(path: Path) -> None:
-    """Delete old drafts of `path`, judged by age, but those with a ledger on a server."""
+    """Delete abandoned draft folders of `path`, except those with a ledger on a server."""
     for draft in path.parent.glob(f".{glob.escape(path.name)}.new-*"):
         # `sweep gc` removes both draft and schema
         on_a_server = (draft / f"sweep{REMOTE}").exists()
@@ -382,7 +411,10 @@ def _remove_drafts(path: Path) -> None:
 
 
 def is_stale(draft: Path) -> bool:
-    """Return whether a draft folder has not changed for `STALE_S`, so that its process is gone."""
+    """Return whether a draft folder has not changed for `STALE_S` seconds.
+
+    Its process is then gone. Returns False if the folder does not exist any more.
+    """
     try:
         return time.time() - draft.lstat().st_mtime > STALE_S
     except FileNotFoundError:  # it was renamed or deleted meanwhile
@@ -390,19 +422,19 @@ def is_stale(draft: Path) -> bool:
 
 
 def fsync(folder: Path) -> None:
-    """Make the directory entries of `folder` durable."""
+    """Flush the entries of a directory to disk, so that new files in it survive a power cut."""
     with disk.open_folder(folder) as descriptor:
         disk.sync(descriptor)
 
 
 def list_sweeps(root: Path) -> list[str]:
-    """Return the sorted names of the sweeps in `root`."""
+    """Return the names of the sweeps in `root`, sorted: the folders that have a ledger."""
     files = (*root.glob("[!.]*/sweep.db"), *root.glob(f"[!.]*/sweep{REMOTE}"))
     return sorted({path.parent.name for path in files})
 
 
 def find(root: Path, name: str) -> Folder:
-    """Return the folder of an existing sweep.
+    """Return the folder of an existing sweep, after checking that its files are no links.
 
     Raises:
         UnknownName: `root` has no sweep `name`; the message names the most similar one.
@@ -421,7 +453,7 @@ def find(root: Path, name: str) -> Folder:
 
 
 def _try_lock(descriptor: int) -> bool:
-    """Lock the open file exclusively. Returns False if others hold it for longer than `LOOK_S`."""
+    """Lock an open file exclusively, and return whether that succeeded within `LOOK_S` seconds."""
     deadline = time.monotonic() + LOOK_S
     while True:
         try:
@@ -439,13 +471,19 @@ _SIGNATURE_ERRORS = (ValueError, KeyError, TypeError, OverflowError, RecursionEr
 
 
 def _own_signature() -> dict[str, Any]:
-    """Return the signature that the holder of a lock writes into its file."""
+    """Return the JSON fields by which this process signs a lock file.
+
+    They are pid, pid namespace, host and time.
+    """
     pid, host = os.getpid(), socket.gethostname()
     return {"pid": pid, "namespace": process.namespace(), "host": host, "since": time.time()}
 
 
 def _has_signer_ended(signature: bytes) -> bool:
-    """Return whether the process that signed a lock is dead; False if that cannot be known here."""
+    """Return whether the process that signed a lock file is dead.
+
+    Returns False if that cannot be known here.
+    """
     try:
         who = json.loads(signature)
         here = who["host"] == socket.gethostname()
@@ -455,7 +493,11 @@ def _has_signer_ended(signature: bytes) -> bool:
 
 
 def _describe_holder(descriptor: int) -> str:
-    """Return a text for the lock's holder, waiting up to `SIGN_S` for its signature."""
+    """Return a text about the process that holds a locked file.
+
+    It is like ``process 12 on host, since 2026-01-01 10:00:00,``. Waits up to `SIGN_S` seconds for
+    the process to sign the file; else returns ``another process``.
+    """
     deadline = time.monotonic() + SIGN_S
     while True:
         signature = os.pread(descriptor, 1000, 0)
@@ -470,7 +512,10 @@ def _describe_holder(descriptor: int) -> str:
 
 
 def log_size(trial: Path) -> int:
-    """Return the size of a trial's log in bytes, both parts together."""
+    """Return the size in bytes of the log in a trial's folder, both parts together.
+
+    Returns 0 without one.
+    """
     size = 0
     for name in (LOG, OLDER_LOG):
         with contextlib.suppress(OSError):
@@ -479,7 +524,7 @@ def log_size(trial: Path) -> int:
 
 
 def remove_log(trial: Path) -> None:
-    """Delete a trial's log; errors are ignored."""
+    """Delete the log files in a trial's folder; errors are ignored."""
     for name in (LOG, OLDER_LOG):
         with contextlib.suppress(OSError):
             (trial / name).unlink()

@@ -31,7 +31,10 @@ REMIND_S = 10.0
 
 
 class Hold:
-    """A held sweep whose lease is renewed in the background; all writes use its `term`."""
+    """Exclusive use of a sweep; a thread renews its lease in the ledger until it is closed.
+
+    All writes to the ledger name `term`, which is refused once another process has taken the sweep.
+    """
 
     def __init__(self, folder: Folder, term: int) -> None:
         self.term = term
@@ -47,7 +50,7 @@ class Hold:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise the error by which the lease was lost, if it was lost.
+        """Raise the error by which the lease was lost, if the renewing thread has met one.
 
         Raises:
             SweepLocked: another process has taken the sweep.
@@ -57,7 +60,7 @@ class Hold:
             raise self._lost
 
     def close(self) -> None:
-        """Stop renewing the lease and give it back."""
+        """Stop the renewing thread, and mark the lease in the ledger as free."""
         self._ended.set()
         self._thread.join()
         with (
@@ -68,7 +71,10 @@ class Hold:
         self._database.close()
 
     def _renew(self) -> None:
-        """Renew the lease every `RENEW_S` until closed; keep the error if the lease is lost."""
+        """Renew the lease every `RENEW_S` seconds until closed, in the thread of the hold.
+
+        Ends, keeping the error for `check`, if the lease is lost.
+        """
         while not self._ended.wait(RENEW_S):
             try:
                 with self._database.writing() as connection:
@@ -82,7 +88,10 @@ class Hold:
 
 @contextlib.contextmanager
 def hold(folder: Folder, say: Say) -> Iterator[Hold]:
-    """Hold the sweep in `folder` inside the block, after upgrading an older ledger.
+    """Hold the sweep in `folder` inside the block, first upgrading the tables of an older ledger.
+
+    Waits up to `LEASE_S` seconds for a holder on another machine. `say` receives sentences for the
+    user.
 
     Raises:
         SweepLocked: another process holds the sweep.
@@ -103,7 +112,9 @@ def hold(folder: Folder, say: Say) -> Iterator[Hold]:
 
 
 def upgrade(folder: Folder, say: Say) -> None:
-    """Upgrade an older ledger, before a command reads it without holding the sweep.
+    """Upgrade the tables of an older ledger, for a command that then only reads it.
+
+    Does nothing for a current ledger. `say` receives sentences for the user.
 
     Raises:
         SweepLocked, UsageError, DamagedLedger, StorageError: as in `hold`.
@@ -114,9 +125,10 @@ def upgrade(folder: Folder, say: Say) -> None:
 
 
 def _take_lease(folder: Folder, say: Say) -> int:
-    """Take the lease and return its new term; waits for a holder on another machine.
+    """Write this process into the lease as its holder, and return the number of its new term.
 
-    Raises SweepLocked if the holder is alive, or another process was faster.
+    Waits up to `LEASE_S` seconds for a holder on another machine. Raises SweepLocked if that holder
+    is alive, or another process was faster.
     """
     with contextlib.closing(storage.open_database(folder.ledger)) as database:
         with database.reading() as connection:
@@ -131,10 +143,11 @@ def _take_lease(folder: Folder, say: Say) -> int:
 
 
 def _watch(folder: Folder, database: "storage.Database", first: Lease, say: Say) -> Lease:
-    """Watch the `first` lease read of another machine for `LEASE_S`; return it as last read.
+    """Watch another machine's lease for `LEASE_S` seconds; return it as last read.
 
-    `say` receives sentences for the user meanwhile. Raises SweepLocked if the lease changed and
-    belongs to a machine other than this one.
+    `first` is the lease as read before, and `say` receives sentences for the user. Returns early if
+    the lease was given back or belongs to this machine now. Raises SweepLocked if it changed and
+    belongs to another machine.
     """
     began = said_at = time.monotonic()
     say(f"{first.describe()} held {folder.name}: waiting {LEASE_S:g} s for a sign of life")

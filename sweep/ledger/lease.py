@@ -30,12 +30,13 @@ _LEFT = (
 
 
 class Host(NamedTuple):
-    """A machine, or a container on it."""
+    """Machine, or container on it, in which a process runs."""
 
     name: str
     """Host name."""
     kernel: str
-    """Boot ID of the kernel: equal for containers that share locks, and new after each boot."""
+    """Boot ID of the kernel: equal for containers of one machine, whose locks exclude each other,
+    and new after each boot."""
     namespace: str = ""
     """Name of the pid namespace; empty if unknown."""
 
@@ -49,35 +50,40 @@ def this_host() -> Host:
 
 @dataclass(frozen=True)
 class Lease:
-    """The lease's row and the number of the last event; any change shows that the holder lives."""
+    """Row of the ledger that names the holder of the sweep, with the number of the newest event.
+
+    Any change of it shows that the holder lives.
+    """
 
     term: int = 0
-    """Number of the present term; greater with each new holder."""
+    """Number of the present term (the time in which one process holds the sweep); each holder gets
+    a greater one."""
     host: str | None = None
-    """Name of the holder's machine; None once the lease was given back."""
+    """Host name of the holder's machine; None once the lease was given back."""
     kernel: str = ""
-    """Boot ID of the holder's kernel, as in `Host`."""
+    """Boot ID of the kernel under which the holder runs (`Host.kernel`)."""
     pid: int = 0
-    """Process id of the holder, in its pid namespace."""
+    """Process id of the holder, counted in `namespace`."""
     taken_at: float = 0.0
     """Time at which the lease was taken, in seconds since 1970; only for messages."""
     renewals: int = 0
-    """Counter that the holder increments while it lives."""
+    """Number of renewals by the holder, which show that it lives."""
     driven_at: float = 0.0
-    """Time of the last renewal by a driver of the search, on the clock of events (`ledger.now`)."""
+    """Time of the newest renewal by a process that drove the search, in seconds since 1970 on the
+    clock of events (`ledger.now`)."""
     last_event: int = 0
-    """Number of the last event; 0 if the ledger has none."""
+    """Number of the newest event in the ledger; 0 if there is none."""
     namespace: str = ""
-    """Pid namespace in which `pid` counts; empty if unknown."""
+    """Name of the pid namespace in which `pid` counts; empty if unknown."""
 
     @property
     def is_elsewhere(self) -> bool:
-        """True if there is a holder under another kernel: another machine, or before a reboot."""
+        """True if the holder runs under another kernel: on another machine, or before a reboot."""
         return self.host is not None and self.kernel != this_host().kernel
 
     @property
     def is_live(self) -> bool:
-        """True if the holder is another process that runs, or may run on another machine."""
+        """True if the holder is another process that runs here, or may run on another machine."""
         return self.is_elsewhere or (
             self.is_other and process.runs(self.pid, self.namespace) is True
         )
@@ -90,12 +96,15 @@ class Lease:
 
     @property
     def is_other(self) -> bool:
-        """True if there is a holder and it is not this process."""
+        """True if there is a holder and it is another process than this one."""
         own = (os.getpid(), process.namespace())
         return self.host is not None and (self.pid, self.namespace) != own
 
     def describe(self) -> str:
-        """Return a text for the holder: ``process 12 on host, since 2026-01-01 10:00:00,``."""
+        """Return a text for messages: ``process 12 on host, since 2026-01-01 10:00:00,``.
+
+        Without a holder it is ``another process``.
+        """
         if self.host is None:
             return "another process"
         try:
@@ -118,15 +127,19 @@ _LAST_TERM = 2**63 - 1
 
 
 def read(connection: Connection) -> Lease:
-    """Return the lease with the last event's number; raises DecodeError if its row is not valid."""
+    """Return the lease and the number of the newest event, in a transaction.
+
+    Raises DecodeError if the lease's row is not valid.
+    """
     (last,) = connection.execute("SELECT coalesce(max(k), 0) FROM events").fetchone()
     return replace(read_row(connection), last_event=codec.read(int, last))
 
 
 def read_row(connection: Connection) -> Lease:
-    """Return the lease's row without the last event's number; an empty `Lease` if there is no row.
+    """Return the lease in a transaction, without the number of the newest event.
 
-    Raises DecodeError if the row is not valid, or its term is the largest possible one.
+    Returns an empty `Lease` if there is no row. Raises DecodeError if the row is not valid, or its
+    term is the largest possible one.
     """
     row = connection.execute(f"SELECT {_COLUMNS} FROM lease").fetchone()  # noqa: S608 ours
     if row is None:
@@ -141,17 +154,17 @@ def read_row(connection: Connection) -> Lease:
 
 
 def _next_term(term: int) -> int:
-    """Return the term after `term`; DecodeError if there is none."""
+    """Return `term` + 1; raises DecodeError if the database could not store that number."""
     if term == _LAST_TERM:
         raise DecodeError(f"its lease: no term follows {term}")
     return term + 1
 
 
 def take(connection: Connection, expected: Lease | None = None) -> int:
-    """Make this process the holder in a transaction with the write lock; return its new term.
+    """Make this process the holder of the lease, and return the number of its new term.
 
-    Raises SweepLocked if the lease is not `expected`, the one that the caller read; None takes it
-    anyway.
+    Call it in a transaction with the write lock. Raises SweepLocked if the lease is not `expected`,
+    the one that the caller read before; None takes it from any holder.
     """
     found = read(connection)
     if expected not in (None, found):
@@ -163,16 +176,19 @@ def take(connection: Connection, expected: Lease | None = None) -> int:
 
 
 def check(connection: Connection, term: int) -> None:
-    """Raise SweepLocked unless `term` is the current one."""
+    """Raise SweepLocked unless `term` is the term in the lease, in a transaction.
+
+    With another term, another process has taken the sweep.
+    """
     if connection.execute("SELECT epoch FROM lease").fetchone() != (term,):
         raise SweepLocked(_sweep_name(connection), read(connection).describe(), _LEFT)
 
 
 def renew(connection: Connection, term: int, driven_at: float | None = None) -> None:
-    """Renew the lease of a term in a transaction with the write lock: increment its counter.
+    """Count a renewal of the lease held in `term`, in a transaction with the write lock.
 
-    `driven_at` is the current time if this process drives the search; None keeps the stored time.
-    Raises SweepLocked if another process has taken the sweep.
+    `driven_at` is the current time (`ledger.now`) if this process drives the search; None keeps the
+    stored time. Raises SweepLocked if another process has taken the sweep.
     """
     check(connection, term)
     connection.execute(
@@ -181,14 +197,14 @@ def renew(connection: Connection, term: int, driven_at: float | None = None) -> 
 
 
 def give_back(connection: Connection, term: int) -> None:
-    """Mark the lease as having no holder, if `term` is still the current one."""
+    """Remove the holder from the lease if `term` is still the current term, in a transaction."""
     connection.execute("UPDATE lease SET host = NULL WHERE epoch = ?", (term,))
 
 
 def clear_holder(connection: Connection) -> None:
-    """Begin a new term without a holder, even if the row is damaged; a live holder loses the sweep.
+    """Begin a new term without a holder, in a transaction, even if the lease's row is damaged.
 
-    Raises DecodeError if the events already have the largest term.
+    A live holder loses the sweep. Raises DecodeError if the events already have the largest term.
     """
     (newest,) = connection.execute("SELECT coalesce(max(epoch), 0) FROM events").fetchone()
     (said,) = connection.execute("SELECT max(epoch) FROM lease").fetchone()
@@ -199,7 +215,10 @@ def clear_holder(connection: Connection) -> None:
 
 
 def put(connection: Connection, term: int) -> None:
-    """Replace the lease's row by one that makes this process the holder in `term`."""
+    """Replace the lease's row, in a transaction, by one with this process as the holder in `term`.
+
+    The time of the newest renewal by a driver is kept.
+    """
     host, *where = this_host()
     (driven_at,) = connection.execute("SELECT max(drove_at) FROM lease").fetchone()
     connection.execute("DELETE FROM lease")
@@ -212,7 +231,7 @@ def put(connection: Connection, term: int) -> None:
 
 
 def _sweep_name(connection: Connection) -> str:
-    """Return the name of the sweep."""
+    """Return the name of the sweep that the ledger contains; ``None`` as a text without one."""
     (name,) = connection.execute("SELECT name FROM sweep").fetchone() or (None,)
     return str(name)
 
@@ -221,7 +240,10 @@ def _sweep_name(connection: Connection) -> str:
 
 
 def read_file(path: Path) -> Lease:
-    """Return the lease of the ledger at `path`, opened read-only; an empty one if unreadable."""
+    """Return the lease of the ledger at `path`, opened read-only.
+
+    An empty one if it cannot be read.
+    """
     try:
         with (
             closing(storage.open_database(path, patient=False, only_read=True)) as database,

@@ -60,37 +60,37 @@ def now() -> float:
 
 @dataclass(frozen=True)
 class LedgerHeader:
-    """The row that identifies the sweep of a ledger."""
+    """The one row that identifies the sweep of a ledger."""
 
     id: str
     """Unique ID of the sweep."""
     name: str
     """Name of the sweep."""
     spec: str
-    """Spec as canonical JSON."""
+    """Spec at the sweep's creation, as canonical JSON."""
     provenance: str
-    """`Provenance` as JSON."""
+    """Fields of `Provenance` as JSON."""
     created_at: float
     """Time of creation in seconds since 1970."""
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Conditions of the results other than the spec, recorded when the sweep was created."""
+    """Conditions of the results that the spec lacks, recorded at the sweep's creation."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Package → its version."""
+    """Name of an installed package → its version."""
     source: str = ""
-    """SHA-256 of the trainable's source file; empty if it has none."""
+    """SHA-256 of the trainable's source file, in hexadecimal digits; empty if it has none."""
     processor: str = ""
     """Model name of the processor."""
     paths: tuple[str, ...] = ()
-    """Folders in which modules are searched after all installed packages."""
+    """Folders in which modules are looked for after all installed packages."""
     time_attr: str = "training_iteration"
-    """Time attribute of the scheduler; it and `levels` are stored so that readers need not import
-    it."""
+    """Result in whose units the scheduler counts; stored with `levels` so that readers need not
+    import the scheduler."""
     levels: tuple[float, ...] = ()
-    """Rungs of the scheduler, ascending."""
+    """Rungs of the scheduler (values of `time_attr`), ascending."""
 
 
 @tables.retried
@@ -121,12 +121,14 @@ InTransaction = Callable[[Connection], None]
 
 
 def _dump(value: Any) -> str:
-    """Return a value as compact JSON."""
+    """Return a value as JSON without spaces."""
     return json.dumps(value, separators=(",", ":"))
 
 
 class Ledger:
-    """The history of one sweep; `path` is the ledger's file (see `sweep.ledger.storage`).
+    """The history of one sweep in its database, with methods that read it and append events.
+
+    `path` is the ledger's file (`Folder.ledger`).
 
     Raises:
         StorageError: the database cannot be read or written.
@@ -156,12 +158,12 @@ class Ledger:
         provenance: Mapping[str, Any],
         url: str | None = None,
     ) -> "Ledger":
-        """Create the ledger of a new sweep and return it.
+        """Create the tables of a new sweep's ledger with its header, and return the ledger.
 
         Args:
             spec: spec as canonical JSON.
             provenance: fields of `Provenance` as plain data.
-            url: server of the ledger, or None for a file; see `storage.create_database`.
+            url: URL of a PostgreSQL server for the ledger, or None for an SQLite file at `path`.
         """
         sweep_id = uuid.uuid4().hex
         with (
@@ -180,7 +182,7 @@ class Ledger:
         return cls(database.path)
 
     def close(self) -> None:
-        """Close the database; the next call reopens it."""
+        """Close the connection; the next call of another method opens it again."""
         self._database.close()
 
     # ---- writing ----------------------------------------------------------------------------
@@ -191,11 +193,15 @@ class Ledger:
         events: Sequence[Event],
         in_transaction: InTransaction | None = None,
     ) -> list[Recorded]:
-        """Write `events` in one transaction and return them with their numbers.
+        """Commit events in one transaction and return them with their numbers.
+
+        They are durable when the call returns. Also updates the stored status of replicas.
 
         Args:
-            term: term of the holder; None takes the sweep from its holder in a new term.
-            in_transaction: writes further rows of the same transaction, before the events.
+            term: number of the term in which the caller holds the sweep; None takes the sweep from
+                its holder in a new term.
+            in_transaction: function that writes further rows in the same transaction, before the
+                events.
 
         Raises:
             SweepLocked: another driver has taken the sweep; nothing was written.
@@ -220,20 +226,29 @@ class Ledger:
 
     @tables.retried
     def check(self, term: int) -> None:
-        """Raise SweepLocked unless `term` is the current one."""
+        """Raise SweepLocked unless `term` is the current one.
+
+        With another term, another process has taken the sweep.
+        """
         with self._database.reading() as connection:
             lease.check(connection, term)
 
     @property
     @tables.retried
     def driven_at(self) -> float:
-        """Time of the last renewal by a driver of the search, on the clock of events."""
+        """Time of the newest renewal of the lease by a process that drove the search.
+
+        It is in seconds since 1970, on the clock of events (`now`).
+        """
         with self._database.reading() as connection:
             return lease.read_row(connection).driven_at
 
     @tables.retried
     def set_published(self, tracker: str, k: int, term: int | None = None) -> None:
-        """Record that `tracker` has all events up to `k`; SweepLocked if `term` is not current."""
+        """Record durably that a tracker has received all events up to number `k`.
+
+        Raises SweepLocked if `term` is given and is not the current term.
+        """
         with self._database.writing() as connection:
             if term is not None:
                 lease.check(connection, term)
@@ -247,7 +262,7 @@ class Ledger:
 
     @tables.retried
     def published(self, tracker: str) -> int:
-        """Return the number of the last event that `tracker` has; 0 if it has none."""
+        """Return the number of the last event that a tracker has received; 0 if it has none."""
         query = "SELECT k FROM published WHERE tracker = ?"
         with self._database.reading() as connection:
             found = connection.execute(query, (tracker,)).fetchone()
@@ -256,7 +271,7 @@ class Ledger:
     @property
     @tables.retried
     def last(self) -> int:
-        """Number of the last event; 0 if there is none."""
+        """Number of the newest event in the ledger; 0 if there is none."""
         with self._database.reading() as connection:
             return _last_number(connection)
 
@@ -264,7 +279,10 @@ class Ledger:
     def read(
         self, after: int = 0, limit: int | None = None, results: bool = True
     ) -> list[Recorded]:
-        """Return the events above `after`, at most `limit`; with `results`, also their rows."""
+        """Return the events with numbers above `after`, in order, at most `limit` of them.
+
+        False for `results` leaves out their result rows, which takes less time.
+        """
         query = f"{_EVENTS} WHERE k > ? ORDER BY k LIMIT ?"
         with self._database.reading() as connection:
             events = connection.execute(query, (after, _ALL if limit is None else limit)).fetchall()
@@ -274,7 +292,10 @@ class Ledger:
 
     @tables.retried
     def newest(self, kind: str) -> Event | None:
-        """Return the newest event of a kind that has no result rows, or None if there is none."""
+        """Return the newest event whose `kind` is this text, without result rows.
+
+        Returns None if there is none.
+        """
         query = f"{_EVENTS} WHERE kind = ? ORDER BY k DESC LIMIT 1"
         with self._database.reading() as connection:
             row = connection.execute(query, (kind,)).fetchone()
@@ -282,7 +303,7 @@ class Ledger:
 
     @tables.retried
     def finished_at(self) -> int:
-        """Return the number of a finished sweep's last event; 0 if the sweep is not finished.
+        """Return the number of the last event of a finished sweep; 0 if the sweep is not finished.
 
         Deletions of checkpoints (`Dropped`) after its end do not count.
         """
@@ -300,7 +321,7 @@ class Ledger:
 
     @tables.retried
     def results(self, trial: int, replica: int = 0) -> list[Row]:
-        """Return all results of one replica with all metrics, ordered by iteration."""
+        """Return the results that a replica has now, one row per iteration, ascending."""
         query = (
             "SELECT iteration, metrics FROM results WHERE trial = ? AND replica = ? "
             "ORDER BY iteration"
@@ -317,7 +338,10 @@ _ALL = 2**62
 
 
 def _read_results(connection: Connection, first: int, last: int) -> dict[int, list[Row]]:
-    """Return event number → its results as they were recorded, for events `first` to `last`."""
+    """Return the results of events number `first` to `last`: event number → rows.
+
+    They are as recorded then, including results that later ones replaced.
+    """
     rows: dict[int, list[Row]] = defaultdict(list)
     query = (
         "SELECT k, iteration, metrics FROM results WHERE k BETWEEN ? AND ? "
@@ -330,7 +354,7 @@ def _read_results(connection: Connection, first: int, last: int) -> dict[int, li
 
 
 def _decode_event(event: tuple[Any, ...], results: tuple[Row, ...]) -> Recorded:
-    """Return the event of a row (k, epoch, at, kind, body) with its results.
+    """Return the event of a row (k, epoch, at, kind, body) of the table `events`, with its results.
 
     Raises DecodeError if the row is not valid; the message begins with the event's number.
     """
@@ -343,13 +367,17 @@ def _decode_event(event: tuple[Any, ...], results: tuple[Row, ...]) -> Recorded:
 
 
 def _last_number(connection: Connection) -> int:
-    """Return the number of the last event; 0 if there is none."""
+    """Return the number of the newest event in a transaction; 0 if there is none."""
     (last,) = connection.execute("SELECT coalesce(max(k), 0) FROM events").fetchone()
     return int(last)
 
 
 def _insert(connection: Connection, term: int, events: Iterable[Event]) -> list[Recorded]:
-    """Insert events with consecutive numbers, their results and their replicas' new status."""
+    """Insert events with consecutive numbers, their results, and the new status of their replicas.
+
+    Returns them with number, `term` and time. Raises IllegalMove for a change of status that is not
+    allowed.
+    """
     recorded: list[Recorded] = []
     for k, event in enumerate(events, start=_last_number(connection) + 1):
         at, trial = now(), getattr(event, "trial", None)
@@ -365,14 +393,17 @@ def _insert(connection: Connection, term: int, events: Iterable[Event]) -> list[
 
 
 def _is_committed(connection: Connection, wrote: Sequence[Recorded]) -> bool:
-    """Return whether the events `wrote` are stored: the reply to their transaction was lost."""
+    """Return whether the database has these events, so that only the reply was lost."""
     query = "SELECT k, epoch, at FROM events WHERE k BETWEEN ? AND ? ORDER BY k"
     found = connection.execute(query, (wrote[0].number, wrote[-1].number)).fetchall()
     return found == [(record.number, record.term, record.time) for record in wrote]
 
 
 def _set_status(connection: Connection, event: Event) -> None:
-    """Update the stored status of the event's replica; IllegalMove if the change is not allowed."""
+    """Store the status that an event gives its replica, adding the row of a new replica.
+
+    Raises IllegalMove if the change of status is not allowed.
+    """
     match event:
         case Created():
             for replica in range(event.replicas):
@@ -397,15 +428,16 @@ def _set_status(connection: Connection, event: Event) -> None:
 
 
 def _add_replica(connection: Connection, trial: int, replica: int) -> None:
-    """Insert a replica with status waiting."""
+    """Insert the row of a new replica, with status WAITING."""
     row = (trial, replica, Status.WAITING)
     connection.execute("INSERT INTO replicas (trial, replica, status) VALUES (?, ?, ?)", row)
 
 
 def _insert_results(connection: Connection, k: int, event: Reported | Closed) -> None:
-    """Insert the event's results, after moving those it supersedes to another table.
+    """Insert the results of an event as the replica's present ones.
 
-    Superseded are the replica's results after the iteration of the event's source checkpoint.
+    Older results of the replica after iteration `source` of the event are moved to the table
+    `superseded`.
     """
     passed = "FROM results WHERE trial = ? AND replica = ? AND iteration > ?"
     columns, after = "k, trial, replica, iteration, metrics", (event.trial, event.replica)
@@ -421,7 +453,10 @@ def _insert_results(connection: Connection, k: int, event: Reported | Closed) ->
 def iterate(
     ledger: Ledger, after: int = 0, batch: int = 500, results: bool = True
 ) -> Iterator[list[Recorded]]:
-    """Yield batches of `batch` events with numbers above `after`, as `Ledger.read`."""
+    """Yield the events with numbers above `after` in lists of at most `batch`, in order.
+
+    False for `results` leaves out their result rows. Ends when no further event is there.
+    """
     while records := ledger.read(after, batch, results):
         yield records
         after = records[-1].number

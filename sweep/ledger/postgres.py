@@ -77,7 +77,7 @@ _reached: set[str] = set()
 
 
 class Pointer(NamedTuple):
-    """Address of a ledger on a server: URL and schema."""
+    """Address of a ledger on a PostgreSQL server."""
 
     url: str
     """URL of the server."""
@@ -86,14 +86,14 @@ class Pointer(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """Address for messages, without secrets."""
+        """Address for messages: server and schema, without secrets."""
         return f"{place_of(self.url)}, schema {self.schema}"
 
 
 def check(url: str) -> None:
-    """Refuse a URL that is not valid for a ledger, or that contains a secret.
+    """Raise BadConfig if a URL is not one for a ledger in PostgreSQL, or contains a password.
 
-    Raises BadConfig if the URL is refused; the message shows no secret.
+    The message shows no secret.
     """
     shown, allowed = place_of(url), "postgresql+psycopg://HOST[:PORT]/DATABASE"
     if not _URL.match(url):
@@ -112,7 +112,7 @@ def check(url: str) -> None:
 
 
 def _has_secret(after_scheme: str) -> bool:
-    """Return whether the part of a URL after ``://`` contains a password, well quoted or not."""
+    """Return whether the part of a URL after ``://`` contains a password, even if badly quoted."""
     before, _, query = after_scheme.partition("?")
     # libpq reads a `?` before the first `/` as part of the password.
     users = (part.rpartition("@")[0] for part in (before, after_scheme.partition("/")[0]))
@@ -121,18 +121,21 @@ def _has_secret(after_scheme: str) -> bool:
 
 
 class Server(NamedTuple):
-    """A server's version, clock and settings."""
+    """Properties of a PostgreSQL server, for `sweep doctor`."""
 
     version: str
-    """Version of PostgreSQL."""
+    """Version of PostgreSQL, as the server says it."""
     ahead_s: float
     """Seconds by which the server's clock is ahead of this machine's."""
     unsafe_settings: tuple[str, ...]
-    """Names of settings that risk the whole database when the server's machine crashes."""
+    """Names of settings that are off although the database may be lost without them when the
+    server's machine crashes."""
 
 
 def examine(url: str) -> Server:
-    """Connect to a server, create a schema there on trial, and return the server's properties.
+    """Connect to a server and return its properties; tests that a schema may be created.
+
+    The schema is dropped again in the same transaction.
 
     Raises:
         BadConfig: the URL is not valid for a ledger.
@@ -158,14 +161,17 @@ def examine(url: str) -> Server:
 
 
 def write_pointer(path: Path, url: str, sweep_id: str) -> Pointer:
-    """Write the signed file with the address of a new sweep's ledger, and return that address."""
+    """Write a signed file with the address of a new sweep's ledger, and return the address.
+
+    The schema is named after `sweep_id`.
+    """
     pointer = Pointer(url, f"sweep_{sweep_id}")
     signed.write(path, pointer._asdict())
     return pointer
 
 
 def read_pointer(path: Path) -> Pointer:
-    """Return the address that `write_pointer` wrote to `path`.
+    """Return the address of a ledger from the signed file at `path`.
 
     Raises:
         UsageError: the file holds something else, or was signed by another person and not trusted.
@@ -189,19 +195,25 @@ def read_pointer(path: Path) -> Pointer:
 
 
 def _libpq_url(url: str) -> str:
-    """Return the URL with the scheme that libpq reads."""
+    """Return a URL with the scheme ``postgresql``, without a name of a driver."""
     return f"postgresql:{url.partition(':')[2]}"
 
 
 class _ServerSilent(psycopg.OperationalError):
-    """A server that accepts connections but does not respond; retrying would take as long."""
+    """A server accepted the connection but did not answer for `HANG_S` seconds.
+
+    It is not retried, since that would take as long again.
+    """
 
 
 class _Client(psycopg.Connection[tuple[Any, ...]]):
     """A psycopg connection that gives up a server after `HANG_S` seconds of silence."""
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """Run one step of the protocol; raise `_ServerSilent` after `HANG_S` without data."""
+        """Run one step of psycopg's protocol.
+
+        Raises `_ServerSilent` after `HANG_S` seconds without data.
+        """
         return super().wait(_limit_silence(gen), interval, timeout)
 
     def __del__(self, *_: object) -> None:
@@ -209,7 +221,10 @@ class _Client(psycopg.Connection[tuple[Any, ...]]):
 
 
 def _limit_silence(gen: Any) -> Any:
-    """Run psycopg's generator `gen`; raise `_ServerSilent` after `HANG_S` of silence."""
+    """Run psycopg's generator `gen` as its caller does, and return its result.
+
+    Raises `_ServerSilent` if the connection is not ready for `HANG_S` seconds.
+    """
     heard = time.monotonic()
     try:
         wanted = next(gen)
@@ -226,7 +241,10 @@ def _limit_silence(gen: Any) -> Any:
 
 
 class _Statements:
-    """Adapter from a psycopg connection to `tables.Connection`."""
+    """Connection that runs statements in SQLite's dialect on a psycopg connection.
+
+    It implements `tables.Connection`.
+    """
 
     def __init__(self, raw: _Client) -> None:
         self.raw = raw
@@ -236,7 +254,10 @@ class _Statements:
         return self.raw.execute(_translate(statement), parameters)
 
     def executemany(self, statement: str, parameters: Iterable[Sequence[Any]], /) -> tables.Cursor:
-        """Execute one statement in SQLite's dialect for each row of parameters."""
+        """Execute one statement in SQLite's dialect for each row of parameters.
+
+        Return its cursor.
+        """
         cursor = self.raw.cursor()
         cursor.executemany(_translate(statement), parameters)
         return cursor
@@ -244,20 +265,24 @@ class _Statements:
 
 @cache
 def _translate(statement: str) -> bytes:
-    """Return a statement with psycopg's placeholders and PostgreSQL's type of integers."""
+    """Return a statement in SQLite's dialect as one for psycopg.
+
+    ``%s`` for ``?``, BIGINT for INTEGER in new tables.
+    """
     if statement.startswith("CREATE TABLE"):
         statement = statement.replace(" INTEGER", " BIGINT")
     return statement.replace("%", "%%").replace("?", "%s").encode()
 
 
 class Database:
-    """The schema of one sweep on a server, with one connection that is made, and remade, on demand.
+    """Schema of one sweep on a PostgreSQL server, with one connection that is opened on demand.
 
-    If this process has ever reached the server, beginning a transaction is retried for
-    `PATIENCE_S`. Threads may use the object in turn.
+    A lost connection is opened again by the next transaction. If this process has ever reached the
+    server, beginning a transaction is retried for `PATIENCE_S` seconds. Threads may use the object
+    in turn.
 
     Args:
-        path: file that names the schema.
+        path: file that names the schema, for messages.
         patient: False to retry nothing.
     """
 
@@ -271,35 +296,45 @@ class Database:
         self._raw: _Client | None = None
 
     def close(self) -> None:
-        """Close the connection; the next transaction makes another."""
+        """Close the connection; the next transaction opens another."""
         raw, self._raw = self._raw, None
         if raw is not None:
             raw.close()
 
     def reading(self) -> AbstractContextManager[Connection]:
-        """Return a read-only transaction, which sees all tables at one moment."""
+        """Return a context manager with a read-only transaction.
+
+        It sees all tables at one moment.
+        """
         return self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     def writing(self) -> AbstractContextManager[Connection]:
-        """Return a transaction that holds the write lock from its beginning."""
+        """Return a context manager with a transaction that holds the write lock throughout."""
         return self._transaction(*_WRITING)
 
     @contextmanager
     def creating(self) -> Iterator[Connection]:
-        """Create the schema, and yield the transaction in which its tables are created."""
+        """Create the schema, and yield the transaction in which its tables are to be created."""
         with self._transaction(_BEGIN) as connection:
             connection.execute(f"CREATE SCHEMA {self._pointer.schema}")
             yield connection
 
     @contextmanager
     def migrating(self) -> Iterator[tuple[Any, Connection, Sequence[str]]]:
-        """Yield a raw connection for SQLAlchemy, its adapter, and statements that begin a write."""
+        """Yield what a migration by SQLAlchemy needs.
+
+        This is a psycopg connection, the same as a `Connection`, and the statements that begin a
+        writing transaction.
+        """
         with self._convert_errors(), closing(self._connect()) as raw:
             yield raw, _Statements(raw), _WRITING
 
     @contextmanager
     def removing(self) -> Iterator[None]:
-        """Delete the sweep's schema and its copies, committed when the block succeeds."""
+        """Delete the sweep's schemas when the block succeeds.
+
+        These are all whose names begin with the name of its schema.
+        """
         query = "SELECT nspname FROM pg_catalog.pg_namespace WHERE starts_with(nspname, ?)"
         with self._transaction(_BEGIN) as connection:
             for (name,) in connection.execute(query, (self._pointer.schema,)).fetchall():
@@ -307,12 +342,18 @@ class Database:
             yield
 
     def companion_schema(self, name: str) -> "Database":
-        """Return the companion schema `name`; `removing` deletes it together with this one."""
+        """Return the database of a further schema of this sweep, named after `name`.
+
+        `removing` deletes it together with this one. Nothing is created.
+        """
         pointer = self._pointer._replace(schema=f"{self._pointer.schema}_{name}")
         return Database(self.path, pointer, self._patient)
 
     def connected(self, only_read: bool) -> Any:
-        """Return a raw connection for SQLAlchemy, which controls its transactions."""
+        """Return a new psycopg connection for SQLAlchemy, which begins and ends its transactions.
+
+        With `only_read`, the server refuses to write.
+        """
         with self._convert_errors():
             raw = self._connect()
             raw.execute(f"SET default_transaction_read_only TO {only_read}".encode())
@@ -320,7 +361,7 @@ class Database:
         return raw
 
     def make_schema(self) -> None:
-        """Create the schema if it does not exist; the caller creates its tables."""
+        """Create the schema if it does not exist, without tables."""
         with self._transaction(_BEGIN) as connection:
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self._pointer.schema}")
 
@@ -338,14 +379,17 @@ class Database:
 
     @property
     def shown(self) -> str:
-        """Address of the ledger for messages, without secrets."""
+        """Address of the ledger for messages: server and schema, without secrets."""
         return self._pointer.shown
 
     def keep_journal(self) -> None:
         """Do nothing: only files have a journal mode."""
 
     def copy(self, revision: str) -> str:
-        """Copy all tables to another schema in one transaction, and return a text that names it."""
+        """Copy all tables to a schema whose name ends with `revision`; return a text that names it.
+
+        An older copy of this name is replaced, in one transaction.
+        """
         schema = self._pointer.schema
         name = f"{schema}_{revision}"
         with self.writing() as connection:
@@ -358,12 +402,16 @@ class Database:
         return f"schema {name}"
 
     def find_foreign_object(self, connection: Connection) -> tuple[str, str] | None:
-        """Return kind and name of a relation that no driver creates, or None if there is none."""
+        """Return kind and name of something in the schema that no driver creates.
+
+        Returns None if there is none. Such an object, as a view or trigger, could run code when the
+        tables are read.
+        """
         found: tuple[str, str] | None = connection.execute(_STRANGE).fetchone()
         return found
 
     def damages(self, connection: Connection, limit: int) -> list[str]:
-        """Return no damages, since a server reports damaged pages when they are read."""
+        """Return no damage: a server reports damaged pages when they are read."""
         return []
 
     # ---- transactions and connections -------------------------------------------------------
@@ -372,7 +420,8 @@ class Database:
     def _transaction(self, *begin: str) -> Iterator[Connection]:
         """Yield a connection inside a transaction; commit at the end, roll back on any error.
 
-        Raises Interrupted if the server was lost inside the transaction.
+        `begin` are the statements that begin it. Raises Interrupted if the server was lost inside
+        the transaction.
         """
         with self._convert_errors():
             raw = self._begin(begin)
@@ -390,7 +439,11 @@ class Database:
                 raise
 
     def _begin(self, begin: Sequence[str]) -> _Client:
-        """Return the connection inside a new transaction, retrying while the server is away."""
+        """Return the connection inside a new transaction, after executing the statements `begin`.
+
+        Retries for `PATIENCE_S` seconds while the server is away, if this process has reached it
+        before.
+        """
         deadline = time.monotonic() + PATIENCE_S
         wait = FIRST_RETRY_S
         while True:
@@ -416,7 +469,7 @@ class Database:
                 return raw
 
     def _connect(self) -> _Client:
-        """Return a new, prepared connection."""
+        """Return a new connection with its settings, and note that the server was reached."""
         url = _libpq_url(self._pointer.url)
         known = conninfo.conninfo_to_dict(url)
         defaults = {"connect_timeout": CONNECT_S, "application_name": "sweep"}
@@ -431,7 +484,10 @@ class Database:
         return raw
 
     def _prepare(self, raw: _Client) -> None:
-        """Set up a new connection; raises StorageError for a server that is too old."""
+        """Set schema, encoding, timeouts and durable commits of a new connection.
+
+        Raises StorageError for a server that is too old.
+        """
         version = raw.info.server_version // 10000
         if version < OLDEST:
             said = f"the server is PostgreSQL {version}, {OLDEST} or newer is needed; upgrade it"
@@ -446,7 +502,10 @@ class Database:
 
     @contextmanager
     def _convert_errors(self) -> Iterator[None]:
-        """Convert errors of psycopg and the codec to StorageError or DamagedLedger."""
+        """Convert errors inside the block: psycopg's to StorageError, the codec's to DamagedLedger.
+
+        Operational errors, such as a lost server, become `Unreachable`.
+        """
         try:
             yield
         except psycopg.OperationalError as error:
@@ -457,7 +516,7 @@ class Database:
             raise DamagedLedger(self.path, str(error)) from error
 
     def _describe_error(self, error: Exception) -> str:
-        """Return the one-line message for an error of the server."""
+        """Return one line about an error of the server, with its address and a remedy."""
         todo = _SEE if isinstance(error, psycopg.OperationalError) else _VERIFY
         if isinstance(error, psycopg.errors.InsufficientPrivilege):
             todo = _ASK
@@ -465,7 +524,7 @@ class Database:
 
 
 def _reason(error: Exception) -> str:
-    """Return the message of the server, or of libpq, on one line."""
+    """Return the message in an error of the server or of libpq, on one line."""
     said = error.diag.message_primary if isinstance(error, psycopg.Error) else None
     return said or " ".join(str(error).split())
 

@@ -9,7 +9,10 @@ from pathlib import Path
 
 
 def namespace() -> str:
-    """Return the pid namespace of this process; empty if unknown."""
+    """Return the name of this process's pid namespace, such as ``pid:[4026531836]``.
+
+    Returns empty if unknown.
+    """
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -17,7 +20,10 @@ def namespace() -> str:
 
 
 def runs(pid: int, pid_namespace: str) -> bool | None:
-    """Return whether process `pid` of `pid_namespace` runs; None if unknown here."""
+    """Return whether process `pid` of a pid namespace still runs.
+
+    Returns None if that cannot be known here.
+    """
     if pid_namespace != namespace() or pid <= 0:
         return None
     try:

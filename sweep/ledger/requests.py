@@ -19,7 +19,7 @@ from sweep.ledger.tables import Connection
 
 
 class Verb(StrEnum):
-    """The kind of a request."""
+    """Kind of a user's request to the driver."""
 
     STOP = "stop"
     PAUSE = "pause"
@@ -31,21 +31,21 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True)
 class Request:
-    """A request that has no answer yet."""
+    """User's request to the driver that has no answer yet."""
 
     verb: Verb
     """Kind of the request."""
     body: Mapping[str, Any]
-    """Arguments of the verb, with the fields of `_Body`."""
+    """Arguments of the verb: a mapping with fields of `_Body`."""
     number: int = 0
-    """Number of the request's row in the ledger; 0 before it is written."""
+    """Number of the request's row in the ledger, from 1; 0 before it is written."""
     term: int = 0
-    """Term in which the request was made."""
+    """Number of the driver's term in which the request was made."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The driver's answer, written into the row of the request."""
+    """Driver's answer to a request, stored in the row of the request."""
 
     granted: bool
     """True if the request takes effect; False if it is refused."""
@@ -57,41 +57,41 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Body:
-    """The allowed fields in the body of any request, used to check their types."""
+    """Fields that the body of a request may have; used to check their types."""
 
     trials_named: tuple[int, ...] = ()
-    """Numbers of the trials that the request is about; empty for the sweep."""
+    """Numbers of the trials that the request is about; empty if it is about the whole sweep."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of `suggest` and `clone`: searched parameter → value."""
+    """Searched parameter → value, for `suggest` and `clone`."""
     from_checkpoint: bool = False
-    """True if a clone starts from a checkpoint of its trial."""
+    """True if a clone continues from a checkpoint of its trial; False if it starts from scratch."""
     trials: int | None = None
-    """New total number of searched settings, for `set`."""
+    """New total number of trials whose settings are searched, for `set`."""
     jobs: int | None = None
-    """New number of slots, for `set`."""
+    """New number of slices that run at once, for `set`."""
     budget: Mapping[str, float | None] = field(default_factory=dict)
     """Key of the spec's budget → new value, for `set`; None removes the limit."""
     max_disk: int | None = None
     """New limit of the checkpoints' size in bytes, for `set`."""
     author: str = ""
-    """Author of the request."""
+    """Name of the person or agent that made the request."""
     reason: str = ""
-    """Reason that the author gave."""
+    """Reason that the author gave, as a text; may be empty."""
 
 
 class Requests:
-    """The requests of one sweep; `path` is the ledger's file."""
+    """Table of requests to the driver of one sweep; `path` is the ledger's file."""
 
     def __init__(self, path: Path) -> None:
         self._database = storage.open_database(path)
         self._looked_at = float("-inf")
 
     def close(self) -> None:
-        """Close the database; the next call reopens it."""
+        """Close the connection; the next call of another method opens it again."""
         self._database.close()
 
     def ask(self, verb: Verb, body: Mapping[str, Any]) -> int:
-        """Insert a request durably and return its number."""
+        """Commit a new request for the driver and return its number."""
         row = (time.time(), verb, json.dumps(dict(body)))
 
         def insert(is_retry: bool) -> int:
@@ -102,7 +102,10 @@ class Requests:
         return tables.call_repeatedly(insert)
 
     def poll(self, every_s: float) -> list[Request]:
-        """Return the `pending` requests, or none within `every_s` seconds of the last query."""
+        """Return the requests without an answer, asking the ledger only every `every_s` seconds.
+
+        Returns an empty list in between.
+        """
         now = time.monotonic()
         if now - self._looked_at < every_s:
             return []
@@ -117,7 +120,7 @@ class Requests:
 
     @tables.retried
     def answer_to(self, number: int) -> Answer | None:
-        """Return the answer to a request, or None if it has none yet."""
+        """Return the driver's answer to request `number`, or None if it has none yet."""
         query = "SELECT answer FROM requests WHERE number = ?"
         with self._database.reading() as connection:
             (text,) = connection.execute(query, (number,)).fetchone() or (None,)
@@ -134,14 +137,21 @@ _PENDING = "SELECT number, epoch, verb, body FROM requests WHERE answer IS NULL 
 
 
 def _decode_request(number: int, epoch: object, verb: object, text: object) -> Request:
-    """Return the request of a row; DecodeError if the row is not valid."""
+    """Return the request in a row of the table.
+
+    Raises DecodeError if the row is not valid.
+    """
     body, term = codec.parse(text), codec.read(int, epoch)
     codec.read(_Body, body)
     return Request(codec.read(Verb, verb), body, number, term)
 
 
 def answer_writer(answers: Mapping[int, Answer]) -> Callable[[Connection], None]:
-    """Return a function that writes answers (request number → answer) in a given transaction."""
+    """Return a function that writes answers into their requests' rows.
+
+    The function gets a connection in a transaction. `answers` maps the number of a request to its
+    answer.
+    """
 
     def write(connection: Connection) -> None:
         for number, answer in answers.items():

@@ -22,7 +22,10 @@ _MOST = 65536
 
 
 def write(path: Path, contents: Mapping[str, Any]) -> None:
-    """Write `contents` to `path` atomically, signed with the user's key if any; raises OSError."""
+    """Write a mapping as JSON to `path`, atomically, signed with the user's key if there is one.
+
+    Raises OSError if the disk refused.
+    """
     trust = signing.local_if_possible()
     content = json.dumps(contents if trust is None else signing.sign(contents, trust)).encode()
     with disk.open_folder(path.parent) as folder:
@@ -31,7 +34,7 @@ def write(path: Path, contents: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the contents of a signed file; the signature is not checked.
+    """Return the mapping in a signed JSON file, without checking its signature.
 
     Raises:
         OSError: the file cannot be read.
@@ -42,7 +45,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def is_own(contents: Mapping[str, Any], path: Path) -> bool:
-    """Return whether `contents`, read from `path`, are signed with this user's key."""
+    """Return whether `contents`, read from `path`, carry a valid signature of this user's key."""
     try:
         signing.check(contents, signing.local(), path)
     except (UntrustedCheckpoint, SigningError):
@@ -51,12 +54,18 @@ def is_own(contents: Mapping[str, Any], path: Path) -> bool:
 
 
 def is_accepted(contents: Mapping[str, Any], path: Path) -> bool:
-    """Return whether a file may be followed: this user has signed or trusted it."""
+    """Return whether this user signed or explicitly trusted a file, so that it may be followed.
+
+    `contents` are those read from `path`.
+    """
     return is_own(contents, path) or is_trusted(path)
 
 
 def identify(path: Path) -> tuple[str, dict[str, Any]]:
-    """Return the SHA-256 by which a file is trusted, and its contents; UsageError for others."""
+    """Return the SHA-256 of a file, by which `sweep trust` knows it, and the mapping in it.
+
+    Raises UsageError if the file holds no JSON mapping or cannot be read.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(_MOST)
@@ -66,7 +75,7 @@ def identify(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def is_trusted(path: Path) -> bool:
-    """Return whether this user has trusted this exact file with `sweep trust`."""
+    """Return whether this user has trusted exactly this content of a file with `sweep trust`."""
     try:
         return identify(path)[0] in signing.local().digests
     except SigningError:

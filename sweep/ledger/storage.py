@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 
 def open_database(path: Path, patient: bool = True, only_read: bool = False) -> "Database":
-    """Return the database of the ledger at `path`; the connection is made by the first transaction.
+    """Return the database of the ledger at `path`; its first transaction connects to it.
 
     Args:
-        path: see `sweep.ledger.folder.Folder.ledger`.
+        path: ``sweep.db``, or the file with a server's address (`Folder.ledger`).
         patient: True to retry a lost server that this process has reached before.
+        only_read: True to open an SQLite file read-only; a server ignores it.
 
     Raises:
         UsageError: another person named the server, or psycopg is not installed.
@@ -38,7 +39,9 @@ def open_database(path: Path, patient: bool = True, only_read: bool = False) -> 
 
 
 def create_database(path: Path, url: str | None, sweep_id: str) -> "Database":
-    """Return the database for a new sweep's ledger.
+    """Return the database for a new sweep's ledger, without creating its tables.
+
+    For a server, the signed file with its address is written.
 
     Args:
         path: file of the ledger; for a server, the address is written beside it.
@@ -59,7 +62,10 @@ def create_database(path: Path, url: str | None, sweep_id: str) -> "Database":
 
 
 def url_of(path: Path) -> str | None:
-    """Return the URL of the ledger's server; None for a file. Raises as `open_database`."""
+    """Return the URL of the server that the ledger at `path` is on; None for an SQLite file.
+
+    Raises UsageError if another person named the server, or psycopg is not installed.
+    """
     if path.suffix != REMOTE:
         return None
     with _require_psycopg():
@@ -68,13 +74,19 @@ def url_of(path: Path) -> str | None:
 
 
 def companion_schema(path: Path, name: str) -> "postgres.Database | None":
-    """Return the companion schema `name` of the ledger at `path`, or None if it is a file."""
+    """Return the database of a further schema of the ledger's sweep, named after `name`.
+
+    Returns None if the ledger is an SQLite file. Nothing is created.
+    """
     database = open_database(path)
     return None if isinstance(database, tables.Database) else database.companion_schema(name)
 
 
 def check(url: str) -> None:
-    """Refuse a URL that is not valid for a ledger, before anything is written; raises BadConfig."""
+    """Raise BadConfig if a URL is not one for a ledger, before anything is written.
+
+    Raises UsageError if psycopg is not installed.
+    """
     with _require_psycopg():
         from sweep.ledger import postgres
     postgres.check(url)
@@ -82,9 +94,10 @@ def check(url: str) -> None:
 
 @contextlib.contextmanager
 def removing(path: Path) -> Iterator[None]:
-    """Remove the sweep's data on a server when the block, which deletes its folder, succeeds.
+    """Delete the sweep's schemas on a server when the block, which deletes its folder, succeeds.
 
-    Raises StorageError if the server refused; nothing was removed.
+    Does nothing for an SQLite file. Raises StorageError if the server refused; nothing was deleted
+    then.
     """
     with contextlib.closing(open_database(path)) as database, database.removing():
         yield
@@ -92,7 +105,7 @@ def removing(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _require_psycopg() -> Iterator[None]:
-    """Convert a missing psycopg to a UsageError that says how to install it."""
+    """Convert a missing psycopg inside the block to a UsageError that says how to install it."""
     try:
         yield
     except ModuleNotFoundError as error:

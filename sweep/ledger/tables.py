@@ -86,20 +86,24 @@ _STRANGE = (
 
 
 class Unreachable(StorageError):
-    """A server cannot be reached now, which says nothing about its contents."""
+    """A database server cannot be reached now, which says nothing about its contents."""
 
 
 class Interrupted(Unreachable):
-    """The server was lost inside a transaction, which was committed as a whole or not at all."""
+    """A database server was lost inside a transaction.
+
+    The transaction was committed as a whole or not at all.
+    """
 
 
 def call_repeatedly(work: Callable[[bool], T]) -> T:
-    """Return `work(again)`, called up to `REPEATS` more times if it raises Interrupted.
+    """Return the result of `work`, calling it up to `REPEATS` more times after Interrupted.
 
     Args:
-        work: does one transaction. It gets False at the first call. At repetitions it gets True and
-            must check whether the interrupted transaction was committed. The check is reliable,
-            since a transaction of a lost connection that is still open keeps its lock.
+        work: function that does one transaction. It gets False at the first call. At repetitions
+            it gets True and must check whether the interrupted transaction was committed. The
+            check is reliable, since a transaction of a lost connection that is still open keeps
+            its lock.
     """
     for again in range(REPEATS):
         with suppress(Interrupted):
@@ -108,7 +112,7 @@ def call_repeatedly(work: Callable[[bool], T]) -> T:
 
 
 def retried(method: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a method whose repetition is harmless, so that `call_repeatedly` calls it."""
+    """Decorate a method that may be repeated without harm: it is called again after Interrupted."""
 
     @functools.wraps(method)
     def call(*arguments: P.args, **more: P.kwargs) -> T:
@@ -118,41 +122,47 @@ def retried(method: Callable[P, T]) -> Callable[P, T]:
 
 
 class Cursor(Protocol):
-    """The result of a statement."""
+    """Result of an SQL statement."""
 
     @property
     def rowcount(self) -> int:
         """Number of rows that the statement changed."""
 
     def fetchone(self) -> Any:
-        """Return the next row, or None at the end."""
+        """Return the next row as a tuple, or None at the end."""
 
     def fetchall(self) -> list[Any]:
-        """Return the remaining rows."""
+        """Return the remaining rows as tuples."""
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the remaining rows."""
+        """Iterate over the remaining rows, which are tuples."""
 
 
 class Connection(Protocol):
-    """A connection in a transaction, for SQL common to both databases with ``?`` placeholders."""
+    """Database connection inside a transaction.
+
+    SQL for both databases, with ``?`` as placeholder.
+    """
 
     def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Cursor:
-        """Execute one statement."""
+        """Execute one SQL statement with values for its placeholders; return its cursor."""
 
     def executemany(self, statement: str, parameters: Iterable[Sequence[Any]], /) -> Cursor:
-        """Execute the statement once for each row of parameters."""
+        """Execute an SQL statement once for each row of values for its placeholders.
+
+        Return its cursor.
+        """
 
 
 class Database:
-    """An SQLite file with one connection, opened by the first transaction.
+    """SQLite file of a ledger, with one connection that the first transaction opens.
 
-    Errors are converted by `translate_errors`. Full sync makes commits survive a power cut. A file
-    in a read-only folder can be read. Threads may use the object in turn.
+    SQLite's errors are converted by `translate_errors`. Full sync makes commits survive a power
+    cut. A file in a read-only folder can be read. Threads may use the object in turn.
     """
 
     dialect = "sqlite"
-    """Name of the dialect in SQLAlchemy."""
+    """Name of the dialect in SQLAlchemy's URLs."""
 
     def __init__(self, path: Path, only_read: bool = False) -> None:
         self.path = path
@@ -160,42 +170,49 @@ class Database:
         self._connection: sqlite3.Connection | None = None
 
     def close(self) -> None:
-        """Close the file; the next transaction reopens it."""
+        """Close the file; the next transaction opens it again."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def reading(self) -> AbstractContextManager[Connection]:
-        """Return a read-only transaction, which sees the whole file at one moment."""
+        """Return a context manager with a transaction that sees the whole file at one moment."""
         return self._transaction("BEGIN")
 
     def writing(self) -> AbstractContextManager[Connection]:
-        """Return a transaction that holds the write lock from its beginning.
+        """Return a context manager with a transaction that has the write lock from its beginning.
 
         A transaction that begins with a read could not wait for the lock later.
         """
         return self._transaction("BEGIN IMMEDIATE")
 
     def creating(self) -> AbstractContextManager[Connection]:
-        """Set the journal mode, and return the transaction in which the tables are created."""
+        """Return a context manager with the transaction in which the tables are to be created.
+
+        Sets the file's journal mode first.
+        """
         self.keep_journal()
         return self.writing()
 
     @contextmanager
     def migrating(self) -> Iterator[tuple[Any, Connection, Sequence[str]]]:
-        """Yield a raw connection for SQLAlchemy, the same one, and statements to begin a write."""
+        """Yield what a migration by SQLAlchemy needs.
+
+        This is a new connection, the same as a `Connection`, and the statements that begin a
+        writing transaction.
+        """
         with translate_errors(self.path), closing(opened(self.path)) as raw:
             yield raw, raw, ("BEGIN IMMEDIATE",)
 
     def removing(self) -> AbstractContextManager[None]:
-        """Do nothing: deleting the sweep's folder deletes the file."""
+        """Return a context manager that does nothing: the file goes with its folder."""
         return nullcontext()
 
     def keep_journal(self) -> None:
-        """Set the file's journal mode, which SQLite stores in the file.
+        """Set the journal mode of the file (WAL, or a rollback journal on a shared file system).
 
-        Only the sweep's holder calls this. With a rollback journal, readers and the driver wait for
-        each other.
+        SQLite stores it in the file. Only the sweep's holder calls this. With a rollback journal,
+        readers and the driver wait for each other.
         """
         with (
             translate_errors(self.path),
@@ -204,11 +221,10 @@ class Database:
             database.execute(f"PRAGMA journal_mode={journal(self.path)}")
 
     def copy(self, revision: str) -> str:
-        """Copy the ledger to a file beside it, whole or not at all, and return the copy's name.
+        """Copy the ledger to a file ``sweep.db.REVISION`` beside it; return the copy's name.
 
-        SQLite copies the pages, since the file alone is incomplete while in use.
-
-        Raises StorageError if the disk or the database refused.
+        The copy is there whole or not at all. SQLite copies the pages, since the file alone is
+        incomplete while in use. Raises StorageError if the disk or the database refused.
         """
         copy = self.path.with_name(f"{self.path.name}.{revision}")
         draft = copy.with_name(f".{copy.name}.new")
@@ -232,18 +248,27 @@ class Database:
         return copy.name
 
     def find_foreign_object(self, connection: Connection) -> tuple[str, str] | None:
-        """Return type and name of an object that no driver creates, or None if there is none."""
+        """Return type and name of something that no driver creates, such as a view or trigger.
+
+        Returns None if there is none. Such an object could run code when the file is read.
+        """
         found: tuple[str, str] | None = connection.execute(_STRANGE).fetchone()
         return found
 
     def damages(self, connection: Connection, limit: int) -> list[str]:
-        """Return up to `limit` damages that SQLite's integrity check finds."""
+        """Return up to `limit` messages of SQLite's integrity check.
+
+        Returns empty if the file is intact.
+        """
         found = [text for (text,) in connection.execute(f"PRAGMA integrity_check({limit})")]
         return [] if found == ["ok"] else found
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[Connection]:
-        """Yield the connection inside a transaction; commit at the end, roll back on any error."""
+        """Yield the connection inside a transaction; commit at the end, roll back on any error.
+
+        Opens the file at the first call. `begin` is the statement that begins the transaction.
+        """
         with translate_errors(self.path):
             if self._connection is None:
                 self._connection = (
@@ -263,7 +288,10 @@ class Database:
 
 
 def opened(path: Path) -> sqlite3.Connection:
-    """Return a connection with explicit transactions; read-only if the folder is not writable."""
+    """Return a connection to an SQLite file that begins no transaction by itself, with full sync.
+
+    It is read-only if the folder is not writable.
+    """
     if os.access(path.parent, os.W_OK):
         connection = sqlite3.connect(path, timeout=BUSY_S, check_same_thread=False)
     else:
@@ -275,7 +303,7 @@ def opened(path: Path) -> sqlite3.Connection:
 
 
 def journal(path: Path) -> str:
-    """Return the journal mode for a file, chosen by the file system that it lies on.
+    """Return the journal mode for a file on its file system, ``WAL`` or ``DELETE``.
 
     WAL lets readers work while one process writes. It needs memory shared by all processes, so a
     file system that other machines may have mounted gets a rollback journal.
@@ -295,10 +323,11 @@ def journal(path: Path) -> str:
 
 
 def connect_read_only(path: Path, check_same_thread: bool = True) -> sqlite3.Connection:
-    """Return a read-only connection to an existing SQLite file; see `sqlite3` for the flag.
+    """Return a read-only connection to an existing SQLite file.
 
     Reading in WAL mode needs a companion file, which cannot be created in a read-only folder.
     There, the file is opened as immutable unless another process has it open for writing.
+    `check_same_thread` is that of `sqlite3.connect`.
     """
     still = not os.access(path.parent, os.W_OK) and _is_closed_wal(path)
     uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if still else ''}"
@@ -306,7 +335,7 @@ def connect_read_only(path: Path, check_same_thread: bool = True) -> sqlite3.Con
 
 
 def _is_closed_wal(path: Path) -> bool:
-    """Return whether a file's header says WAL mode, and no process has it open for writing."""
+    """Return whether an SQLite file is in WAL mode, and no process has it open for writing."""
     try:
         with path.open("rb") as file:
             header = file.read(20)
@@ -317,7 +346,10 @@ def _is_closed_wal(path: Path) -> bool:
 
 @contextmanager
 def translate_errors(path: Path) -> Iterator[None]:
-    """Convert errors of SQLite and the codec to StorageError or DamagedLedger."""
+    """Convert errors inside the block: SQLite's to StorageError, the codec's to DamagedLedger.
+
+    `path` is the database for the message.
+    """
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -327,7 +359,10 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 
 def reason(error: BaseException) -> str:
-    """Return SQLite's message on one line, adding the limit of open files if that is the cause."""
+    """Return SQLite's message on one line.
+
+    If no further file could be opened, it is the system's message about that, with a remedy.
+    """
     message = str(error).splitlines()[0]
     if isinstance(error, sqlite3.OperationalError) and message.startswith("unable to open"):
         try:
@@ -358,22 +393,29 @@ def with_advice(error: BaseException) -> str:
 
 
 def has(path: Path, table: str) -> bool:
-    """Return whether an SQLite file that can be read has a table of this name."""
+    """Return whether an SQLite file has a table of this name.
+
+    Raises `sqlite3.Error` if the file cannot be read.
+    """
     query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
     with closing(connect_read_only(path)) as database:
         return database.execute(query, (table,)).fetchone() is not None
 
 
 def is_away(error: BaseException | None) -> bool:
-    """Return whether an error is about access to a file, and so says nothing about its contents."""
+    """Return whether an error of SQLite is about access to the file, not about its contents.
+
+    Such errors are of locks, rights, memory or the disk.
+    """
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in _AWAY
 
 
 def find_damage(path: Path) -> str:
-    """Return why an SQLite file cannot be read, or its first damage; empty if it is intact.
+    """Return a text about why an SQLite file cannot be read, or its first damage.
 
-    Raises StorageError if the file cannot be accessed now.
+    Returns empty if it is intact. Raises StorageError if the file cannot be accessed now, such as
+    for lack of rights.
     """
     if not path.exists():
         return f"{path.name} is gone"

@@ -26,12 +26,15 @@ SCRIPTS = Path(__file__).parent / "migrations"
 
 
 def known_revisions() -> list[str]:
-    """Return the revisions that this program knows, oldest first."""
+    """Return the revisions that this program knows, such as ``0001``, oldest first."""
     return sorted(script.name[1:5] for script in SCRIPTS.glob("r[0-9][0-9][0-9][0-9]_*.py"))
 
 
 def stamp(connection: Connection) -> None:
-    """Record in a new ledger that it has the newest revision."""
+    """Record in a new ledger, in a transaction, that it has the newest revision.
+
+    Creates the table for it.
+    """
     connection.execute(
         f"CREATE TABLE {VERSION_TABLE} "
         "(version_num VARCHAR(32) NOT NULL, PRIMARY KEY (version_num))"
@@ -40,7 +43,10 @@ def stamp(connection: Connection) -> None:
 
 
 def read_revision(connection: Connection) -> str:
-    """Return the revision recorded in a ledger; DecodeError unless there is exactly one."""
+    """Return the revision recorded in a ledger, in a transaction.
+
+    Raises DecodeError unless there is exactly one.
+    """
     query = f"SELECT version_num FROM {VERSION_TABLE}"  # noqa: S608 ours
     found = connection.execute(query).fetchall()
     if len(found) != 1:
@@ -50,7 +56,10 @@ def read_revision(connection: Connection) -> str:
 
 
 def objection(revision: str, ledger: Path) -> str:
-    """Return why a ledger of `revision` cannot be read, and a remedy; empty if it can be read."""
+    """Return a text on why a ledger of `revision` cannot be read, with a remedy; empty if it can.
+
+    `ledger` is its path, for the commands in the remedy.
+    """
     revisions = known_revisions()
     if revision == revisions[-1]:
         return ""
@@ -69,16 +78,16 @@ def objection(revision: str, ledger: Path) -> str:
 
 
 def check(connection: Connection, path: Path) -> None:
-    """Refuse a ledger whose revision is not the current one.
+    """Raise UsageError if the ledger at `path` does not have the current revision.
 
-    Raises UsageError if the ledger is older or newer; the message says what to do.
+    The message says what to do.
     """
     if why := objection(read_revision(connection), path):
         raise UsageError(f"{path}: {why}")
 
 
 def is_old(path: Path) -> bool:
-    """Return whether a ledger has a revision older than the current one.
+    """Return whether the ledger at `path` has an older revision than the current one.
 
     Raises:
         UsageError: its revision is newer than this program.
@@ -91,7 +100,7 @@ def is_old(path: Path) -> bool:
 
 
 def _revision(path: Path) -> str:
-    """Return the revision recorded in the ledger at `path`."""
+    """Return the revision recorded in the ledger at `path`, opened for that."""
     with (
         readable(path),
         closing(storage.open_database(path)) as database,
@@ -104,7 +113,7 @@ def _revision(path: Path) -> str:
 def readable(path: Path) -> Iterator[None]:
     """Convert a StorageError inside the block to one that says that `path` is no readable ledger.
 
-    `Unreachable` passes unchanged.
+    `Unreachable` passes unchanged, since it says nothing about the contents.
     """
     try:
         yield
@@ -118,7 +127,9 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def upgrade(path: Path, term: int) -> str:
-    """Upgrade the tables of an old ledger, keeping a copy, and return a sentence about the upgrade.
+    """Bring the tables of an old ledger to the newest revision.
+
+    Return a sentence about that for people. A copy of the old ledger is kept.
 
     Raises:
         SweepLocked: `term` is not the current one any more.
@@ -135,8 +146,9 @@ def upgrade(path: Path, term: int) -> str:
 
 
 def run_scripts(path: Path, first: Callable[[Connection], None]) -> None:
-    """Run all missing scripts in one transaction; `first` checks in it that it may be changed.
+    """Run all migrations that a ledger lacks, in one transaction.
 
+    `first` is called in the transaction before them and raises if the ledger may not be changed.
     Raises StorageError if the disk or the database refused; the ledger is unchanged.
     """
     import sqlalchemy as sa
