@@ -36,23 +36,30 @@ DEFAULT = "loky"
 
 
 class Pool(Protocol):
-    """The part of the concurrent.futures interface that a driver needs."""
+    """Base of all pools: runs slices at once, each in a slot, and returns a future for each.
+
+    A slice is one stretch of a trial's training. The driver calls the methods from its thread.
+    """
 
     slots: int
-    """Number of slices that may run at a time."""
+    """Number of slices that may run at once; the driver submits no more."""
     blocks: ClassVar[bool]
-    """True if `submit` returns only when the slice is done."""
+    """True if `submit` runs the slice itself and returns only when it is done."""
     clustered: ClassVar[bool] = False
-    """True if the constructor takes a cluster's address, whose workers are the slots."""
+    """True if the constructor also takes the `address` of a cluster, whose workers are the
+    slots."""
     lanes: ClassVar[bool] = False
-    """True if trials have to be lanes of one program (`Trainable.as_lane`)."""
+    """True if all trials must be able to train in one compiled program, as its lanes
+    (`Trainable.as_lane`)."""
     say: Callable[[str], None] = staticmethod(lambda _text: None)
-    """Shows a message to the user, from any thread; set by the driver."""
+    """Function that shows a message to the user, callable from any thread; the driver sets it."""
 
     def __init__(self, slots: int) -> None: ...
 
     def connect(self, root: Path) -> None:
-        """Connect to the workers and check that they are usable; called once, before other methods.
+        """Connect to the workers and check that they are usable; called once, before `submit`.
+
+        Does nothing by default.
 
         Args:
             root: the folder of all sweeps, which workers must see under the same path.
@@ -63,10 +70,16 @@ class Pool(Protocol):
         return
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
-        """Run a slice in a free slot, preferably the one in which the trial ran last."""
+        """Start a slice in a free slot and return the future of its outcome.
+
+        The slot in which the trial ran last is preferred.
+        """
 
     def equip(self, variables: Callable[[int], Mapping[str, str]]) -> None:
-        """Set the environment variables of worker processes, given by the number of the slot."""
+        """Set a function that returns the environment variables of a slot's worker process.
+
+        It is called with the slot's index when the process starts. Does nothing by default.
+        """
         return
 
     def resize(self, slots: int) -> None:
@@ -74,56 +87,78 @@ class Pool(Protocol):
         return
 
     def pid(self, running: Future[SliceOutcome]) -> int | None:
-        """Return the id of the process that runs a slice, or None if it has none (yet)."""
+        """Return the id of the process that runs a slice; None if it has none, or none yet.
+
+        `running` is the future that `submit` returned.
+        """
         return None
 
     def memory(self, running: Future[SliceOutcome]) -> int:
-        """Return the memory of the slice's process and its children in bytes; 0 while unknown."""
+        """Return the resident memory of a slice's process and its children, in bytes.
+
+        Returns 0 while unknown. `running` is the future that `submit` returned.
+        """
         pid = self.pid(running)
         return 0 if pid is None else memory_of(pid)
 
     def silence(self, running: Future[SliceOutcome]) -> float:
-        """Return for how many seconds the slice's worker has been stopped or has not responded."""
+        """Return for how many seconds a slice's worker has been stopped or has not responded.
+
+        `running` is the future that `submit` returned. Returns 0 while the worker responds.
+        """
         return 0.0
 
     def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
-        """Kill the process of a slice and its children; its future fails with `error`.
+        """Kill the process of a slice and its children; the slice's future then fails with `error`.
 
         A worker that does not respond is abandoned: later results of the slice are ignored.
         """
         return
 
     def forget(self, replica: tuple[str, int, int]) -> None:
-        """Free the memory kept for an ended replica, given as (sweep, trial, number)."""
+        """Let the worker free the trainable that it keeps in memory for an ended replica.
+
+        `replica` is (ID of the sweep, number of the trial, index of the replica).
+        """
         return
 
     def describe_speed(self) -> str:
-        """Return one line about the device that runs the slices and its speed; empty if unknown."""
+        """Return a line for users about the device that runs the slices and its speed.
+
+        Returns empty if unknown.
+        """
         return ""
 
     def failed(self) -> str:
-        """Return why no slice can run any more, or an empty text.
+        """Return a sentence on why no slice can run any more; empty while slices can run.
 
         If there is a reason, slices fail with StorageError.
         """
         return ""
 
     def close(self) -> None:
-        """End all slots and the slices that still run in them."""
+        """Kill the slices that still run, and end the workers or the connection to them."""
 
 
 KIND: plugins.Kind[Pool] = plugins.Kind("pool", PACKAGE, Pool, "Pool", ("submit", "close"))
 
 
 class Standstill:
-    """Duration of a standstill, measured by repeated checks; long gaps count as one interval."""
+    """Seconds for which something has not moved, measured by repeated checks.
+
+    A long gap between two checks counts as two intervals at most, since this process may have been
+    suspended itself.
+    """
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._looked_at = -math.inf
 
     def check(self, is_still: Callable[[], bool]) -> float:
-        """Check at most every `LOOK_S` seconds; return the seconds of standstill so far."""
+        """Return the seconds of standstill so far; 0 once `is_still` returns False.
+
+        Calls `is_still` at most every `LOOK_S` seconds.
+        """
         passed = time.monotonic() - self._looked_at
         if passed >= LOOK_S:
             self._looked_at = time.monotonic()
@@ -132,7 +167,10 @@ class Standstill:
 
 
 def is_stopped(pid: int) -> bool:
-    """Return whether a process is stopped, as by SIGSTOP; one that a debugger holds is not."""
+    """Return whether a process of this machine is stopped, as by SIGSTOP.
+
+    One that a debugger holds is not.
+    """
     try:
         about = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:  # it is gone, or the system has no such files
@@ -141,7 +179,10 @@ def is_stopped(pid: int) -> bool:
 
 
 def memory_of(pid: int) -> int:
-    """Return the resident memory of a process and its living descendants, in bytes."""
+    """Return the resident memory of a process and its living descendants, in bytes.
+
+    Returns 0 if it is gone.
+    """
     used = 0
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
@@ -152,11 +193,11 @@ def memory_of(pid: int) -> int:
 
 
 def find(chosen: str, paths: Iterable[str] = ()) -> Callable[[int], Pool]:
-    """Return the constructor of the pool `chosen`, searched also in `paths`.
+    """Return the constructor of a pool, which takes the number of slots.
 
-    It takes the number of slots.
-
-    Raises SweepError if there is no such pool, or it cannot use the address.
+    `chosen` is the pool's name, or ``NAME@ADDRESS`` for one on a cluster. `paths` are folders to be
+    searched for modules, too. Raises SweepError if there is no such pool, or it cannot use the
+    address.
     """
     name, _, address = chosen.partition("@")
     kind = KIND.find(name, paths)
@@ -170,25 +211,32 @@ def find(chosen: str, paths: Iterable[str] = ()) -> Callable[[int], Pool]:
 
 
 def has_lanes(chosen: str, paths: Iterable[str] = ()) -> bool:
-    """Return whether a pool requires trials that can be lanes of one program."""
+    """Return whether the pool `chosen` requires trials that can be lanes of one compiled program.
+
+    `chosen` and `paths` are as in `find`.
+    """
     return KIND.find(chosen.partition("@")[0], paths).lanes
 
 
 def is_clustered(chosen: str) -> bool:
-    """Return whether the slots of a pool are the workers of a cluster."""
+    """Return whether the name `chosen` contains the address of a cluster."""
     return "@" in chosen
 
 
 def check(chosen: str, paths: Iterable[str], root: Path) -> None:
-    """Raise a SweepError if a sweep in `root` could not use the pool; the pool is closed again."""
+    """Raise a SweepError if a sweep in `root` could not use the pool `chosen`.
+
+    Connects to the pool for that, and closes it again.
+    """
     with contextlib.closing(find(chosen, paths)(1)) as pool:
         pool.connect(root)
 
 
 def choose_pool(option: str | None, before: str = "") -> str:
-    """Return the requested pool (`option`), else the sweep's last one (`before`), else the default.
+    """Return the name of the pool to use, as ``NAME`` or ``NAME@ADDRESS``.
 
-    A name alone, or ``@`` and an address alone, keeps the other part of `before`.
+    `option` is the user's request, and `before` the pool that the sweep used last. A name alone, or
+    ``@`` and an address alone, keeps the other part of `before`; without both, the default is used.
     """
     name, _, address = (option or "").partition("@")
     name_before, _, address_before = before.partition("@")

@@ -24,7 +24,7 @@ _EXAMPLE = "such as tls://node-1:8786"
 
 
 class Pool(cluster.ClusterPool):
-    """Uses an asynchronous Dask client in the pool's event loop."""
+    """Pool on a Dask cluster, by an asynchronous Dask client in the pool's event loop."""
 
     scheduler: ClassVar[str] = "Dask scheduler"
 
@@ -36,7 +36,12 @@ class Pool(cluster.ClusterPool):
         self._connection: Any = None
 
     async def _reach(self, reach_s: float) -> Collection[str]:
-        """Connect to the scheduler; see `ClusterPool._reach`."""
+        """Connect to the Dask scheduler within `reach_s` seconds and return its workers' addresses.
+
+        Raises:
+            StorageError: no scheduler responds.
+            UsageError: the cluster is open to others.
+        """
         distributed = _import_distributed()
         try:
             with warnings.catch_warnings():  # `_differences` reports different versions
@@ -72,7 +77,10 @@ class Pool(cluster.ClusterPool):
         return list(about["workers"])
 
     def _handle_event(self, event: tuple[float, Any]) -> None:
-        """Add or remove the worker that joined or left, as reported by the Dask scheduler."""
+        """Use or remove the worker that joined or left, as the Dask scheduler reports.
+
+        `event` is (time, message).
+        """
         message = event[1] if isinstance(event[1], Mapping) else {}
         if message.get("action") == "add-worker":
             self._add_joined(str(message.get("worker")))
@@ -80,17 +88,23 @@ class Pool(cluster.ClusterPool):
             self._remove_worker(str(message.get("worker")), bool(message.get("expected")))
 
     def _exposure(self, address: str) -> str:
-        """Return why other people can reach the worker at that address; empty if they cannot."""
+        """Return a text on why other people can reach the worker at `address`.
+
+        Returns empty if they cannot.
+        """
         if _is_closed_to_others(address):
             return ""
         return "it listens where anyone can run code; start it with TLS"
 
     async def _ask_description(self, address: str, probe: Path) -> dict[str, Any]:
-        """Return a worker's description of itself, with its name in Dask."""
+        """Return the description that a worker gives of itself, with its ``name`` in Dask."""
         return dict(await self._ask(address, _describe_here, probe))
 
     async def _ask(self, address: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function in a worker, and return its result or raise its error."""
+        """Call a function in the worker at `address`, even during a slice.
+
+        Return its result or raise its error. Raises OSError if the worker does not answer.
+        """
         answers = await self._client.run(function, *arguments, workers=[address], on_error="return")
         answer = answers.get(address, OSError("no answer"))
         if isinstance(answer, BaseException):
@@ -98,7 +112,11 @@ class Pool(cluster.ClusterPool):
         return answer
 
     async def _send(self, address: str, key: str, slice_spec: bytes) -> object:
-        """Run a slice on one worker without retries; raises StorageError if the cluster is lost."""
+        """Run a pickled slice once in the worker at `address`, and return its outcome.
+
+        `key` is the slice's name in Dask. Raises WorkerLost if the worker was killed, and
+        StorageError if the cluster was lost.
+        """
         future = self._client.submit(
             _run_here,
             slice_spec,
@@ -121,17 +139,20 @@ class Pool(cluster.ClusterPool):
             future.release()
 
     async def _greet(self) -> None:
-        """Wait for a response of the scheduler."""
+        """Wait until the Dask scheduler answers a small request."""
         await self._client.scheduler.identity(n_workers=0)
 
     def _describe_loss(self) -> str:
-        """Return a message if the scheduler was lost or replaced, which loses its slices."""
+        """Return a message if the connection to the scheduler was lost or made anew.
+
+        Returns empty while it stands. A scheduler that was started again has lost its slices.
+        """
         if self._client is None or self._client.scheduler_comm is self._connection:
             return ""
         return self._lost_message()
 
     async def _leave(self) -> None:
-        """Close the client."""
+        """Close the Dask client."""
         if self._client is not None:
             await self._client.close()
 
@@ -140,7 +161,10 @@ class Pool(cluster.ClusterPool):
 
 
 def _import_distributed() -> Any:
-    """Import Dask's distributed on first use, without its loggers; BadConfig if missing."""
+    """Import and return Dask's package `distributed`, with its loggers silenced.
+
+    Raises BadConfig if it is not installed.
+    """
     try:
         import distributed
     except ImportError as error:
@@ -154,7 +178,7 @@ def _import_distributed() -> Any:
 
 
 def _check_address(address: str) -> tuple[str, Any]:
-    """Return the address with its scheme, and Dask's security settings for it.
+    """Return the address of a Dask scheduler with its scheme, and Dask's security settings for it.
 
     Raises:
         BadConfig: the address is missing or open to others, or its certificates are not usable.
@@ -184,7 +208,7 @@ def _check_address(address: str) -> tuple[str, Any]:
 
 
 def _is_closed_to_others(address: str) -> bool:
-    """Return whether connections to an address are over TLS or stay on this machine."""
+    """Return whether connections to a Dask address are over TLS or stay on this machine."""
     scheme, _, rest = address.partition("://")
     if scheme == "tls":
         return True
@@ -200,13 +224,19 @@ def _is_closed_to_others(address: str) -> bool:
 
 
 def _describe_here(probe: Path, dask_worker: Any) -> dict[str, Any]:
-    """Return the description of the worker in which this function runs, with its name in Dask."""
+    """Return the description of the worker in which this function runs, with its ``name`` in Dask.
+
+    Dask passes itself as `dask_worker`.
+    """
     name = str(dask_worker.name)
     return {"name": name.partition("://")[2] or name, **there.describe_worker(probe)}
 
 
 def _run_here(sent: bytes) -> SliceOutcome:
-    """Run a slice in this worker until it ends, is cancelled, or the worker closes."""
+    """Run a pickled slice in the worker in which this function runs, and return its outcome.
+
+    Its process is killed, and WorkerLost raised, if Dask cancels the task or closes the worker.
+    """
     from distributed import get_worker
 
     worker = get_worker()

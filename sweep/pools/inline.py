@@ -11,7 +11,7 @@ from sweep.slices.slice import run_slice
 
 
 class Pool(pools.Pool):
-    """Runs each slice inside `submit`."""
+    """Pool of one slot in the driver's own process: `submit` runs the slice and then returns."""
 
     blocks: ClassVar[bool] = True
 
@@ -19,7 +19,7 @@ class Pool(pools.Pool):
         self.slots = min(slots, 1)
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
-        """Run the slice and return a future that is done.
+        """Run the slice to its end and return a future that is done.
 
         Raises UsageError if a function of an earlier trial still runs in this process.
         """
@@ -35,7 +35,7 @@ class Pool(pools.Pool):
         return future
 
     def forget(self, replica: tuple[str, int, int]) -> None:
-        """Free the memory kept for an ended replica."""
+        """Free the trainable that is kept in memory, if it is the one of this ended replica."""
         if cache.replica() == replica:
             cache.forget()
 

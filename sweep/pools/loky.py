@@ -36,45 +36,51 @@ _ENDING = threading.Lock()
 
 @dataclass(eq=False)
 class _Slot:
-    """A slot of the pool, and the process in it."""
+    """Slot of the pool, with the worker process in it."""
 
     number: int
-    """Index of the slot."""
+    """Index of the slot, from 0."""
     executor: Any = None
-    """A ProcessPoolExecutor of one worker; None before the start and after a failure."""
+    """loky's executor of one worker process; None before its start and after a failure."""
     process: Any = None
-    """The worker process; None where `executor` is None."""
+    """Worker process, as an object of `multiprocessing`; None before the first start."""
     busy: bool = False
     """True while a slice runs in the slot."""
     last: tuple[str, int, int] | None = None
-    """Sweep, trial and replica of the slot's last slice; None before the first."""
+    """ID of the sweep, number of the trial and index of the replica of its newest slice; None
+    before the first."""
     outcome: Future[SliceOutcome] | None = None
-    """Future of the slice that runs in the slot; None before the first."""
+    """Future of the newest slice; None before the first."""
     error: SweepError | None = None
     """Reason for which the driver ended the slice's process; None while it has not."""
     standstill: pools.Standstill = field(default_factory=pools.Standstill)
-    """Standstill of the process during the slice."""
+    """Measures for how long the process has been stopped during the slice."""
     retired: bool = False
-    """True if the slot closes once it is idle, because the pool has shrunk."""
+    """True if the slot is to close once it is idle, because the pool has shrunk."""
     free_since: float = 0.0
-    """Time of the monotonic clock at which its newest slice ended; 0 before the first one."""
+    """Time at which its newest slice ended, in seconds of the monotonic clock; 0 before the first
+    one."""
 
     @property
     def alive(self) -> bool:
-        """True if there is a process that could take a slice now."""
+        """True if the slot has a worker process that could take a slice now."""
         return self.executor is not None and worker.is_alive(self.executor)
 
     def current_process(self) -> Any:
-        """Return the current process; loky replaces a process whose memory has grown."""
+        """Return the worker process, updated, since loky replaces one whose memory has grown.
+
+        Returns None before the first start.
+        """
         if self.executor is not None:
             self.process = worker.process_of(self.executor) or self.process
         return self.process
 
 
 class Pool(pools.Pool):
-    """`slots` worker processes, replaced when they die.
+    """Pool of worker processes on this machine, each replaced when it dies.
 
-    Each starts when it is first needed, unless one was started early (`worker.prestarted`).
+    A process starts when its slot is first needed, unless one was started early
+    (`worker.prestarted`).
     """
 
     blocks: ClassVar[bool] = False
@@ -87,7 +93,10 @@ class Pool(pools.Pool):
         self._variables: Callable[[int], Mapping[str, str]] = lambda _number: {}
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
-        """Run a slice in a free slot; return its future, with WorkerLost if the process dies."""
+        """Start a slice in a free slot and return the future of its outcome.
+
+        The future fails with WorkerLost if the process dies.
+        """
         slot = self._choose((spec.sweep_id, spec.trial, spec.replica))
         slot.busy = True
         outcome: Future[SliceOutcome] = Future()
@@ -106,7 +115,10 @@ class Pool(pools.Pool):
         return outcome
 
     def equip(self, variables: Callable[[int], Mapping[str, str]]) -> None:
-        """Set additional environment variables of workers that start from now on."""
+        """Set a function that returns additional environment variables of a slot's worker.
+
+        It is called with the slot's index, for processes that start from now on.
+        """
         self._variables = variables
 
     def resize(self, slots: int) -> None:
@@ -124,13 +136,16 @@ class Pool(pools.Pool):
                 _end(slot)
 
     def pid(self, running: Future[SliceOutcome]) -> int | None:
-        """Return the process id of the worker that runs a slice."""
+        """Return the process id of the worker that runs a slice; None if the slice has ended."""
         slot = self._slot_of(running)
         process = slot.current_process() if slot is not None else None
         return process.pid if process is not None else None
 
     def silence(self, running: Future[SliceOutcome]) -> float:
-        """Return for how many seconds the slice's worker, or the trial's process, was stopped."""
+        """Return for how many seconds a slice's worker has been stopped.
+
+        The process that the worker forked for the trial counts like the worker.
+        """
         slot = self._slot_of(running)
         process = slot.current_process() if slot is not None else None
         if slot is None or process is None:
@@ -141,12 +156,18 @@ class Pool(pools.Pool):
         )
 
     def memory(self, running: Future[SliceOutcome]) -> int:
-        """Return the memory of the process that runs the trial, in bytes."""
+        """Return the memory of the process that runs a slice's trial and its children, in bytes.
+
+        Returns 0 if it has ended.
+        """
         pid = self.pid(running)
         return 0 if pid is None else pools.memory_of(min(_trial_processes(pid), default=pid))
 
     def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
-        """Kill the worker of a slice with its children; the slot gets a new one."""
+        """Kill the worker of a slice with its children; the slice's future then fails with `error`.
+
+        The slot gets a new worker with its next slice.
+        """
         slot = self._slot_of(running)
         if slot is None or slot.current_process() is None:
             return
@@ -154,18 +175,21 @@ class Pool(pools.Pool):
         kill_family(slot.process.pid)
 
     def forget(self, replica: tuple[str, int, int]) -> None:
-        """Let the replica's last slot free what it keeps, including the trial's processes."""
+        """Let the replica's last slot, if idle, free the trainable and processes that it keeps."""
         for slot in self._slots:
             if slot.last == replica and not slot.busy and slot.alive:
                 slot.last = None
                 slot.executor.submit(isolated.forget)
 
     def _slot_of(self, running: Future[SliceOutcome]) -> _Slot | None:
-        """Return the slot in which a slice runs, or None if it has ended."""
+        """Return the slot in which a slice runs; None if the slice has ended."""
         return next((s for s in self._slots if s.busy and s.outcome is running), None)
 
     def close(self) -> None:
-        """Let idle workers free what they keep, then kill all workers with their slices."""
+        """Let idle workers free what they keep, then kill all workers.
+
+        Waits up to `FORGET_S` seconds for the idle ones.
+        """
         slots = [slot for slot in self._slots if slot.alive]
         idle = [slot.executor.submit(isolated.forget) for slot in slots if not slot.busy]
         wait(idle, timeout=FORGET_S)
@@ -174,11 +198,15 @@ class Pool(pools.Pool):
 
     @property
     def pids(self) -> list[int]:
-        """Ids of the worker processes."""
+        """Process ids of the workers that have started."""
         return [slot.current_process().pid for slot in self._slots if slot.executor is not None]
 
     def _choose(self, replica: tuple[str, int, int]) -> _Slot:
-        """Reserve a free slot for a replica: its last one if free, else the longest free one."""
+        """Return a free slot for a replica, noting the replica as its last one.
+
+        It is the replica's last slot if that is free, else the one that has been free longest. The
+        pool must have a free slot.
+        """
         free = [slot for slot in self._slots if not slot.busy and not slot.retired]
         at_home = [slot for slot in free if slot.last == replica]
         slot = (at_home or sorted(free, key=lambda slot: slot.free_since))[0]
@@ -187,7 +215,11 @@ class Pool(pools.Pool):
 
 
 def _finish(slot: _Slot, future: Future[SliceOutcome], outcome: Future[SliceOutcome]) -> None:
-    """Free a slice's slot and set its outcome; a failed executor is replaced at its next use."""
+    """Free the slot of a slice that has ended, and set the result or error of its future `outcome`.
+
+    `future` is loky's future of the slice. A failed executor is ended, and replaced at its next
+    use.
+    """
     error = future.exception()
     if error is not None and not isinstance(error, WorkerLost):  # not the trial's own process
         _end(slot)
@@ -207,7 +239,7 @@ def _finish(slot: _Slot, future: Future[SliceOutcome], outcome: Future[SliceOutc
 
 
 def _trial_processes(pid: int) -> Iterator[int]:
-    """Yield the ids of processes that a worker has forked for trials."""
+    """Yield the ids of processes that worker `pid` has forked for trials (`slices.isolated`)."""
     for child in reaper.children(pid):
         with contextlib.suppress(OSError):
             if Path(f"/proc/{child}/comm").read_text().strip() == isolated.NAME:
@@ -215,7 +247,7 @@ def _trial_processes(pid: int) -> Iterator[int]:
 
 
 def _end(slot: _Slot) -> None:
-    """End the process of a slot, if it has one."""
+    """End the executor and process of a slot, if it has one."""
     executor, slot.executor = slot.executor, None
     if executor is not None:
         worker.end(executor)
@@ -223,7 +255,7 @@ def _end(slot: _Slot) -> None:
 
 @contextlib.contextmanager
 def _redirect_output(spec: SliceSpec) -> Iterator[None]:
-    """Redirect the output of this process and its children into the trial's log."""
+    """Write the output of this process and its children into the trial's log, inside the block."""
     worker.measure_memory()
     with redirected_into(Path(spec.folder), spec.log_bytes):
         yield

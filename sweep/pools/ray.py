@@ -56,11 +56,11 @@ _LENGTH, _LAST_PORT = 8, 65_535
 
 
 class Pool(cluster.ClusterPool):
-    """Exchanges frames with the gateway over its standard input and output.
+    """Pool on a Ray cluster, whose connection another process holds: the gateway.
 
-    A frame is the length of a pickled tuple and the tuple. Requests are (number, verb, arguments);
-    responses are (number, True, result) or (number, False, error). Events of the cluster are
-    (-1, name, details).
+    Both exchange frames over the gateway's standard input and output. A frame is the length of a
+    pickled tuple and the tuple. Requests are (number, verb, arguments); responses are (number,
+    True, result) or (number, False, error). Events of the cluster are (-1, name, details).
     """
 
     scheduler: ClassVar[str] = "Ray head"
@@ -74,13 +74,18 @@ class Pool(cluster.ClusterPool):
         self._lost = ""
 
     def resize(self, slots: int) -> None:
-        """Change the maximum number of workers; more are started where there is room."""
+        """Change the maximum number of actors; the gateway starts more where there is room."""
         super().resize(slots)
         if self._gateway is not None:
-            self._post(self._request("use", slots))
+            self._post(self._request("set_limit", slots))
 
     async def _reach(self, reach_s: float) -> Collection[str]:
-        """Start the gateway and join the cluster; see `ClusterPool._reach`."""
+        """Start the gateway process, let it join the cluster, and return its actors' addresses.
+
+        Raises:
+            StorageError: no Ray head answers at the address.
+            UsageError: the cluster is open to others.
+        """
         if not await _answers(self._address, reach_s):
             raise StorageError(
                 f"--address: no Ray head answers at {self._address}; `ray start --head` starts one"
@@ -107,7 +112,10 @@ class Pool(cluster.ClusterPool):
         return list(found)
 
     async def _listen(self, gateway: asyncio.StreamReader) -> None:
-        """Handle the gateway's responses and events until it ends."""
+        """Handle the gateway's responses and events until it ends.
+
+        All requests without a response then fail with StorageError.
+        """
         with contextlib.suppress(asyncio.IncompleteReadError):
             while True:
                 number, *said = await _read_frame(gateway)
@@ -126,13 +134,17 @@ class Pool(cluster.ClusterPool):
                 asked.exception()  # retrieved, so that asyncio does not log it
 
     def _resolve(self, number: int, is_result: bool, answer: Any) -> None:
-        """Set the result of a request, or its error, if its caller still waits."""
+        """Set the result, or the error, of request `number`, if its caller still waits."""
         asked = self._asked.get(number)
         if asked is not None and not asked.done():
             asked.set_result(answer) if is_result else asked.set_exception(answer)
 
     def _handle_event(self, name: str, subject: Any) -> None:
-        """Add or remove a worker, or note the loss of the cluster, as the gateway reports."""
+        """Use or remove a worker, or note that the cluster is lost, as the gateway reports.
+
+        `name` is ``came``, ``went`` or ``lost``; `subject` is an address, or (address, was
+        expected).
+        """
         if name == "came":
             self._add_joined(subject)
         elif name == "went":
@@ -141,7 +153,11 @@ class Pool(cluster.ClusterPool):
             self._lost = self._lost_message()
 
     async def _request(self, verb: str, *arguments: Any) -> Any:
-        """Send a request to the gateway, and return its result or raise its error."""
+        """Send a request to the gateway, and return its result or raise its error.
+
+        `verb` is the name of a method of `_Gateway` without its underscore. Raises StorageError if
+        the cluster is lost.
+        """
         if self._lost:
             raise StorageError(self._lost)
         number = next(self._numbers)
@@ -153,7 +169,10 @@ class Pool(cluster.ClusterPool):
             del self._asked[number]
 
     async def _ask(self, address: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function in a worker, and return its result or raise its error."""
+        """Call a function in the actor at `address`, even during a slice.
+
+        Return its result or raise its error.
+        """
         came = await self._request("call", address, cloudpickle.dumps((function, arguments)))
         well, answer = cloudpickle.loads(came)
         if not well:
@@ -161,41 +180,44 @@ class Pool(cluster.ClusterPool):
         return answer
 
     async def _send(self, address: str, key: str, slice_spec: bytes) -> object:
-        """Run a slice on one worker, and return its outcome."""
+        """Run a pickled slice once in the actor at `address`, and return its outcome."""
         return await self._ask(address, there.run, key, slice_spec, _is_always_wanted)
 
     async def _greet(self) -> None:
-        """Wait for a response of the head."""
+        """Wait until the Ray head answers a small request."""
         await self._request("greet")
 
     async def _dismiss(self, worker: cluster.Worker, key: str) -> None:
-        """End the worker's actor; a new one starts where there is room."""
+        """Kill the actor of an abandoned worker.
+
+        The gateway starts a new one where there is room.
+        """
         await self._request("drop", worker.address)
 
     def _describe_loss(self) -> str:
-        """Return a message if the head is lost, else an empty text."""
+        """Return the message that the cluster or the gateway is lost; empty while both work."""
         return self._lost
 
     async def _leave(self) -> None:
-        """Close the connection to the gateway, and wait until it has ended."""
+        """Close the connection to the gateway, which ends its actors, and wait for its end."""
         if self._gateway is not None:
             self._to_gateway.close()  # this ends the gateway, which ends its actors
             await self._gateway.wait()
 
 
 def _is_always_wanted() -> bool:
-    """Return True: an actor ends with its driver, so its slice is always wanted."""
+    """Return True: an actor ends together with its driver, so its slice is always wanted."""
     return True
 
 
 def _to_frame(*items: Any) -> bytes:
-    """Return a frame: the length of the pickled tuple, and the tuple."""
+    """Return a tuple as a frame: the length of its pickle in `_LENGTH` bytes, and the pickle."""
     sent = cloudpickle.dumps(items)
     return len(sent).to_bytes(_LENGTH, "big") + bytes(sent)
 
 
 async def _read_frame(reader: asyncio.StreamReader) -> tuple[Any, ...]:
-    """Read one frame and return its tuple; raise IncompleteReadError at the end of the stream."""
+    """Read one frame and return its tuple; raises IncompleteReadError at the end of the stream."""
     length = int.from_bytes(await reader.readexactly(_LENGTH), "big")
     return tuple(cloudpickle.loads(await reader.readexactly(length)))
 
@@ -204,7 +226,7 @@ async def _read_frame(reader: asyncio.StreamReader) -> tuple[Any, ...]:
 
 
 def _check_address(address: str) -> str:
-    """Return the address of a head after checking it.
+    """Return the address of a Ray head, ``HOST:PORT``, unchanged after checking it.
 
     Raises:
         BadConfig: the address is missing or invalid, Ray is not installed, or other users can read
@@ -232,13 +254,13 @@ def _check_address(address: str) -> str:
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
-    """Split ``host:port`` into both; brackets around an IPv6 address are removed."""
+    """Return host and port of ``HOST:PORT``, without the brackets around an IPv6 address."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
 
 async def _answers(address: str, within_s: float) -> bool:
-    """Return whether connections to an address are accepted."""
+    """Return whether connections to an address are accepted within `within_s` seconds."""
     try:
         opening = asyncio.open_connection(*_host_and_port(address))
         _, writer = await asyncio.wait_for(opening, within_s)
@@ -249,7 +271,10 @@ async def _answers(address: str, within_s: float) -> bool:
 
 
 async def _lets_everybody_in(address: str) -> bool:
-    """Return whether a TLS request without a client certificate succeeds."""
+    """Return whether the server at an address answers a TLS client without a certificate.
+
+    A server that does neither answer nor refuse counts as open.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
@@ -279,7 +304,9 @@ _TURNED_AWAY, _LET_IN = 3, 4
 
 
 async def _wants_token(address: str) -> bool:
-    """Return whether clients without a token are refused with Ray's AuthenticationError.
+    """Return whether the Ray head at an address refuses clients without a token.
+
+    A child process tries to connect as such a client.
 
     Raises:
         StorageError: the server does not respond like a Ray head.
@@ -306,7 +333,7 @@ async def _wants_token(address: str) -> bool:
 
 
 def gateway() -> None:
-    """Serve the driver that has started this process, until the driver ends."""
+    """Serve the driver that has started this process, over standard streams, until it ends."""
     leave_signals_to_parent()
     answers = os.dup(1)
     os.dup2(2, 1)  # Ray's prints must not mix with responses
@@ -314,10 +341,13 @@ def gateway() -> None:
 
 
 class _Slot:
-    """An actor, whose process is one slot: calls the functions that it is sent."""
+    """Ray actor whose process is one slot: it calls the functions that it is sent."""
 
     def call(self, sent: bytes) -> bytes:
-        """Return the pickled result of a function, or its error."""
+        """Call a pickled (function, arguments).
+
+        Return (True, result) or (False, error), pickled.
+        """
         try:
             function, given = cloudpickle.loads(sent)
             came = (True, function(*given))
@@ -326,14 +356,15 @@ class _Slot:
         return bytes(cloudpickle.dumps(came))
 
     def stay(self) -> None:
-        """Wait until this process ends."""
+        """Block until this process ends; whoever awaits this call notices that."""
         threading.Event().wait()
 
 
 class _Gateway:
-    """Manages actors on the nodes of a cluster; an address is the node's name and a number.
+    """Process that holds the connection to a Ray cluster and runs one actor per slot of its nodes.
 
-    Frames are written to the file descriptor `answers`.
+    An actor's address is its node's name and a number. Frames for the driver are written to the
+    file descriptor `answers`.
     """
 
     def __init__(self, answers: int) -> None:
@@ -349,13 +380,16 @@ class _Gateway:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _say(self, *items: Any) -> None:
-        """Send a frame to the driver."""
+        """Write a frame with these items to the driver."""
         frame = _to_frame(*items)
         while frame:
             frame = frame[os.write(self._answers, frame) :]
 
     async def serve(self) -> None:
-        """Respond to the driver until it closes the connection, then exit without Ray's cleanup."""
+        """Execute the driver's requests until it closes the connection, then exit the process.
+
+        Ray's own cleanup is skipped.
+        """
         reader = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(0, "rb")
@@ -366,13 +400,13 @@ class _Gateway:
         os._exit(0)
 
     def _begin(self, work: Any) -> None:
-        """Start a coroutine as a task and keep a reference to it."""
+        """Start a coroutine as a task, and keep a reference until it ends."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, number: int, verb: str, arguments: Sequence[Any]) -> None:
-        """Execute a request of the driver, and send its result or error."""
+        """Call the method named by a request's verb, and send its result or error to the driver."""
         try:
             answer = await getattr(self, f"_{verb}")(*arguments)
         except SweepError as error:
@@ -384,7 +418,9 @@ class _Gateway:
             self._say(number, True, answer)
 
     async def _join(self, address: str, limit: int) -> tuple[str, list[str]]:
-        """Join the cluster and start at most `limit` actors; UsageError if it is open to others.
+        """Join the cluster at `address` and start at most `limit` actors.
+
+        Raises UsageError if the cluster is open to others.
 
         Returns:
             The protection of the cluster as a text, and the addresses of its actors.
@@ -419,22 +455,22 @@ class _Gateway:
         return "with a token" if wants_token else "over TLS", list(self._actors)
 
     def _report_actor(self, address: str) -> None:
-        """Report a new actor, unless the response to `_join` will contain it."""
+        """Tell the driver of a new actor, unless the response to `_join` will contain it."""
         if self._has_joined:
             self._say(-1, "came", address)
 
     async def _set_limit(self, limit: int) -> None:
-        """Change the maximum number of actors to `limit`."""
+        """Change the maximum number of actors; missing ones are started at the next check."""
         self._most = limit
 
     async def _greet(self) -> None:
-        """Wait for a response of the head; an accepted connection is not enough."""
+        """Wait until the Ray head answers a request; an accepted connection is not enough."""
         import ray
 
         await asyncio.to_thread(ray.nodes)
 
     async def _drop(self, address: str) -> None:
-        """Kill an actor that does not respond."""
+        """Kill the actor at `address`; another is started at the next check."""
         import ray
 
         actor = self._actors.get(address)
@@ -442,7 +478,11 @@ class _Gateway:
             await asyncio.to_thread(ray.kill, actor, no_restart=True)
 
     async def _call(self, address: str, sent: bytes) -> bytes:
-        """Call a function in an actor; never return if the actor is lost."""
+        """Call a pickled (function, arguments) in the actor at `address`.
+
+        Return the pickled answer. Never returns if the actor is lost, since `_run_actor` reports
+        that. Raises UsageError if the actor could not be started.
+        """
         import ray
 
         actor = self._actors.get(address)
@@ -460,7 +500,11 @@ class _Gateway:
         return await never  # `_run_actor` reports the loss of the worker
 
     async def _watch(self) -> None:
-        """Check the head and its nodes repeatedly; exit when the head is lost."""
+        """Check the head and its nodes every `LOOK_S` seconds, and start missing actors.
+
+        After `LOOKS` failed checks the head is lost: tells the driver, ends the actors, and exits
+        the process.
+        """
         missed = 0
         while missed < LOOKS:
             await asyncio.sleep(LOOK_S)
@@ -476,7 +520,10 @@ class _Gateway:
         os._exit(0)
 
     async def _start_missing_actors(self) -> None:
-        """List the nodes, and start the missing actors: one for each processor of a node."""
+        """List the nodes, and start the actors that they lack: one per processor, up to the limit.
+
+        Each gets its share of the node's GPUs.
+        """
         import ray
 
         nodes = {node["NodeID"]: node for node in await asyncio.to_thread(ray.nodes)}
@@ -493,7 +540,11 @@ class _Gateway:
                     self._places[name, number] = asyncio.get_running_loop().create_task(life)
 
     def _name(self, node: str, number: int, called: str) -> str:
-        """Return the address of a slot: its node's name, with a part of its id if not unique."""
+        """Return an address for slot `number` of a node: ``NAME/NUMBER``.
+
+        `node` is the node's id and `called` its name. If another node has the same name, a part of
+        the id is added.
+        """
         address = f"{called}/{number}"
         holder = self._holders.get(address, (node, number))
         if holder != (node, number) and not self._places[holder].done():
@@ -503,14 +554,15 @@ class _Gateway:
 
     @property
     def _actor_count(self) -> int:
-        """Number of slots with a running or starting actor."""
+        """Number of slots whose actor runs or is starting."""
         return sum(not place.done() for place in self._places.values())
 
     async def _run_actor(self, node: str, address: str, gpus: float) -> None:
-        """Run one actor from its start to its end.
+        """Start an actor on a node and report it, and report its loss when it has ended.
 
-        It is replaced by `_start_missing_actors` while its node is alive. An actor that cannot
-        start is kept as the error that explains it, which callers get.
+        `gpus` is its share of the node's GPUs. `_start_missing_actors` replaces it while its node
+        is alive. An actor that cannot start is kept as the UsageError that explains it, which
+        callers get.
         """
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -551,7 +603,7 @@ def _share(gpus: float, slots: int) -> float:
 
 
 def _init(address: str) -> None:
-    """Connect this process to the cluster; raise StorageError if that fails."""
+    """Connect this process to the Ray cluster at `address`; raises StorageError if that fails."""
     import ray
 
     try:
@@ -561,7 +613,7 @@ def _init(address: str) -> None:
 
 
 def _unknown_node_error(address: str, problem: str) -> StorageError:
-    """Return the error for a machine that is not a node of the cluster."""
+    """Return the error for a machine that cannot join the cluster, with the remedy."""
     return StorageError(
         f"--address: this machine cannot join the Ray cluster at {address} ({problem}); make it "
         f"one of the nodes: `ray start --address {address}`"
@@ -569,7 +621,10 @@ def _unknown_node_error(address: str, problem: str) -> StorageError:
 
 
 async def _has_left(node: str) -> bool:
-    """Return whether a node that lost a worker reports soon that it was stopped or drained."""
+    """Return whether a node that lost an actor reports soon that it was stopped or drained.
+
+    Waits up to `FAREWELL_S` seconds for that.
+    """
     import ray
 
     with contextlib.suppress(Exception):  # the head may be lost, too

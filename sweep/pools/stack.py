@@ -31,24 +31,25 @@ _RESUME = "`sweep resume` continues when there is a device with enough memory"
 
 @dataclass(eq=False)
 class _Process:
-    """The process in which slices run, and their futures."""
+    """Process that runs all slices, and the futures of those that run."""
 
     process: Any
     """The process, as an object of `multiprocessing`."""
     requests: Any
-    """Pipe to the process: pairs of number and slice."""
+    """Pipe to the process: pairs of a request's number and its slice, or None to abort that one."""
     replies: Any
-    """Pipe from the process: outcomes and measurements."""
+    """Pipe from the process: pairs of a request's number and an outcome, a `Pace` or a
+    `DeviceFailed`."""
     running: dict[int, Future[SliceOutcome]] = field(default_factory=dict)
     """Number of a request → future of its outcome."""
     standstill: pools.Standstill = field(default_factory=pools.Standstill)
-    """Standstill of the process."""
+    """Measures for how long the process has been stopped."""
     pace: Pace | None = None
-    """Latest speed and number of lanes that the process reported; None before the first report."""
+    """Newest speed and number of lanes that the process reported; None before the first report."""
 
 
 class Pool(pools.Pool):
-    """`slots` lanes in one process."""
+    """Pool whose slots are lanes of one compiled program, in one process."""
 
     blocks: ClassVar[bool] = False
     lanes: ClassVar[bool] = True
@@ -59,12 +60,13 @@ class Pool(pools.Pool):
         self._now: _Process | None = None
         self._numbers = itertools.count()
         self._most: int | None = None
-        """Greatest number of lanes for the device's memory; None while it has sufficed."""
+        """Greatest number of lanes for which the device has memory; None while that has
+        sufficed."""
         self._failure = ""
         self._lock = threading.Lock()
 
     def equip(self, variables: Callable[[int], Mapping[str, str]]) -> None:
-        """Set additional environment variables of the process."""
+        """Keep the environment variables of slot 0 for the process, when it is started next."""
         self._variables = variables(0)
 
     def resize(self, slots: int) -> None:
@@ -72,7 +74,10 @@ class Pool(pools.Pool):
         self.slots = slots if self._most is None else min(slots, self._most)
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
-        """Run a slice in the process that all slices share; return the future of its outcome."""
+        """Send a slice to the process that all slices share, started if needed.
+
+        Return the future of its outcome. The future fails with StorageError if the device is lost.
+        """
         outcome: Future[SliceOutcome] = Future()
         outcome.set_running_or_notify_cancel()
         with self._lock:
@@ -89,25 +94,28 @@ class Pool(pools.Pool):
         return outcome
 
     def pid(self, running: Future[SliceOutcome]) -> int | None:
-        """Return the id of the process of all slices."""
+        """Return the id of the process of all slices; None before it has started."""
         return self._now.process.pid if self._now is not None else None
 
     def memory(self, running: Future[SliceOutcome]) -> int:
-        """Return the process's memory divided by the number of its slices, in bytes."""
+        """Return the memory of the process divided by the number of its slices, in bytes."""
         now = self._now
         if now is None:
             return 0
         return pools.memory_of(now.process.pid) // max(1, len(now.running))
 
     def silence(self, running: Future[SliceOutcome]) -> float:
-        """Return for how many seconds the process has been stopped."""
+        """Return for how many seconds the process of all slices has been stopped."""
         now = self._now
         if now is None:
             return 0.0
         return now.standstill.check(lambda: pools.is_stopped(now.process.pid))
 
     def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
-        """Abort a slice; with WorkerLost the process is killed, and the other slices with it."""
+        """Abort a slice, whose future then fails with `error`; the process goes on.
+
+        With WorkerLost the process is killed, and all other slices with it.
+        """
         if (now := self._now) is None:
             return
         with self._lock:
@@ -123,11 +131,14 @@ class Pool(pools.Pool):
             running.set_exception(error)
 
     def failed(self) -> str:
-        """Return why the device cannot compute any more, or an empty text while it can."""
+        """Return a sentence on why the device cannot compute any more; empty while it can."""
         return self._failure
 
     def describe_speed(self) -> str:
-        """Return the number of lanes, their environment steps per second, and the device."""
+        """Return a line with the number of lanes, environment steps per second, and device.
+
+        Returns an empty text before the first report of the process.
+        """
         pace = self._now.pace if self._now is not None else None
         if pace is None:
             return ""
@@ -136,7 +147,7 @@ class Pool(pools.Pool):
         return f"{lanes}{speed}" + (f" on {pace.device}" if pace.device else "")
 
     def close(self) -> None:
-        """End the process and its slices."""
+        """End the process; slices that still run are killed with it."""
         now, self._now = self._now, None
         if now is None:
             return
@@ -149,7 +160,7 @@ class Pool(pools.Pool):
             now.process.join()
 
     def _start(self) -> _Process:
-        """Start a process for slices, and a thread that receives their outcomes."""
+        """Start a process for slices, and a thread that receives its replies."""
         requests, theirs = connection.Pipe()
         replies, their_replies = connection.Pipe()
         given = (theirs, their_replies, dict(self._variables), self._most)
@@ -162,7 +173,10 @@ class Pool(pools.Pool):
         return made
 
     def _listen(self, process: _Process) -> None:
-        """Set the outcomes of slices until the process has ended."""
+        """Set the futures of slices from the replies of a process, until the process has ended.
+
+        The futures of those that then still run fail with WorkerLost. Runs in a thread of its own.
+        """
         while True:
             try:
                 number, message = process.replies.recv()
@@ -186,7 +200,12 @@ class Pool(pools.Pool):
             running.set_exception(WorkerLost(process.process.exitcode, process.process.pid))
 
     def _give_up(self, process: _Process, failure: DeviceFailed) -> None:
-        """End a process whose device failed; its slices fail without counting against trials."""
+        """Kill a process whose device failed.
+
+        Its slices fail with StorageError, which no trial is blamed for. If the memory did not
+        suffice, the next process gets half as many lanes; if the device was lost or had one lane,
+        the pool has failed.
+        """
         with self._lock:  # no other process may start while this one has the device's memory
             kill_family(process.process.pid)
             process.process.join()
@@ -213,6 +232,10 @@ class Pool(pools.Pool):
 
 
 def _serve(requests: Any, replies: Any, variables: Mapping[str, str], limit: int | None) -> None:
-    """Run slices until the pool closes; the main function of the process."""
+    """Run slices until the pool closes the pipe; the main function of the process.
+
+    `variables` are environment variables to set first; `limit` is the greatest number of lanes,
+    None for no limit.
+    """
     os.environ.update(variables)
     stacked.serve(requests, replies, limit)

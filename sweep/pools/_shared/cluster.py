@@ -42,74 +42,79 @@ ATTEMPTS, PAUSE_S = 20, 0.5
 
 @dataclass(eq=False)
 class Worker:
-    """A worker process of the cluster."""
+    """Worker process of the cluster, as the driver knows it."""
 
     address: str
-    """Address at which the engine reaches it."""
+    """Address by which the cluster's engine (Dask or Ray) reaches it."""
     name: str
     """Name for messages."""
     busy: bool = False
     """True while a slice runs on it."""
     last: tuple[str, int, int] | None = None
-    """Sweep, trial and replica of its last slice; None before the first."""
+    """ID of the sweep, number of the trial and index of the replica of its newest slice; None
+    before the first."""
     ahead_s: float = 0.0
     """Seconds by which its clock was ahead of the driver's when it joined."""
     free_since: float = 0.0
-    """Time of the monotonic clock at which its newest slice ended; 0 before the first one."""
+    """Time at which its newest slice ended, in seconds of the monotonic clock; 0 before the first
+    one."""
     is_lost: asyncio.Event = field(default_factory=asyncio.Event)
     """Event that is set once the cluster has lost the worker."""
     has_left: bool = False
-    """True if the worker left by itself or was sent away."""
+    """True if the worker left in an orderly way, or was sent away, and was not killed."""
     silent_s: float = 0.0
-    """Seconds since its last answer."""
+    """Seconds for which it has not answered questions about its slice; 0 while it answers."""
 
 
 @dataclass(eq=False)
 class _Running:
-    """A submitted slice."""
+    """Submitted slice that has not ended."""
 
     spec: SliceSpec
     """Slice to run."""
     key: str
-    """Name of the slice in messages to its worker."""
+    """Unique name of the slice in messages to its worker."""
     outcome: Future[SliceOutcome]
-    """Future that the driver waits for."""
+    """Future that the driver got from `submit`."""
     worker: Worker | None = None
-    """None while the slice waits for a free worker."""
+    """Worker that runs the slice; None while the slice waits for a free one."""
     error: SweepError | None = None
     """Reason for which the driver ended its process; None while it has not."""
     pid: int | None = None
-    """Last measured process id of the slice; None if unknown."""
+    """Id of the slice's process on the worker's machine at the last answer; None if unknown."""
     memory: int = 0
-    """Last measured memory of the slice's process in bytes; 0 if unknown."""
+    """Memory of the slice's process in bytes at the last answer; 0 if unknown."""
     still_s: float = 0.0
-    """Seconds for which its process has been stopped, as reported by its worker; while the slice
-    waits for a worker, seconds since the last response of the engine's scheduler."""
+    """Seconds for which its process has been stopped, as the worker reports. While the slice waits
+    for a worker, seconds since the last response of the cluster's scheduler."""
     wanted: bool = False
-    """True if the driver has read a measurement since the worker's last response."""
+    """True if the driver has asked for a measurement since the worker's last answer, so that memory
+    is measured too."""
     is_abandoned: asyncio.Event = field(default_factory=asyncio.Event)
-    """Event that is set once the driver no longer waits for the worker."""
+    """Event that is set once the slice's worker was given up, since it does not respond."""
 
     @property
     def replica(self) -> tuple[str, int, int]:
-        """The slice's replica as (sweep, trial, number)."""
+        """ID of the sweep, number of the trial and index of the replica."""
         return (self.spec.sweep_id, self.spec.trial, self.spec.replica)
 
 
 class ClusterPool(pools.Pool):
-    """A slot for each usable worker of the cluster, up to `slots`.
+    """Pool whose slots are the usable workers of a cluster, at most `slots` of them.
 
     All work is done in one thread with an event loop; the driver's calls only post work to it. A
-    subclass for an engine implements the abstract methods, which run in that loop, and reports
-    workers with `_add_joined` and `_remove`.
+    subclass for an engine (Dask, Ray) implements the abstract methods, which run in that loop, and
+    reports workers with `_add_joined` and `_remove_worker`.
     """
 
     blocks: ClassVar[bool] = False
     clustered: ClassVar[bool] = True
     scheduler: ClassVar[str]
-    """The engine's name for the process that all others of the cluster need."""
+    """Name, for messages, of the process that all others of the cluster need, such as ``Dask
+    scheduler``."""
     closed_by: str = ""
-    """Mechanism that keeps other people from using the cluster, as a text; known once connected."""
+    """Text for users on how others are kept from using the cluster, such as ``over TLS``; known
+    once connected."""
 
     def __init__(self, slots: int, address: str) -> None:
         self.slots = 1
@@ -140,7 +145,9 @@ class ClusterPool(pools.Pool):
 
     @abstractmethod
     async def _ask(self, address: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of `_shared.worker` in a worker, even during a slice; return its result.
+        """Call a function of `_shared.worker` in a worker, and return its result.
+
+        The call must work even while a slice runs there.
 
         Raises:
             OSError: the worker cannot be reached (yet).
@@ -148,7 +155,9 @@ class ClusterPool(pools.Pool):
 
     @abstractmethod
     async def _send(self, address: str, key: str, slice_spec: bytes) -> object:
-        """Run a slice once on that worker, and only there; return its outcome.
+        """Run a pickled slice once in this worker, and nowhere else; return its outcome.
+
+        `key` is the slice's name in later messages.
 
         Raises:
             WorkerLost: the worker was killed.
@@ -157,14 +166,17 @@ class ClusterPool(pools.Pool):
 
     @abstractmethod
     async def _greet(self) -> None:
-        """Wait for a response of the engine's scheduler."""
+        """Wait until the cluster's scheduler answers a small request."""
 
     @abstractmethod
     def _describe_loss(self) -> str:
-        """Return a message if the cluster is lost (see `_lost_message`), else an empty text."""
+        """Return a message if the connection to the cluster was lost; empty while it stands."""
 
     async def _dismiss(self, worker: Worker, key: str) -> None:
-        """Wait until an abandoned worker responds, end its slice, and use the worker again."""
+        """Wait until an abandoned worker responds, kill its slice `key`, and use the worker again.
+
+        Ends without doing so if the worker leaves the cluster.
+        """
         while worker.address not in self._left:
             try:
                 await self._ask(worker.address, there.leave, [key, ""])
@@ -176,20 +188,28 @@ class ClusterPool(pools.Pool):
 
     @abstractmethod
     async def _leave(self) -> None:
-        """Close the connection to the cluster, which may be lost."""
+        """Disconnect from the cluster, which may be lost."""
 
     async def _ask_description(self, address: str, probe: Path) -> dict[str, Any]:
-        """Return a worker's description of itself, with its name."""
+        """Return the description that a worker gives of itself, with its ``name``.
+
+        It is that of `describe_worker`, which checks for the file `probe`.
+        """
         return {"name": address, **await self._ask(address, there.describe_worker, probe)}
 
     def _exposure(self, address: str) -> str:
-        """Return why other people can reach the worker at that address; empty if they cannot."""
+        """Return a text on why other people can reach the worker at `address`.
+
+        Returns empty if they cannot.
+        """
         return ""
 
     # ---- called by the driver ---------------------------------------------------------------
 
     def connect(self, root: Path, patience_s: float | None = None) -> None:
-        """Connect to the cluster and check its workers, within `patience_s` seconds if given.
+        """Connect to the cluster and check its workers; starts the pool's thread.
+
+        `patience_s` limits the whole time in seconds; None has no limit but those of the steps.
 
         Raises:
             StorageError: no cluster responds.
@@ -208,11 +228,14 @@ class ClusterPool(pools.Pool):
 
     @property
     def clocks(self) -> Mapping[str, float]:
-        """Name of each usable worker → seconds by which its clock is ahead of this one."""
+        """Name of each usable worker → seconds by which its clock is ahead of this machine's."""
         return {worker.name: worker.ahead_s for worker in self._workers.values()}
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
-        """Run a slice, without the signing key, on the next free worker; return its future."""
+        """Start a slice on the next free worker and return the future of its outcome.
+
+        The signing key is not sent. The slice waits if no worker is free.
+        """
         outcome: Future[SliceOutcome] = Future()
         outcome.set_running_or_notify_cancel()
         key = f"sweep-{spec.trial:05d}_{spec.replica}-{spec.number}-{uuid.uuid4().hex}"
@@ -222,12 +245,18 @@ class ClusterPool(pools.Pool):
         return outcome
 
     def resize(self, slots: int) -> None:
-        """Change the maximum number of workers; running slices are not interrupted."""
+        """Change the maximum number of workers that are used.
+
+        Running slices are not interrupted.
+        """
         self._most = slots
         self._update_slots()
 
     def pid(self, running: Future[SliceOutcome]) -> int | None:
-        """Return the id of the slice's process on its worker's machine, or None if unknown."""
+        """Return the id of a slice's process on its worker's machine; None if unknown.
+
+        Also asks the worker to measure the memory next time.
+        """
         found = self._running.get(running)
         if found is None:
             return None
@@ -235,14 +264,17 @@ class ClusterPool(pools.Pool):
         return found.pid
 
     def memory(self, running: Future[SliceOutcome]) -> int:
-        """Return the last measured memory of the slice's process in bytes; 0 if unknown."""
+        """Return the memory of a slice's process in bytes at the worker's last answer.
+
+        Returns 0 if unknown.
+        """
         found = self._running.get(running)
         return 0 if found is None else found.memory
 
     def silence(self, running: Future[SliceOutcome]) -> float:
-        """Return for how many seconds the slice's worker has been silent, or its process stopped.
+        """Return for how many seconds a slice's worker has been silent, or its process stopped.
 
-        While the slice waits for a worker, this refers to the engine's scheduler.
+        While the slice waits for a worker, the silence is that of the cluster's scheduler.
         """
         found = self._running.get(running)
         if found is None:
@@ -250,9 +282,10 @@ class ClusterPool(pools.Pool):
         return max(found.worker.silent_s if found.worker else 0.0, found.still_s)
 
     def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
-        """Let the worker kill the slice's process with its children, or abandon the worker.
+        """Let a slice's worker kill its process; a worker that does not respond is abandoned.
 
-        A slice without a worker keeps waiting, unless the engine's scheduler does not respond.
+        Returns at once. The slice's future then fails with `error`. A slice without a worker keeps
+        waiting, unless the cluster's scheduler does not respond.
         """
         found = self._running.get(running)
         if found is not None and found.error is None:
@@ -260,15 +293,15 @@ class ClusterPool(pools.Pool):
             self._post(self._end(found, found.worker))
 
     def forget(self, replica: tuple[str, int, int]) -> None:
-        """Let the replica's last worker free the memory kept for it."""
+        """Let the worker that ran a replica last free the trainable that it keeps in memory."""
         self._post(self._forget(replica))
 
     def failed(self) -> str:
-        """Return why the cluster is lost or does not respond; empty if it works."""
+        """Return a message if the cluster is lost or does not respond; empty while it works."""
         return self._silent or self._describe_loss()
 
     def close(self) -> None:
-        """End the pool's slices, free the memory kept for them, and disconnect."""
+        """Kill the pool's slices, let workers free their memory, disconnect, and end the thread."""
         if self._thread.is_alive():
             with contextlib.suppress(TimeoutError):
                 self._wait(self._close())
@@ -279,21 +312,27 @@ class ClusterPool(pools.Pool):
     # ---- in the event loop ------------------------------------------------------------------
 
     def _wait(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine in the event loop and wait until it is done; called by other threads."""
+        """Run a coroutine in the pool's event loop, and block until it is done.
+
+        For other threads.
+        """
         asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _post(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a coroutine in the event loop without waiting; called by other threads."""
+        """Start a coroutine in the pool's event loop without waiting; for other threads."""
         self._loop.call_soon_threadsafe(self._begin, work)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a coroutine as a task and keep a reference to it; called in the event loop."""
+        """Start a coroutine as a task, in the event loop, and keep a reference until it ends."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _connect(self, probe: Path, reach_s: float) -> None:
-        """Connect to the cluster and use its workers; raise UsageError if none is usable."""
+        """Connect to the cluster and check all its workers by the file `probe`.
+
+        Raises UsageError if there are workers and none is usable.
+        """
         found = await self._reach(reach_s)
         answers = await asyncio.gather(*(self._join(address, probe) for address in found))
         refused = [said for said in answers if said]
@@ -303,16 +342,19 @@ class ClusterPool(pools.Pool):
             self.say(f"the cluster at {self._address} has no worker yet; slices wait for one")
 
     def _add_joined(self, address: str) -> None:
-        """Check a worker that joined later and use it; the shared folder exists by then."""
+        """Start to check a worker that has joined the cluster, in order to use it."""
         self._left.discard(address)
         self._begin(self._join_later(address))
 
     async def _join_later(self, address: str) -> None:
-        """Use a worker that has joined after `connect`."""
+        """Check a worker that joined after `connect`, and use it if it is usable."""
         await self._join(address, _nearest(self._root))
 
     def _remove_worker(self, address: str, expected: bool) -> None:
-        """Remove a worker that has left; `expected` is True if it was closed or sent away."""
+        """Remove a worker that has left the cluster, which fails its slice.
+
+        `expected` is True if it was closed in an orderly way or sent away, False if it was killed.
+        """
         self._left.add(address)
         worker = self._workers.pop(address, None)
         if worker is not None:
@@ -321,7 +363,12 @@ class ClusterPool(pools.Pool):
         self._update_slots()
 
     async def _join(self, address: str, probe: Path) -> str:
-        """Use a worker from now on; return why it is not usable, or an empty text if it is."""
+        """Check a worker and use it from now on.
+
+        Return a sentence on why it is not usable, or an empty text. It must describe itself, have
+        the same versions, and see the file `probe` in the shared folder. The user is told of a
+        worker that is left out or lacks the signing key.
+        """
         if address in self._workers:
             return ""
         about: dict[str, Any] = {"why": self._exposure(address)}
@@ -351,7 +398,11 @@ class ClusterPool(pools.Pool):
         return ""
 
     async def _describe(self, address: str, probe: Path) -> dict[str, Any]:
-        """Return a worker's description, with the lead of its clock in seconds as ``ahead_s``."""
+        """Return the description that a worker gives of itself, with ``ahead_s``.
+
+        That is the lead of its clock in seconds. Repeats the question `ATTEMPTS` times if the
+        worker cannot be reached yet.
+        """
         for last in (*(False,) * (ATTEMPTS - 1), True):
             asked = time.time()
             try:
@@ -369,20 +420,23 @@ class ClusterPool(pools.Pool):
         return {**answer, "ahead_s": max(now - time.time(), min(0.0, now - asked))}
 
     def _update_slots(self) -> None:
-        """Update the number of slots; at least 1, so that a slice can wait for the first worker."""
+        """Set `slots` to the number of workers that may be used.
+
+        It is at least 1, so that a slice can wait for the first worker.
+        """
         self.slots = max(1, min(self._most, len(self._workers)))
 
     def _choose(self, running: _Running) -> Worker | None:
-        """Return the replica's last worker if it is free, else the one that has been free longest.
+        """Return the free worker on which a slice should run; None if no worker is free.
 
-        Returns None if no worker is free.
+        It is the replica's last worker if that is free, else the one that has been free longest.
         """
         free = [worker for worker in self._workers.values() if not worker.busy]
         at_home = [worker for worker in free if worker.last == running.replica]
         return next(iter(at_home or sorted(free, key=lambda worker: worker.free_since)), None)
 
     async def _run(self, running: _Running) -> None:
-        """Run a slice on the next free worker, and set its outcome or error."""
+        """Run a slice on the next free worker, and set the result or error of its future."""
         worker = await self._take_worker(running)
         try:
             came = await self._run_on(running, worker)
@@ -397,7 +451,10 @@ class ClusterPool(pools.Pool):
             self._changed.notify_all()
 
     async def _take_worker(self, running: _Running) -> Worker | None:
-        """Wait for a free worker and reserve it; return None if the cluster was lost."""
+        """Wait for a free worker and reserve it for a slice.
+
+        Returns None if the cluster was lost.
+        """
         heard = asyncio.ensure_future(self._listen_to_scheduler(running))
         try:
             async with self._changed:
@@ -412,13 +469,20 @@ class ClusterPool(pools.Pool):
             heard.cancel()
 
     def _free_worker(self, running: _Running, worker: Worker | None) -> None:
-        """Free the slice's worker, if it had one; called before the slice's future is done."""
+        """Mark the worker of a slice as free, and remove the slice from the running ones.
+
+        Call it before the slice's future is done.
+        """
         del self._running[running.outcome]
         if worker is not None:
             worker.busy, worker.free_since = False, time.monotonic()
 
     async def _run_on(self, running: _Running, worker: Worker | None) -> SliceOutcome:
-        """Run a slice on its worker and return the outcome; raise if worker or cluster is lost."""
+        """Run a slice on `worker` and return its outcome.
+
+        Raises StorageError if `worker` is None or the cluster is lost, StaleProcess if the worker
+        left in an orderly way, and WorkerLost if it was killed or abandoned.
+        """
         if worker is None:
             raise StorageError(self.failed())
         sent = cloudpickle.dumps(replace(running.spec, worker=worker.name))
@@ -443,10 +507,10 @@ class ClusterPool(pools.Pool):
         raise WorkerLost(None, None, f"its worker {worker.name} was killed, or cut off")
 
     async def _listen_to(self, running: _Running, worker: Worker) -> None:
-        """Poll a worker about its slice, one request at a time.
+        """Ask a worker about its slice again and again, one request at a time, until cancelled.
 
-        Its silence is added up in short intervals, so that a suspension of this process does not
-        count as silence of the worker.
+        Stores process id, memory and silence. Silence is added up in short intervals, so that a
+        suspension of this process does not count as silence of the worker.
         """
         while True:
             wanted, running.wanted = running.wanted, False
@@ -467,7 +531,10 @@ class ClusterPool(pools.Pool):
                     break
 
     async def _listen_to_scheduler(self, running: _Running) -> None:
-        """Poll the engine's scheduler while a slice waits for a worker."""
+        """Ask the cluster's scheduler for an answer again and again, until cancelled.
+
+        Its silence is stored in the slice, which waits for a worker.
+        """
         while True:
             answer = asyncio.ensure_future(self._greet())
             try:
@@ -482,7 +549,10 @@ class ClusterPool(pools.Pool):
             await asyncio.sleep(MEASURE_S if running.still_s else LISTEN_S)
 
     async def _end(self, running: _Running, worker: Worker | None) -> None:
-        """Let the worker kill a slice's process; abandon a worker that does not respond."""
+        """Let the worker kill a slice's process, or abandon a worker that does not respond.
+
+        If the cluster's scheduler does not respond either, the whole cluster counts as failed.
+        """
         answers = worker is not None and worker.silent_s <= CONNECT_S
         if worker and answers and await self._answer(worker, there.end, running.key) is not None:
             return
@@ -512,7 +582,10 @@ class ClusterPool(pools.Pool):
                 await self._answer(worker, there.forget, replica)
 
     async def _answer(self, worker: Worker, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return a worker's response, or None if it does not respond or raises."""
+        """Return a worker's answer to a call, or None if there is none.
+
+        There is none if it does not answer within `CONNECT_S` seconds, or raises.
+        """
         with contextlib.suppress(Exception):
             return await asyncio.wait_for(
                 self._ask(worker.address, function, *arguments), CONNECT_S
@@ -520,7 +593,7 @@ class ClusterPool(pools.Pool):
         return None
 
     async def _close(self) -> None:
-        """End running slices in all workers, cancel all tasks, and disconnect."""
+        """Let all workers kill this pool's slices, cancel all tasks, and disconnect."""
         if not self.failed():
             by_worker = {worker: [""] for worker in self._workers.values()}
             for running in self._running.values():
@@ -535,7 +608,7 @@ class ClusterPool(pools.Pool):
             await asyncio.wait_for(self._leave(), CLOSE_S)
 
     def _lost_message(self) -> str:
-        """Return the message that the engine's scheduler is gone."""
+        """Return the message that the cluster's scheduler is gone, with the remedy."""
         return (
             f"the {self.scheduler} at {self._address} is gone; nothing is lost: restart it, "
             f"then `sweep resume` continues"
@@ -543,7 +616,7 @@ class ClusterPool(pools.Pool):
 
 
 def _ready_to_travel(spec: SliceSpec) -> SliceSpec:
-    """Return the slice without the signing key and with absolute paths, for another machine."""
+    """Return a slice for another machine: with absolute paths and without the signing key."""
     names = ("folder", "birth_folder", "stop_file", "own_stop_file", "shared_folder")
     given = [(name, getattr(spec, name)) for name in names]
     changes: dict[str, Any] = {name: str(Path(path).absolute()) for name, path in given if path}
@@ -554,7 +627,7 @@ def _ready_to_travel(spec: SliceSpec) -> SliceSpec:
 
 
 def _outcome(result: object) -> SliceOutcome:
-    """Return `result`, which a worker returned for a slice, if it is an outcome.
+    """Return the object that a worker returned for a slice, checked to be an outcome.
 
     Raises WorkerLost for anything else.
     """
@@ -564,7 +637,10 @@ def _outcome(result: object) -> SliceOutcome:
 
 
 def _differences(theirs: Mapping[str, str]) -> str:
-    """Return how a worker's versions differ from those here, as a text; empty if equal."""
+    """Return a text on how a worker's versions of libraries differ from those here; empty if equal.
+
+    `theirs` maps the name of a library to its version.
+    """
     ours = pickled.libraries()
     found = [
         f"{name} is {theirs.get(name)} there, {version} here"
@@ -575,15 +651,15 @@ def _differences(theirs: Mapping[str, str]) -> str:
 
 
 def _nearest(root: Path) -> Path:
-    """Return the folder of all sweeps, or its nearest existing parent."""
+    """Return `root` if that folder exists, else its nearest parent that does."""
     return next(path for path in (root, *root.parents) if path.is_dir())
 
 
 @contextlib.contextmanager
 def _probe(root: Path) -> Iterator[Path]:
-    """Create a file inside the block; workers that see it share the folder of the sweeps.
+    """Create an empty file in or above `root` while the block runs, and yield its path.
 
-    Raises StorageError if that fails.
+    Workers that see it share the folder of the sweeps. Raises StorageError if it cannot be created.
     """
     path = _nearest(root) / f".sweep-shared-{secrets.token_hex(8)}"
     try:

@@ -32,7 +32,7 @@ CLOSE_S = 5.0
 
 
 class _WorkerSlot:
-    """The one slot of this worker process, and the slices in it."""
+    """The one slot of this process of a cluster: a pool with one child process, and its slices."""
 
     def __init__(self) -> None:
         self.taken = threading.Lock()
@@ -41,7 +41,7 @@ class _WorkerSlot:
         self.idle: threading.Timer | None = None
 
     def open_slot(self) -> pools.Pool:
-        """Return the open slot; its process may have children, which die with it."""
+        """Return the pool of one slot, created if closed, and stop the timer that closes it."""
         if self.idle is not None:
             self.idle.cancel()
         multiprocessing.current_process().daemon = False  # a nanny's workers are; ours watch theirs
@@ -49,13 +49,16 @@ class _WorkerSlot:
         return self.slot
 
     def release_if_idle(self) -> None:
-        """Close the slot after `IDLE_S` seconds without work; its driver may have died."""
+        """Start a timer that closes the slot after `IDLE_S` seconds without work.
+
+        Its driver may have died without a word.
+        """
         self.idle = threading.Timer(IDLE_S, self.empty)
         self.idle.daemon = True
         self.idle.start()
 
     def empty(self) -> None:
-        """Close the slot, unless a slice runs in it."""
+        """Close the slot and end its child process, unless a slice runs in it."""
         if self.taken.acquire(blocking=False):
             try:
                 slot, self.slot = self.slot, None
@@ -69,7 +72,12 @@ _here = _WorkerSlot()
 
 
 def describe_worker(probe: Path) -> dict[str, Any]:
-    """Return this worker's versions and key, or the reason why it cannot be used."""
+    """Return what the driver must know of this worker.
+
+    ``has`` (versions of libraries), ``now`` and ``key``. ``now`` is its time in seconds since 1970,
+    and ``key`` the name of its signing key. ``why`` is added if the worker cannot be used, as when
+    it does not see the file `probe`.
+    """
     description: dict[str, Any] = {"has": pickled.libraries(), "now": time.time()}
     try:
         description["key"] = signing.load_trust().name
@@ -84,9 +92,11 @@ def describe_worker(probe: Path) -> dict[str, Any]:
 
 
 def run(key: str, sent: bytes, is_wanted: Callable[[], bool]) -> SliceOutcome:
-    """Run the slice `key` in this worker's slot.
+    """Run a pickled slice in this worker's slot and return its outcome; blocks until it has ended.
 
-    Kill it once `is_wanted` returns False, and raise WorkerLost. `sent` is the pickled slice.
+    Waits for a slice that still runs there. Checks `is_wanted` every `LOOK_S` seconds: once it
+    returns False, the slice's process is killed and WorkerLost raised. `key` is the slice's name in
+    later calls.
     """
     while not _here.taken.acquire(timeout=LOOK_S):  # another driver's slice, or one to be killed
         if not is_wanted():
@@ -108,7 +118,10 @@ def run(key: str, sent: bytes, is_wanted: Callable[[], bool]) -> SliceOutcome:
 
 
 def measure(key: str, memory: bool) -> tuple[int | None, int, float]:
-    """Return process id, memory in bytes (if `memory`) and seconds of standstill of a slice."""
+    """Return process id, memory in bytes and seconds of standstill of slice `key`.
+
+    The memory is 0 unless `memory` is True. Returns (None, 0, 0.0) if the slice does not run here.
+    """
     running, slot = _here.running.get(key), _here.slot
     if running is None or slot is None:
         return None, 0, 0.0
@@ -116,7 +129,10 @@ def measure(key: str, memory: bool) -> tuple[int | None, int, float]:
 
 
 def end(key: str) -> bool:
-    """Kill the process of a slice; return True, which shows that this worker responds."""
+    """Kill the process of slice `key` if it runs here.
+
+    Return True, which shows that this worker responds.
+    """
     running, slot = _here.running.get(key), _here.slot
     if running is not None and slot is not None:
         slot.end(running, WorkerLost(None, slot.pid(running), "it was ended"))
@@ -124,7 +140,11 @@ def end(key: str) -> bool:
 
 
 def forget(replica: tuple[str, int, int]) -> None:
-    """Free the memory kept for an ended replica; does nothing while a slice runs here."""
+    """Free the trainable that is kept in memory for an ended replica.
+
+    Does nothing while a slice runs here. `replica` is (ID of the sweep, number of the trial, index
+    of the replica).
+    """
     if _here.taken.acquire(blocking=False):
         try:
             if _here.slot is not None:
@@ -134,7 +154,10 @@ def forget(replica: tuple[str, int, int]) -> None:
 
 
 def leave(keys: Sequence[str]) -> None:
-    """Kill the processes of these slices, then close the slot."""
+    """Kill the processes of these slices and close the slot.
+
+    Waits up to `CLOSE_S` seconds for their end.
+    """
     left = [running for key in keys if (running := _here.running.get(key)) is not None]
     for key in keys:
         end(key)

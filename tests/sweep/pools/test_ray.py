@@ -100,6 +100,13 @@ def test_a_trial_goes_back_to_its_worker_and_a_slice_ends_alone_when_its_process
 
 
 @pytest.mark.slow
+def test_a_pool_that_grows_gets_more_workers(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    with connected(ray_cluster, tmp_path, 2) as pool:
+        pool.resize(3)
+        wait_until(lambda: pool.slots == 3, 120)
+
+
+@pytest.mark.slow
 def test_an_actor_that_is_stopped_is_given_up_and_another_one_takes_its_place(
     ray_cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
