@@ -33,86 +33,88 @@ NOBODY_WAITS = (
 
 @dataclass(frozen=True)
 class Resume:
-    """Continue a paused trial from its newest checkpoint."""
+    """Decision that a paused trial continues from its newest checkpoint."""
 
     trial: int
     """Number of the trial."""
     goal: Goal
-    """Point at which the trial pauses or ends."""
+    """Point up to which the trial trains before the next decision."""
     why: str
-    """Reason for the decision, as a text for the ledger."""
+    """Reason for the decision, as a text for people, stored in the ledger."""
     evidence: Evidence = field(default_factory=dict)
-    """Values that the decision was based on."""
+    """Name → number, text or list of them: values that the decision was based on."""
 
 
 @dataclass(frozen=True)
 class NewTrial:
-    """Start a trial with settings that the searcher will propose."""
+    """Decision that a new trial starts, with settings that the searcher will propose."""
 
     goal: Goal
-    """Point at which the trial pauses or ends."""
+    """Point up to which the trial trains before the next decision."""
     why: str
-    """Reason for the decision, as a text for the ledger."""
+    """Reason for the decision, as a text for people, stored in the ledger."""
     evidence: Evidence = field(default_factory=dict)
-    """Values that the decision was based on."""
+    """Name → number, text or list of them: values that the decision was based on."""
     given: Mapping[str, Any] = field(default_factory=dict)
-    """Searched settings chosen by the scheduler; the searcher proposes the others."""
+    """Searched parameter → value that the scheduler has chosen; the searcher proposes the
+    others."""
 
 
 @dataclass(frozen=True)
 class Exploit:
-    """Start a trial from the newest checkpoint of another one, with new settings.
+    """Decision that a new trial starts from another one's newest checkpoint, with new settings.
 
-    The new trial has a parent and does not count among the searched ones.
+    Such an offspring does not count among the searched trials.
     """
 
     parent: int
-    """Number of the trial whose newest checkpoint is used."""
+    """Number of the trial from whose newest checkpoint the new one starts."""
     searched: Mapping[str, Any]
-    """Values of the space's searched parameters; derived settings follow from them."""
+    """Searched parameter → value of the new trial; derived settings follow from them."""
     goal: Goal
-    """Point at which the new trial pauses or ends."""
+    """Point up to which the new trial trains before the next decision."""
     why: str
-    """Reason for the decision, as a text for the ledger."""
+    """Reason for the decision, as a text for people, stored in the ledger."""
     evidence: Evidence = field(default_factory=dict)
-    """Values that the decision was based on."""
+    """Name → number, text or list of them: values that the decision was based on."""
 
 
 @dataclass(frozen=True)
 class AddSeed:
-    """Train a waiting or completed trial under one more seed, from scratch to `goal`."""
+    """Decision that a waiting or completed trial is trained under one more seed, from scratch."""
 
     trial: int
     """Number of the trial."""
     index: int
-    """Index of the new seed: after the trial's present ones and earlier ones of the same plan."""
+    """Index of the new replica: follows those of the trial, and of earlier decisions of the same
+    plan."""
     goal: Goal
-    """Point up to which the new seed is trained."""
+    """Point up to which the new replica trains before the next decision."""
     why: str
-    """Reason for the decision, as a text for the ledger."""
+    """Reason for the decision, as a text for people, stored in the ledger."""
     evidence: Evidence = field(default_factory=dict)
-    """Values that the decision was based on."""
+    """Name → number, text or list of them: values that the decision was based on."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """End a paused trial."""
+    """Decision that a paused trial ends."""
 
     trial: int
     """Number of the trial."""
     status: Status
-    """Status that the trial ends with: PRUNED, or COMPLETED if it has reached the top."""
+    """Status with which the trial ends: PRUNED, or COMPLETED if it has reached the top rung."""
     why: str
-    """Reason for the decision, as a text for the ledger."""
+    """Reason for the decision, as a text for people, stored in the ledger."""
     evidence: Evidence = field(default_factory=dict)
-    """Values that the decision was based on."""
+    """Name → number, text or list of them: values that the decision was based on."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Decisions to carry out.
+    """Decisions of a scheduler, carried out together by the driver; false if there are none.
 
-    `resume`, `breed`, `seeds` and `fresh` have at most ``free`` in total.
+    `resume`, `breed`, `seeds` and `fresh` have at most as many entries in total as slots are free.
     """
 
     stop: tuple[Stop, ...] = ()
@@ -120,11 +122,11 @@ class Plan:
     resume: tuple[Resume, ...] = ()
     """Paused trials to continue."""
     breed: tuple[Exploit, ...] = ()
-    """Trials to start from checkpoints of others."""
+    """Offspring to start from checkpoints of other trials."""
     fresh: tuple[NewTrial, ...] = ()
-    """Trials to start from scratch."""
+    """New trials to start from scratch."""
     seeds: tuple[AddSeed, ...] = ()
-    """Seeds to add to trials."""
+    """Further seeds under which to train trials."""
 
     def __bool__(self) -> bool:
         return bool(self.stop or self.resume or self.breed or self.fresh or self.seeds)
@@ -132,55 +134,57 @@ class Plan:
 
 @dataclass(frozen=True)
 class SchedulerContext:
-    """The properties of a sweep that a scheduler is created for."""
+    """Properties of a sweep that its scheduler needs when it is created."""
 
     stop: Mapping[str, float] = field(default_factory=dict)
-    """Result → value at which a trial ends."""
+    """Stopping criteria: name of a result → value at which a trial ends."""
     trials: int = 1
-    """Number of settings to search; may grow later."""
+    """Number of settings to search; a user may raise it later."""
     space: Space = field(default_factory=lambda: Space.parse({}))
     """Search space of the sweep."""
     seed: int = 0
     """Seed of the sweep; random decisions use named streams derived from it."""
     fixed: Collection[str] = ()
-    """Searched settings that offspring inherit, since their parent's checkpoint depends on them.
-    """
+    """Names of searched settings that offspring must inherit, since their parent's checkpoint
+    depends on them."""
     seeds: Seeds = 1
-    """Number of seeds that a trial starts with, or a plan of more seeds for trials that get far."""
+    """Number of seeds of each trial, or a plan by which trials that get far get more seeds."""
 
 
 class Scheduler(Protocol):
-    """The protocol of a scheduler; its main method is `plan`."""
+    """Base of all schedulers, whose main method is `plan`."""
 
     Options: ClassVar[type[BaseModel]]
-    """Model of the options in a spec."""
+    """Pydantic model of the scheduler's options in a spec."""
     time_attr: str = "training_iteration"
-    """Key of the results in which goals are counted."""
+    """Name of the result in whose values goals and rungs are counted."""
     levels: tuple[float, ...] = ()
-    """Rungs, ascending, at which searchers compare trials; empty if there are no known rungs."""
+    """Rungs (values of `time_attr`), ascending, at which searchers compare trials; empty if they
+    are not known in advance."""
     remark: str = ""
-    """Line about the rungs to show before a sweep runs; empty for none."""
+    """Sentence about the rungs for the user, shown before a sweep runs; empty for none."""
     pauses: bool
-    """True if paused trials wait while others take their slots; trials must then be able to save.
-    """
+    """True if paused trials wait while others take their slots; the trainable must then be able to
+    save checkpoints."""
     adds_seeds: ClassVar[bool] = False
-    """True if the scheduler follows a plan of seeds: it adds seeds (`AddSeed`) to trials that get
+    """True if the scheduler can follow a plan of seeds, adding seeds (`AddSeed`) to trials that get
     far."""
     default_seeds: Seeds = 1
-    """Plan of seeds if the spec has none, for trainables whose results depend on the seed."""
+    """Number or plan of seeds if the spec has none, for trainables whose results depend on the
+    seed."""
     ranks_by_fronts: ClassVar[bool] = False
-    """True if trials at its rungs rank by all objectives; else the metric alone decides there."""
+    """True if trials at a rung are ranked by all objectives; False if by the metric alone."""
     spares: int | None = None
-    """Number of trials that are completed before any is ended early, to estimate progress; None if
-    none is ended early."""
+    """Number of trials that are always completed before any is ended early; used to estimate
+    progress. None if no trial is ever ended early."""
 
     def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
-        """Store what decisions need; this default stores nothing."""
+        """Read the options, which are an instance of `Options`; this default reads nothing."""
         del options, context
 
     @classmethod
     def settle(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the options to store in the ledger of a new sweep.
+        """Return the options to store in the ledger of a new sweep, from those in its spec.
 
         An option whose default has changed since older sweeps were created is added explicitly: the
         default in `Options` is for ledgers that lack the key.
@@ -188,18 +192,22 @@ class Scheduler(Protocol):
         return options
 
     def plan(self, history: History, free: int) -> Plan:
-        """Return decisions for `free` slots; an empty plan while nothing runs ends the sweep."""
+        """Return the decisions for `free` free slots, from the history alone.
+
+        The sweep ends if the plan is empty while nothing runs.
+        """
         ...
 
     def remaining_training(self, history: History) -> float | None:
-        """Return an estimate of the training left, in units of `time_attr`, for progress.
+        """Return an estimate of the training left, for progress; None if the scheduler has none.
 
-        Returns None to let it be estimated from the lengths of ended trials.
+        It is summed over all trials, in units of `time_attr`. Without an estimate, one is made from
+        the lengths of ended trials.
         """
         return None
 
     def promotion_count(self, count: int) -> int | None:
-        """Return how many of the `count` trials at a rung continue, for explanations.
+        """Return how many of `count` trials at a rung continue, for explanations.
 
         Returns None if the answer depends on more than `count`.
         """

@@ -66,7 +66,7 @@ FINISH_BEST = 1
 
 
 class Options(RungOptions):
-    """Settings of the rungs and of the decisions there."""
+    """Options of asynchronous successive halving: its rungs and its decisions there."""
 
     type: Literal["promotion", "stopping"] = Field(
         PROMOTION,
@@ -82,7 +82,7 @@ class Options(RungOptions):
 
 
 class Scheduler(PerTrialStopping):
-    """Lets the best fraction of each rung continue to the next."""
+    """Asynchronous successive halving: the best fraction of each rung continues to the next."""
 
     Options: ClassVar[type[BaseModel]] = Options
     adds_seeds = True
@@ -114,15 +114,15 @@ class Scheduler(PerTrialStopping):
 
     @classmethod
     def settle(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the options with `finish_best` added for ``type: promotion``."""
+        """Return the options with the default of `finish_best` added, for ``type: promotion``."""
         promotes = options.get("type", PROMOTION) == PROMOTION
         return {"finish_best": FINISH_BEST, **options} if promotes else options
 
     def plan(self, history: History, free: int) -> Plan:
-        """Promote trials, then start new ones, then finish the best.
+        """Return promotions of waiting trials, then new trials, at most `free` in total.
 
-        With ``type: stopping``, judge trials at their rungs instead. `free` is the number of free
-        slots.
+        If there are neither, the best waiting trials are trained to the top rung. With ``type:
+        stopping``, trials at their rungs are judged instead.
         """
         if not self.pauses:
             return super().plan(history, free)
@@ -136,11 +136,10 @@ class Scheduler(PerTrialStopping):
     # ---- estimate of the remaining training --------------------------------------------------
 
     def remaining_training(self, history: History) -> float | None:
-        """Return the training left, in units of `time_attr`.
+        """Return an estimate of the training left, in units of `time_attr`.
 
-        The estimate lets as many trials leave each rung as so far, or as by chance.
-
-        Returns None without a top rung.
+        Returns None without a top rung. It lets as many trials leave each rung as so far, or as by
+        chance.
         """
         if not self.levels:
             return None
@@ -165,16 +164,16 @@ class Scheduler(PerTrialStopping):
         return climbing + seeding.remaining_seed_training(steps, finals, trials)
 
     def _is_comparable(self, trial: Trial, step: Step) -> bool:
-        """Return whether a trial can be compared at a step."""
+        """Return whether a trial has reached a step, or is COMPLETED, with all the step's seeds."""
         return seeding.is_comparable(trial, step) if self.steps else trial.reached(step.level)
 
     def _has_left(self, trial: Trial, step: Step) -> bool:
-        """Return whether the trial was promoted from a step, or is past it."""
+        """Return whether a trial was promoted from a step, or has trained past it."""
         at, more = trial.goal.until, bool(self.steps) and len(trial.replicas) > step.seeds
         return more or trial.time > step.level or (at is not None and at > step.level)
 
     def _estimate_leaving(self, present: Sequence[Trial], continued: int, final: float) -> float:
-        """Return how many of `final` trials leave a rung.
+        """Return an estimate of how many of `final` trials at a rung will leave it upwards.
 
         Of the trials `present` at it, `continued` have left it so far.
         """
@@ -187,18 +186,25 @@ class Scheduler(PerTrialStopping):
         return continued + luck * (self._expected_to_continue(int(final)) - expected)
 
     def _expected_promotions(self, count: float) -> float:
-        """Return roughly how many of `count` trials in random order are promoted."""
+        """Return roughly how many of `count` trials that arrive in random order are promoted."""
         return max(count // self.eta, count / self.eta + 0.35 * math.sqrt(count) - 0.5, 0.0)
 
     def _expected_to_continue(self, count: int) -> float:
-        """Return how many of `count` trials in random order continue at once, on average."""
+        """Return how many of `count` trials in random order continue at once, on average.
+
+        It is for ``type: stopping``.
+        """
         return math.fsum(
             1.0 if place < self.eta else (place // self.eta) / place
             for place in range(1, count + 1)
         )
 
     def promotion_count(self, count: int) -> int:
-        """Return how many of `count` trials at a rung continue, without equals of the last one."""
+        """Return how many of `count` trials at a rung continue.
+
+        Trials equal to the last of them, which continue too with ``type: stopping``, are not
+        counted.
+        """
         return count if not self.pauses and count < self.eta else count // self.eta
 
     # ---- promotion --------------------------------------------------------------------------
@@ -209,7 +215,7 @@ class Scheduler(PerTrialStopping):
         return self.steps[-1].seeds if self.steps else 1
 
     def _promotions(self, history: History) -> Iterator[Resume | AddSeed]:
-        """Yield the promotions, from the highest step downwards."""
+        """Yield all promotions that are possible now, from the highest step downwards."""
         steps = self.steps or _single_seed_steps(self._rungs(history))
         for step, following in reversed([*itertools.pairwise(steps)]):
             ranking, waiting = self._step(history, step, following)
@@ -232,7 +238,10 @@ class Scheduler(PerTrialStopping):
     def _step(
         self, history: History, step: Step, following: Step
     ) -> tuple[Rung | FrontRung, Iterator[Trial]]:
-        """Return the ranking at a step, and its trials that wait to be promoted, best first."""
+        """Return the ranking of all trials at a step, and those that wait for promotion.
+
+        The latter wait for the step `following`, and are best first.
+        """
         single = self._seeds == 1
         waiting = (
             _waiting(step.level, following.level)
@@ -273,11 +282,14 @@ class Scheduler(PerTrialStopping):
                 yield Resume(trial.number, top, f"{why}, and nothing else is left to do", compared)
 
     def _goal(self, level: float) -> Goal:
-        """Return a goal at `level` with the top rung."""
+        """Return a goal at `level` that knows the top rung."""
         return Goal(level, top=self.top)
 
     def _rungs(self, history: History) -> list[float]:
-        """Return all rungs; without a top rung, those that a trial has reached and the next one."""
+        """Return all rungs, ascending.
+
+        Without a top rung, those that a trial has reached and the next one.
+        """
         if self.top is not None:
             return [*self.levels]
         rungs = [self.grace]
@@ -286,7 +298,7 @@ class Scheduler(PerTrialStopping):
         return rungs
 
     def _growing_remark(self) -> str:
-        """Return the remark about growing rungs."""
+        """Return the sentence for users that rungs are added as trials reach them."""
         first = ", ".join(f"{self.grace * self.eta**rung:g}" for rung in range(4))
         return (
             f"scheduler: neither max_t nor stop.{self.time_attr} is given, so rungs grow as trials "
@@ -294,7 +306,7 @@ class Scheduler(PerTrialStopping):
         )
 
     def _remark_on_seeds(self, seeds: seeding.Added) -> str:
-        """Return the remark about the rungs at which trials get further seeds."""
+        """Return the sentence for users about the rungs at which trials get further seeds."""
         rungs = ", ".join(
             f"{', then '.join(map(str, counts))} at rung {level:g}"
             for level, counts in seeds.items()
@@ -304,7 +316,7 @@ class Scheduler(PerTrialStopping):
     # ---- stopping ---------------------------------------------------------------------------
 
     def next_goal(self, time: float) -> Goal:
-        """Return the lowest rung above `time` as a goal."""
+        """Return the lowest rung above `time` as a goal, for ``type: stopping``."""
         if self.top is not None:
             return self._goal(next(level for level in self.levels if level > time))
         level = self.grace
@@ -313,7 +325,7 @@ class Scheduler(PerTrialStopping):
         return self._goal(level)
 
     def judge_trials(self, history: History, trials: Sequence[Trial]) -> list[Verdict]:
-        """Compare each trial with all that have reached its rung."""
+        """Return a verdict on each trial, compared with all that have reached its rung."""
         return [self._verdict(history, trial) for trial in trials]
 
     def _verdict(self, history: History, trial: Trial) -> Verdict:
@@ -334,7 +346,7 @@ class Scheduler(PerTrialStopping):
 
 
 def _final_ranking(ranked: Sequence[Trial]) -> Described:
-    """Return the ranking of trials, best first, by their present scores.
+    """Return the ranking of trials by their present scores; `ranked` are these trials, best first.
 
     Those of one front are ordered so that the first of them cover the front.
     """
@@ -344,13 +356,16 @@ def _final_ranking(ranked: Sequence[Trial]) -> Described:
 
 
 def _single_seed_steps(levels: Sequence[float]) -> tuple[Step, ...]:
-    """Return the steps of trials without further seeds."""
+    """Return one step per level, each with one seed."""
     return tuple(Step(level, 1) for level in levels)
 
 
 @cache
 def _waiting(level: float, following: float) -> Key:
-    """Return a key that sorts trials waiting at a rung for promotion by score there, best first."""
+    """Return a key that sorts the trials waiting at a rung for promotion, best first.
+
+    `following` is the next rung, which they have not reached.
+    """
     there = level_key(level)
     return lambda trial: (
         None if trial.status is not Status.PAUSED or trial.reached(following) else there(trial)
@@ -358,7 +373,10 @@ def _waiting(level: float, following: float) -> Key:
 
 
 def _levels(grace: float, top: float, eta: int) -> tuple[float, ...]:
-    """Return the rungs from `grace` to `top`, each `eta` times the previous one."""
+    """Return the rungs from `grace` to `top`, each `eta` times the previous one.
+
+    The last is `top`.
+    """
     levels, level = [], grace
     while level < top:
         levels.append(level)

@@ -8,4 +8,4 @@ from sweep.schedulers._shared.brackets import Brackets
 
 
 class Scheduler(Brackets):
-    """Halves brackets of trials as Hyperband does."""
+    """Hyperband's brackets, for use with ``searcher: bohb``."""

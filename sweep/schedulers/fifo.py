@@ -12,16 +12,16 @@ from trainables.core.settings import Settings
 
 
 class Options(Settings):
-    """No options."""
+    """No option: the scheduler decides nothing."""
 
 
 class Scheduler(schedulers.Scheduler):
-    """Starts trials in the order of their numbers and never stops one."""
+    """Starts trials in the order of their numbers and ends none early."""
 
     Options: ClassVar[type[BaseModel]] = Options
     pauses = False
 
     def plan(self, history: History, free: int) -> Plan:
-        """Fill the free slots with new trials."""
+        """Return a new trial without a goal for each free slot, as far as settings are left."""
         count = min(free, history.uncreated_trials)
         return Plan(fresh=(NewTrial(Goal(), "a slot was free"),) * count)

@@ -4,4 +4,4 @@ from sweep.schedulers._shared.brackets import Brackets
 
 
 class Scheduler(Brackets):
-    """Halves each bracket of trials at its rungs once all its trials have arrived."""
+    """Hyperband: halves each bracket of trials at its rungs once all its trials have arrived."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Options(PrunerOptions):
-    """Name of the pruner; all other keys are its arguments."""
+    """Name of one of Optuna's pruners; all other keys are its arguments."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -27,7 +27,7 @@ class Options(PrunerOptions):
 
 
 class Scheduler(Pruned):
-    """Ends trials when one of Optuna's pruners says so."""
+    """Ends trials when the pruner of Optuna that the spec names says so."""
 
     Options: ClassVar[type[BaseModel]] = Options
 
@@ -36,7 +36,10 @@ class Scheduler(Pruned):
         self.make_pruner()
 
     def make_pruner(self) -> "BasePruner":
-        """Return a new pruner as named in the spec."""
+        """Return a new pruner as named in the spec.
+
+        Raises BadConfig if Optuna has no such pruner, or it refuses the arguments.
+        """
         from sweep.schedulers._shared.pruner_study import make_asked
 
         return make_asked(self._arguments, "scheduler", self._top)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Options(PrunerOptions):
-    """Settings of the patience with a trial, and of the pruner that must agree."""
+    """Options of the patience with a trial, and a further pruner that must agree."""
 
     patience: int = Field(
         3, ge=0, description="Number of comparisons for which a trial need not improve."
@@ -30,7 +30,7 @@ class Options(PrunerOptions):
 
 
 class Scheduler(Pruned):
-    """Ends trials that do not improve any more."""
+    """Ends trials whose score has not improved for a number of comparisons."""
 
     Options: ClassVar[type[BaseModel]] = Options
 

@@ -29,7 +29,7 @@ Settings = Mapping[str, Any]
 
 
 class Scheduler(Population):
-    """Creates offspring with changes that a model of the past proposes."""
+    """Population in which a Gaussian process proposes the numbers of offspring."""
 
     Options: ClassVar[type[BaseModel]] = PopulationOptions
 
@@ -46,7 +46,10 @@ class Scheduler(Population):
     def explore(
         self, history: History, parent: Trial, number: int, siblings: Sequence[Settings]
     ) -> dict[str, Any]:
-        """Return the parent's settings, with the numbers that the model prefers."""
+        """Return the parent's settings with the numbers that the model prefers.
+
+        Choices are perturbed at random.
+        """
         stream = rng.generator(self.context.seed, "explore", number)
         bred = [trial for trial in history.trials if trial.parent is not None]
         untrained = [trial.searched for trial in bred if trial.time <= born_at(trial)]
@@ -65,7 +68,11 @@ class Scheduler(Population):
         pending: Sequence[Settings],
         stream: np.random.Generator,
     ) -> Array:
-        """Return the numbers of an offspring as a point (d,) of the unit cube."""
+        """Return the numbers of an offspring as a point (d,) of the unit cube, one axis per number.
+
+        `pending` are settings of offspring that have not trained yet. Without two observations, the
+        point is drawn at random from `stream`.
+        """
 
         def is_allowed(point: Array) -> bool:
             return is_in(self.context.space, self._with_numbers(point, parent))
@@ -82,13 +89,19 @@ class Scheduler(Population):
         return model.choose(len(self._numbers), stream, is_allowed)
 
     def _with_numbers(self, point: Array, parent: Trial) -> dict[str, Any]:
-        """Return the parent's settings with the numbers of a point, where the parent has them."""
+        """Return the parent's settings with the numbers that a point (d,) stands for.
+
+        The point is in the unit cube. Numbers that the parent lacks are left out.
+        """
         places = zip(self._numbers.items(), point.tolist(), strict=True)
         chosen = {name: domain.value_at(place) for (name, domain), place in places}
         return {**parent.searched, **{n: v for n, v in chosen.items() if n in parent.searched}}
 
     def _observations(self, history: History) -> tuple[Array, Array, Array]:
-        """Return points (n, d), intervals (n,) and improvements (n,), oldest first."""
+        """Return points (n, d), times in intervals (n,) and improvements (n,), oldest first.
+
+        There is one for each interval that a trial has trained.
+        """
         interval, sign = self.options.perturbation_interval, history.objective.sign
         observations: list[tuple[float, float, Settings]] = []
         for trial in history.trials:
@@ -107,13 +120,16 @@ class Scheduler(Population):
         return points, columns[:, 0], columns[:, 1]
 
     def _points(self, settings: Sequence[Settings]) -> Array:
-        """Return settings as points (n, d) of the unit cube; 0.5 if a trial lacks a parameter."""
+        """Return the numbers of some settings as points (n, d) of the unit cube.
+
+        0.5 for one that is missing.
+        """
         rows = [[_unit(d, s.get(n)) for n, d in self._numbers.items()] for s in settings]
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(self._numbers))
 
 
 def _unit(domain: Float | Int, value: float | None) -> float:
-    """Return the position of a value in its domain, 0 to 1; 0.5 for None.
+    """Return the position of a value in its domain, 0 to 1, on its scale; 0.5 for None.
 
     It is below 0 or above 1 if the value is outside a changed space.
     """

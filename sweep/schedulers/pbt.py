@@ -19,7 +19,7 @@ from trainables.core import rng
 
 
 class Options(PopulationOptions):
-    """Settings of the differences between offspring and their parents."""
+    """Options of population-based training: how offspring differ from their parents."""
 
     resample_probability: float = Field(
         0.25, ge=0, le=1, description="Probability that a setting is redrawn instead of perturbed."
@@ -30,7 +30,7 @@ class Options(PopulationOptions):
 
 
 class Scheduler(Population):
-    """Creates offspring with random changes."""
+    """Population-based training: offspring differ from their parents by random changes."""
 
     options: Options
     Options: ClassVar[type[BaseModel]] = Options
@@ -42,7 +42,10 @@ class Scheduler(Population):
         number: int,
         siblings: Sequence[Mapping[str, Any]],
     ) -> dict[str, Any]:
-        """Return the parent's settings, each perturbed or resampled."""
+        """Return the parent's settings, each perturbed or resampled.
+
+        The random stream belongs to the offspring's number.
+        """
         return explore(
             self.context.space,
             parent.searched,

@@ -31,7 +31,7 @@ from trainables.core.settings import Settings
 
 
 class Step(Settings):
-    """Settings, and the time from which they hold."""
+    """Step of a schedule: settings, and the time from which they hold."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -43,7 +43,7 @@ class Step(Settings):
 
 
 class Options(TimeOptions):
-    """The schedule to replay."""
+    """Options of a replay: the schedule."""
 
     schedule: str | list[Any] = Field(
         description="File written by export-schedule, or its steps: [{from: 0, settings: {…}}]."
@@ -51,7 +51,7 @@ class Options(TimeOptions):
 
 
 class Steps(Settings):
-    """The steps of a schedule."""
+    """Steps of a schedule, in order."""
 
     schedule: Annotated[tuple[Step, ...], Field(strict=False)] = Field(
         description="Steps of the schedule."
@@ -59,13 +59,13 @@ class Steps(Settings):
 
 
 class ScheduleFile(Steps):
-    """The contents of a file that export-schedule wrote."""
+    """Contents of a file that `sweep export-schedule` wrote."""
 
     time_attr: str = Field(description="Result key in which steps are counted.")
 
 
 class Scheduler(schedulers.Scheduler):
-    """Creates one offspring after another, with the settings of a schedule."""
+    """Replays a schedule of settings in a chain of trials, each the offspring of the one before."""
 
     Options: ClassVar[type[BaseModel]] = Options
     pauses = True
@@ -83,10 +83,10 @@ class Scheduler(schedulers.Scheduler):
         _check(self.steps, context)
 
     def plan(self, history: History, free: int) -> Plan:
-        """Start the schedule's next step if the last trial reached its goal, and users' clones.
+        """Return the next step of the schedule, if the last trial waits for it, and users' clones.
 
-        The first step starts a new trial; each later step starts an offspring of the trial before.
-        `free` is the number of free slots.
+        The first step is a new trial; each later one is an offspring of the trial before, which
+        ends. At most `free` trials are started.
         """
         chain = [trial for trial in history.trials if trial.clone_of is None]
         if not chain:
@@ -98,7 +98,10 @@ class Scheduler(schedulers.Scheduler):
         return replace(plan, fresh=(clone,) * clones)
 
     def _start_next_step(self, chain: Sequence[Trial]) -> Plan:
-        """Return the plan that starts the next step's trial in place of the last, if it waits."""
+        """Return a plan that starts the next step's trial in place of the last one.
+
+        Returns empty unless that waits. `chain` are the trials of the replay so far.
+        """
         last, done = chain[-1], len(chain)
         if done >= len(self.steps) or not is_waiting(last):
             return Plan()
@@ -109,13 +112,16 @@ class Scheduler(schedulers.Scheduler):
         return Plan((stop,), breed=(Exploit(last.number, step.settings, self._goal(done), why),))
 
     def _goal(self, step: int) -> Goal:
-        """Return the goal of a step: the start of the next one, or no limit."""
+        """Return the goal of step number `step`: the start of the next step, or no limit."""
         following = self.steps[step + 1 : step + 2]
         return Goal(following[0].start if following else None)
 
 
 def _read(file: str, time_attr: str) -> Sequence[Step]:
-    """Return the steps in a schedule file; BadConfig if it cannot be used with `time_attr`."""
+    """Return the steps in a schedule file.
+
+    Raises BadConfig if the file cannot be read, or counts in something other than `time_attr`.
+    """
     key = "scheduler.schedule"
     try:
         text = text_of(Path(file))
@@ -130,7 +136,7 @@ def _read(file: str, time_attr: str) -> Sequence[Step]:
 
 
 def _check(steps: Sequence[Step], context: SchedulerContext) -> None:
-    """Raise BadConfig for steps that cannot follow each other, or settings not in the space."""
+    """Raise BadConfig if steps cannot follow each other, or settings are not in the space."""
     key = "scheduler.schedule"
     if context.trials != 1:
         hint = "a replay is one chain; the key seeds trains it under several"
@@ -143,7 +149,10 @@ def _check(steps: Sequence[Step], context: SchedulerContext) -> None:
 
 
 def _check_settings(steps: Sequence[Step], context: SchedulerContext, key: str) -> None:
-    """Raise BadConfig for settings that change but must be inherited, or are not in the space."""
+    """Raise BadConfig if settings change that must be inherited, or are not in the space.
+
+    `key` names the schedule in the message.
+    """
     domains = context.space.domains
     for name in sorted(context.fixed):
         values = [step.settings[name] for step in steps if name in step.settings]

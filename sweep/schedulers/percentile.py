@@ -12,7 +12,7 @@ from sweep.schedulers._shared.pruners import Pruned, StartupOptions
 
 
 class Options(StartupOptions):
-    """When trials are compared with the percentile."""
+    """Options of percentile pruning: the percentage that continues."""
 
     percentile: float = Field(
         25.0, ge=0, le=100, description="Percentage of the trials, the best ones, that continue."
@@ -20,7 +20,7 @@ class Options(StartupOptions):
 
 
 class Scheduler(Pruned):
-    """Ends trials that are not among the best `percentile` percent."""
+    """Ends a trial whose best value is not among the best `percentile` percent at its level."""
 
     Options: ClassVar[type[BaseModel]] = Options
     pruner: ClassVar[str] = "PercentilePruner"

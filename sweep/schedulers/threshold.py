@@ -10,7 +10,7 @@ from sweep.schedulers._shared.pruners import Pruned, PrunerOptions
 
 
 class Options(PrunerOptions):
-    """The bounds."""
+    """Options of threshold pruning: the bounds of the score."""
 
     lower: float | None = Field(
         None, description="Lower bound; a trial with a value below it is stopped."
@@ -24,7 +24,7 @@ class Options(PrunerOptions):
 
 
 class Scheduler(Pruned):
-    """Ends trials outside the bounds."""
+    """Ends a trial whose score is below one bound or above the other."""
 
     Options: ClassVar[type[BaseModel]] = Options
     pruner: ClassVar[str] = "ThresholdPruner"

@@ -12,7 +12,7 @@ from sweep.schedulers._shared.pruners import Pruned, PrunerOptions
 
 
 class Options(PrunerOptions):
-    """Settings of the test."""
+    """Options of the signed-rank test."""
 
     p_threshold: float = Field(
         0.1,
@@ -27,7 +27,7 @@ class Options(PrunerOptions):
 
 
 class Scheduler(Pruned):
-    """Ends trials that are significantly worse than the best."""
+    """Ends a trial whose scores are significantly worse than the best completed trial's."""
 
     Options: ClassVar[type[BaseModel]] = Options
     pruner: ClassVar[str] = "WilcoxonPruner"

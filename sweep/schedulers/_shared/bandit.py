@@ -29,18 +29,24 @@ _NOISES = (1e-3, 1e-2, 1e-1, 0.5)
 
 @dataclass(frozen=True)
 class Kernel:
-    """k((x, t), (x', t')) = exp(-|x - x'|² / 2 l²) · (1 - fading)^(|t - t'| / 2)."""
+    """Covariance function of a Gaussian process over points x and times t, which forgets.
+
+    k((x, t), (x', t')) = exp(-|x - x'|² / 2 l²) · (1 - fading)^(|t - t'| / 2).
+    """
 
     length: float
-    """Distance of points (l) at which knowledge about one says less about the other, in units of
-    their ranges."""
+    """Length scale l in the unit cube: the distance at which knowledge about one point says little
+    about the other."""
     fading: float
-    """Share of knowledge that is forgotten in an interval, 0 to 1."""
+    """Share of knowledge that is forgotten in one interval of time, 0 to 1."""
     noise: float
-    """Variance of an observation's noise; the function's variance is 1."""
+    """Variance of an observation's noise, relative to the variance of the function, which is 1."""
 
     def covariances(self, x: Array, t: Array, y: Array, s: Array) -> Array:
-        """Return covariances (n, m) of points x (n, d) at times t (n,) with y (m, d) at s (m,)."""
+        """Return the covariances (n, m) of n points with m points.
+
+        The former are x (n, d) at times t (n,), the latter y (m, d) at times s (m,).
+        """
         distance = ((x[:, None, :] - y[None, :, :]) ** 2).sum(axis=2)
         gap = np.abs(t[:, None] - s[None, :])
         close: Array = np.exp(-distance / (2 * self.length**2))
@@ -49,7 +55,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Posterior:
-    """The distribution of the function given observations."""
+    """Distribution of a Gaussian process's function, given noisy observations."""
 
     kernel: Kernel
     """Covariance function of the prior."""
@@ -58,15 +64,15 @@ class Posterior:
     t: Array
     """Times of the observations in intervals, (n,)."""
     factor: Array
-    """Cholesky factor of the observations' covariance, (n, n)."""
+    """Cholesky factor of the observations' covariance with noise, (n, n)."""
     weights: Array
-    """Covariance⁻¹ times the observations, (n,)."""
+    """Inverse of that covariance times the observed values, (n,)."""
     evidence: float
-    """Log likelihood of the observations."""
+    """Logarithm of the observations' likelihood under the kernel."""
 
     @classmethod
     def fit(cls, kernel: Kernel, x: Array, t: Array, y: Array) -> "Posterior":
-        """Return the posterior of points x (n, d), times t (n,) and normalised values y (n,)."""
+        """Return the posterior given points x (n, d), times t (n,) and normalised values y (n,)."""
         covariance = kernel.covariances(x, t, x, t) + kernel.noise * np.eye(len(x))
         factor: Array = np.linalg.cholesky(covariance).astype(np.float64)
         weights: Array = np.linalg.solve(factor.T, np.linalg.solve(factor, y)).astype(np.float64)
@@ -74,7 +80,10 @@ class Posterior:
         return cls(kernel, x, t, factor, weights, fitted - len(x) / 2 * math.log(2 * math.pi))
 
     def predict(self, points: Array, time: float) -> tuple[Array, Array]:
-        """Return mean (m,) and standard deviation (m,) of the function at points (m, d)."""
+        """Return mean (m,) and standard deviation (m,) of the function at points (m, d).
+
+        `time` is the time, in intervals, of all points.
+        """
         across = self.kernel.covariances(points, np.full(len(points), time), self.x, self.t)
         part = np.linalg.solve(self.factor, across.T)
         variance = np.maximum(1.0 - (part**2).sum(axis=0), 1e-12)
@@ -83,23 +92,25 @@ class Posterior:
 
 @dataclass(frozen=True)
 class Bandit:
-    """Upper confidence bound.
+    """Upper confidence bound of the improvement that a point brings.
 
-    Its mean is from observations, its deviation also from pending points.
+    Its mean comes from observations, and its deviation also from pending points, which have been
+    chosen but have no result yet.
     """
 
     observed: Posterior
-    """Distribution given the observations."""
+    """Distribution of the function given the observations."""
     expected: Posterior
-    """Distribution given the observations and the pending points."""
+    """Distribution given the observations and the pending points, which only narrow it."""
     time: float
-    """Time of the choice, in intervals."""
+    """Time of the choice, in intervals of training."""
 
     @classmethod
     def learn(cls, x: Array, t: Array, y: Array, pending: Array, time: float) -> "Bandit":
-        """Return the bandit of points x (n, d) at times t (n,) with improvements y (n,).
+        """Return the bandit that has observed improvements y (n,) at points x (n, d), times t (n,).
 
-        Pending points (p, d) count as observed at `time`. The kernel maximises the likelihood.
+        Only the newest `MOST` count. Pending points (p, d) count as observed at `time`. The kernel
+        with the greatest likelihood on a grid is used.
         """
         x, t, y = x[-MOST:], t[-MOST:], y[-MOST:]
         spread = float(y.std())
@@ -115,7 +126,7 @@ class Bandit:
         return cls(observed, Posterior.fit(observed.kernel, points, times, unknown), time)
 
     def bound(self, points: Array) -> Array:
-        """Return the upper confidence bound (m,) at points (m, d)."""
+        """Return the upper confidence bound (m,) of the improvement at points (m, d)."""
         mean, _ = self.observed.predict(points, self.time)
         _, deviation = self.expected.predict(points, self.time)
         beta = C1 + max(0.0, math.log(C2 * len(self.observed.x)))
@@ -127,9 +138,10 @@ class Bandit:
         stream: np.random.Generator,
         is_allowed: Callable[[Array], bool] = lambda _point: True,
     ) -> Array:
-        """Return the point (d,) with the greatest bound that random and local search find.
+        """Return the point (d,) of the unit cube with the greatest bound that a search finds.
 
-        If `is_allowed` accepts none of the random points, the best of all of them is used.
+        The search draws random points from `stream`, then points around the best. If `is_allowed`
+        accepts none of the random points, the best of all of them is used.
         """
         best = self._best(stream.random((CANDIDATES, dimensions)), is_allowed)
         for width in 0.1 ** np.arange(1, ROUNDS + 1):
@@ -139,9 +151,9 @@ class Bandit:
         return best
 
     def _best(self, points: Array, is_allowed: Callable[[Array], bool]) -> Array:
-        """Return the allowed point (d,) with the greatest bound.
+        """Return that of `points` (m, d) with the greatest bound which `is_allowed` accepts, (d,).
 
-        If none of `points` is allowed, returns the best of all.
+        If it accepts none, the result is the best of all.
         """
         by_bound = points[np.argsort(-self.bound(points), kind="stable")]
         return next((point for point in by_bound if is_allowed(point)), by_bound[0])

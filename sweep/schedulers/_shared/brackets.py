@@ -54,36 +54,36 @@ Decision = Stop | Resume | AddSeed
 
 @dataclass(frozen=True)
 class Bracket:
-    """A set of trials that are compared only with each other."""
+    """Group of trials with successive numbers that are compared only with each other."""
 
     s: int
-    """Number of halvings."""
+    """Number of halvings: rungs before the top one."""
     first: int
     """Number of the bracket's first trial."""
     size: int
-    """Number of trials in the bracket."""
+    """Number of trials in the bracket, including those not created yet."""
     rungs: tuple[float, ...]
-    """Levels, ascending; the last is the top rung."""
+    """Values of `time_attr` at which trials are compared, ascending; the last is the top rung."""
     steps: tuple[Step, ...]
-    """Steps that a trial climbs: rungs, and levels at which it gets further seeds."""
+    """Steps that a trial climbs, in order: rungs, and rungs at which it gets further seeds."""
 
 
 @dataclass(frozen=True)
 class _Assignment:
-    """The assignment of trials to brackets."""
+    """Rule that assigns trials to brackets by their numbers, round after round."""
 
     first: int
-    """Number of the first trial that has a bracket."""
+    """Number of the first trial that belongs to a bracket."""
     levels: tuple[float, ...]
-    """Levels, ascending; the last is the top rung."""
+    """All rungs (values of `time_attr`), ascending; the last is the top rung."""
     sizes: tuple[int, ...]
-    """Number of trials of each bracket in one round, beginning with the bracket of the lowest
-    level."""
+    """Number of trials of each bracket of one round, the bracket with the lowest rung first."""
     seeds: tuple[tuple[float, tuple[int, ...]], ...]
-    """Pairs of a level at which trials get further seeds, and their numbers of seeds, in order."""
+    """Pairs of a rung at which trials get further seeds, and the numbers of seeds that they have
+    there, one after another."""
 
     def brackets(self, trials: int, first: int = 0) -> Iterator[Bracket]:
-        """Yield the brackets of `trials` trials in order, from the bracket of trial `first` on."""
+        """Yield the brackets of a sweep of `trials` trials, from that of trial `first` on."""
         first = max(first, self.first)
         while first < trials:
             bracket = self.bracket(first, trials)
@@ -91,7 +91,7 @@ class _Assignment:
             first = bracket.first + bracket.size
 
     def bracket(self, number: int, trials: int) -> Bracket:
-        """Return the bracket of trial `number` among `trials` trials."""
+        """Return the bracket of trial `number` in a sweep of `trials` trials."""
         dealt = number - self.first
         round_began = number - dealt % sum(self.sizes)
         firsts = list(itertools.accumulate(self.sizes[:-1], initial=round_began))
@@ -102,7 +102,11 @@ class _Assignment:
         return Bracket(len(levels) - 1, firsts[place], size, levels, steps)
 
     def unsettled(self, history: History, trials: int) -> Iterator[Bracket]:
-        """Yield the brackets, in order, in which a decision may be needed."""
+        """Yield the brackets, in order, in which a decision may be needed.
+
+        These are brackets with a change since they were settled, then those without a trial yet.
+        `trials` is the number of trials of the sweep.
+        """
         end, open_ = self.first, history.summary(self, lambda: _OpenBrackets(self))
         for first in sorted(open_.firsts):
             bracket = self.bracket(first, trials)
@@ -111,9 +115,9 @@ class _Assignment:
         yield from self.brackets(trials, max(end, len(history.trials)))
 
     def settle(self, history: History, bracket: Bracket) -> None:
-        """Mark a bracket without decisions as settled until one of its trials changes.
+        """Mark a bracket as settled, so that it is skipped until one of its trials changes.
 
-        Brackets with an unfinished or missing trial are not marked.
+        Does nothing if a trial of it has not finished or is missing.
         """
         members = history.trials[bracket.first : bracket.first + bracket.size]
         full = len(members) == bracket.size
@@ -123,22 +127,25 @@ class _Assignment:
 
 @dataclass
 class _OpenBrackets(Summary):
-    """The brackets that are not settled."""
+    """Brackets of a history with a change since they were settled."""
 
     assignment: _Assignment
-    """Assignment of trials to brackets."""
+    """Rule that assigns trials to brackets."""
     firsts: set[int] = field(default_factory=set)
-    """Numbers of the first trials of these brackets."""
+    """Number of the first trial of each such bracket."""
 
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
-        """Add the brackets whose trials have changed."""
+        """Add the brackets of the trials that changed since the last call.
+
+        `touched` lists the numbers of all trials changed so far, in the order of the changes.
+        """
         for number in self.changed(trials, touched):
             if number >= self.assignment.first:
                 self.firsts.add(self.assignment.bracket(number, len(trials)).first)
 
 
 class Brackets(schedulers.Scheduler):
-    """Fills one bracket after another and halves each at its rungs."""
+    """Scheduler that fills one bracket of trials after another and halves each at its rungs."""
 
     Options: ClassVar[type[BaseModel]] = RungOptions
     adds_seeds = True
@@ -168,7 +175,10 @@ class Brackets(schedulers.Scheduler):
         self._assignment = replace(self._assignment, seeds=self._seeds)
 
     def _make_assignment(self, top: float, first: int) -> "_Assignment":
-        """Return the assignment of the trials from number `first` on, if `top` is the top rung."""
+        """Return the assignment to brackets of trials from number `first` on.
+
+        `top` is the top rung. Its plan of seeds is empty.
+        """
         halvings = 0
         while (
             top / self.eta ** (halvings + 1) >= self.grace * (1 - _HAIR)
@@ -185,7 +195,10 @@ class Brackets(schedulers.Scheduler):
         )
 
     def _find_assignment(self, history: History) -> "_Assignment | None":
-        """Return the assignment; None while the top rung is unknown because no trial has ended."""
+        """Return the assignment of trials to brackets; None while the top rung is unknown.
+
+        Without one in the spec, the top rung is where the first trial has ended.
+        """
         if self.levels:
             return self._assignment
         ended = [
@@ -201,13 +214,16 @@ class Brackets(schedulers.Scheduler):
         return self._make_assignment(top, sum(1 for _ in free))
 
     def brackets(self, trials: int) -> Iterator[Bracket]:
-        """Yield the brackets of `trials` trials in order; the top rung must be known."""
+        """Yield the brackets of a sweep of `trials` trials in order.
+
+        The top rung must be in the spec.
+        """
         return self._assignment.brackets(trials)
 
     def remaining_training(self, history: History) -> float | None:
-        """Return the training left in the brackets, in units of `time_attr`, or None without a top.
+        """Return the training left in all brackets, in units of `time_attr`.
 
-        Trials that end before a rung are not replaced.
+        Returns None without a top rung. Trials that end before a rung are not replaced.
         """
         trials, left = history.trials, 0.0
         if not self.levels:
@@ -233,11 +249,14 @@ class Brackets(schedulers.Scheduler):
         return left
 
     def _count(self, bracket: Bracket, step: int) -> int:
-        """Return how many trials of a bracket reach a step."""
+        """Return how many trials of a bracket reach step number `step` of it; at least 1."""
         return max(1, bracket.size // int(self.eta**step))
 
     def plan(self, history: History, free: int) -> Plan:
-        """Halve brackets whose trials have all arrived, and start new trials in `free` slots."""
+        """Promote and end trials of brackets whose trials have all arrived, and start new ones.
+
+        At most `free` trials are promoted or started.
+        """
         stop: list[Stop] = []
         promoted: list[Resume | AddSeed] = []
         fresh: list[NewTrial] = []
@@ -263,7 +282,10 @@ class Brackets(schedulers.Scheduler):
         return seeding.plan_of(promoted, fresh[: free - len(promoted)], stop)
 
     def _halve(self, history: History, bracket: Bracket) -> Iterator[Decision]:
-        """Yield, step by step, the trials to promote and to end."""
+        """Yield the decisions to promote and to end the trials of a bracket, step by step.
+
+        Stops at the first step at which not all trials have arrived.
+        """
         trials = history.trials
         alive = trials[bracket.first : bracket.first + bracket.size]
         if len(alive) < bracket.size:
@@ -298,7 +320,11 @@ class Brackets(schedulers.Scheduler):
 def _promote(
     trial: Trial, step: Step, next_step: Step, goal: Goal, reason: str, compared: Evidence
 ) -> Iterator[Resume | AddSeed]:
-    """Yield the decisions that bring a waiting trial to the next step."""
+    """Yield the decisions that bring a trial from one step to the next, if it waits there.
+
+    `goal` is the goal of the next step, `reason` says how the trial compares, and `compared` is the
+    evidence.
+    """
     if next_step.seeds > step.seeds:
         if seeding.gets_more(trial, step):
             reason = f"promoted to {next_step.seeds} seeds: {reason}"
@@ -308,7 +334,7 @@ def _promote(
 
 
 def _was_stopped_before(trial: Trial, next_step: Step) -> bool:
-    """Return whether a user stopped a trial below a step, so that another takes its place."""
+    """Return whether a user stopped a trial before a step, so that another takes its place."""
     ended = trial.hold is UserHold.STOP and trial.status in FINISHED
     return (
         ended

@@ -15,10 +15,11 @@ from sweep.spec.sections import written_seeds
 def build(
     spec: SweepSpec, paths: Sequence[str] = (), fixed: Collection[str] = ()
 ) -> schedulers.Scheduler:
-    """Return the scheduler that `spec` names.
+    """Return the scheduler that `spec` names, with its options.
 
     Args:
-        fixed: settings that offspring may not change (`Trainable.fixed_keys`).
+        paths: folders that are searched for modules, too.
+        fixed: names of settings that offspring may not change (`Trainable.fixed_keys`).
 
     Raises:
         UsageError: its options are not valid, or it has no rungs for a plan of seeds.
@@ -51,7 +52,8 @@ def _no_rungs_error(spec: SweepSpec) -> BadConfig:
 def options(spec: SweepSpec, paths: Sequence[str] = ()) -> BaseModel:
     """Return the validated options of the scheduler that `spec` names.
 
-    Raises BadConfig if they are not valid. `paths` are folders in which modules are searched.
+    `paths` are folders that are searched for modules, too. Raises BadConfig if the options are not
+    valid.
     """
     cls = schedulers.find(spec.scheduler.name, paths)
     key, name, given = "finish_best", spec.scheduler.name, spec.scheduler.options
@@ -62,7 +64,10 @@ def options(spec: SweepSpec, paths: Sequence[str] = ()) -> BaseModel:
 
 
 def remarks(spec: SweepSpec, scheduler: schedulers.Scheduler) -> list[str]:
-    """Return remarks about the scheduler to show before a sweep runs; usually none."""
+    """Return sentences about the scheduler for the user, shown before a sweep runs.
+
+    Usually none.
+    """
     texts = [scheduler.remark] if scheduler.remark else []
     compares = scheduler.pauses or scheduler.spares is not None
     if spec.objectives and compares and not scheduler.ranks_by_fronts:
@@ -79,9 +84,9 @@ def remarks(spec: SweepSpec, scheduler: schedulers.Scheduler) -> list[str]:
 def settle_spec(
     spec: SweepSpec, scheduler: schedulers.Scheduler, depends_on_seed: bool
 ) -> SweepSpec:
-    """Return `spec` as stored in the ledger of a new sweep, with the defaults of its scheduler.
+    """Return a spec as stored in the ledger of a new sweep, with the defaults of its scheduler.
 
-    `depends_on_seed` is `Trainable.depends_on_seed`.
+    `depends_on_seed` is `Trainable.depends_on_seed`: True if results may differ between seeds.
     """
     plugin, seeds = spec.scheduler, spec.seeds
     if seeds is None:

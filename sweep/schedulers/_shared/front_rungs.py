@@ -27,7 +27,7 @@ from sweep.schedulers._shared.rungs import (
 
 @cache
 def values_at_level(level: float) -> CompareKey:
-    """Return a key for the trials that reached a level of `time_attr`: all their objectives there.
+    """Return a key (for a `FrontsSummary`) that gives trials at a level all their objectives there.
 
     As with `sweep.history.order.level_key`, trials that ended without the metric are left out.
     """
@@ -35,9 +35,9 @@ def values_at_level(level: float) -> CompareKey:
 
 
 class FrontRung(Described):
-    """The trials compared at a level, `arranged` front by front.
+    """Trials compared at a level, ranked front by front in all objectives.
 
-    `trial_of` is number → the trial as it is compared.
+    `trial_of` maps a trial's number to the trial as it is compared, perhaps with fewer seeds.
     """
 
     def __init__(
@@ -49,14 +49,17 @@ class FrontRung(Described):
     def of_key(
         cls, history: History, key: CompareKey, level: float, shown: Callable[[Trial], Trial]
     ) -> "FrontRung":
-        """Return the ranking of all trials that have an entry for `key`, kept in the history."""
+        """Return the ranking of all trials that have an entry for `key`; it is kept in the history.
+
+        `shown` maps a trial to the trial as it is compared, perhaps with fewer seeds.
+        """
         kept = history.summary((cls, key), lambda: FrontsSummary(key))
         trials = history.trials
         return cls(kept.arranged, lambda number: shown(trials[number]), level)
 
     @classmethod
     def of_trials(cls, trials: Sequence[Trial], level: float = math.inf) -> "FrontRung":
-        """Return the ranking of these trials; their order decides which is first in a front."""
+        """Return the ranking of these trials; of one front, the first in `trials` ranks first."""
         by_number = {trial.number: trial for trial in trials}
         return cls(
             Arranged([compare(trial, level) for trial in trials]), by_number.__getitem__, level
@@ -71,11 +74,11 @@ class FrontRung(Described):
 
     @property
     def numbers(self) -> Iterator[int]:
-        """Numbers of the trials, best first."""
+        """Numbers of the trials in the ranking, best first."""
         return (one.number for one in self._arranged.placed)
 
     def place(self, trial: Trial) -> int:
-        """Return the rank of a trial, from 1."""
+        """Return the rank, from 1, of a trial of the ranking."""
         return self._arranged.places[trial.number]
 
     def equal_places(self, place: int) -> list[int]:
@@ -83,7 +86,7 @@ class FrontRung(Described):
         return self._arranged.equal_places(place)
 
     def describe(self, place: int, level: float) -> str:
-        """Return the scores, the front and the rank of a trial at a level, as a text."""
+        """Return a text with scores at `level`, front and rank of the trial at rank `place`."""
         trial, front = self[place - 1][0], self._arranged.placed[place - 1].front
         named = zip(_names(trial), trial.values_at(level), strict=True)
         scores = " and ".join(
@@ -99,7 +102,10 @@ class FrontRung(Described):
         return f"{described} {where}, place {place} of {len(self)}"
 
     def evidence(self, level: float, place: int, promoted: int) -> Evidence:
-        """Return the values behind a decision about rank `place`; the first `promoted` continue."""
+        """Return the values behind a decision about rank `place`, if the first `promoted` continue.
+
+        `level` is the value of `time_attr` at which trials are compared.
+        """
         places = shown_places(self, place, promoted)
         placed = [self._arranged.placed[p - 1] for p in places]
         trials = [self[p - 1][0] for p in places]
@@ -123,7 +129,10 @@ class FrontRung(Described):
 
 
 def compared_at(trials: Sequence[Trial], level: float) -> Described:
-    """Return the ranking of trials at a level: by fronts if there are several objectives."""
+    """Return the ranking of trials at a level, by fronts if there are several objectives.
+
+    Trials that have never had the metric are left out.
+    """
     known = [trial for trial, _ in ranked_at(trials, level)]
     if known and known[0].objective.objectives:
         return FrontRung.of_trials(known, level)
@@ -131,12 +140,15 @@ def compared_at(trials: Sequence[Trial], level: float) -> Described:
 
 
 def _names(trial: Trial) -> list[str]:
-    """Return the names of all objectives, the metric's first."""
+    """Return the names of the results in all objectives, the metric's first."""
     return [trial.objective.metric, *(path for path, _ in trial.objective.objectives)]
 
 
 def _broken(trial: Trial, level: float) -> str:
-    """Return the names of the constraints that a trial violates at a level; empty for none."""
+    """Return a text with the names of the constraints that a trial violates at a level.
+
+    Returns empty for none.
+    """
     found = zip(trial.objective.constraints, trial.violations_at(level), strict=True)
     names = [constraint.path for constraint, violation in found if violation > 0]
     return (

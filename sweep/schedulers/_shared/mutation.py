@@ -28,12 +28,13 @@ def explore(
     resample_probability: float = 0.25,
     factors: Sequence[float] = (1.2, 0.8),
 ) -> dict[str, Any]:
-    """Return the searched values of an offspring.
+    """Return the searched values of an offspring: its parent's, some perturbed or sampled anew.
 
     Args:
-        searched: the parent's searched values.
+        searched: the parent's searched values, by parameter.
         names: parameters that change; the others are inherited. A parameter that only the offspring
             has, or whose inherited value the space no longer allows, is sampled.
+        stream: random stream from which all choices are drawn.
         resample_probability: probability that a parameter is sampled instead of perturbed.
         factors: factors of a perturbation, one of which is chosen at random.
 
@@ -63,9 +64,9 @@ def explore(
 
 
 def is_in(space: Space, searched: dict[str, Any]) -> bool:
-    """Return whether the space allows these values together.
+    """Return whether the space allows these values, by parameter, together.
 
-    One that is missing, or outside a changed space, counts as the middle of its domain.
+    A parameter that is missing, or whose value is outside its domain, counts as the middle of it.
     """
     try:
         space.resolve(partial(_inherit, searched))
@@ -75,20 +76,23 @@ def is_in(space: Space, searched: dict[str, Any]) -> bool:
 
 
 def _inherit(searched: dict[str, Any], name: str, domain: Domain) -> Any:
-    """Return the value in `searched`, or the domain's middle if it has none there."""
+    """Return the value of parameter `name` in `searched`, or else the middle of its domain.
+
+    It is the middle, too, if the value is not in the domain.
+    """
     inherited = name in searched and domain.contains(searched[name])
     return searched[name] if inherited else domain.value_at(0.5)
 
 
 def _neighbour(domain: Choice | Ordinal, value: Any, stream: np.random.Generator) -> Any:
-    """Return the value before or after `value`, in the order of the spec."""
+    """Return the choice before or after `value` in the order of the spec, drawn from `stream`."""
     place = domain.index[choice_key(value)]
     places = [p for p in (place - 1, place + 1) if 0 <= p < len(domain.values)]
     return domain.values[places[int(stream.integers(len(places)))]] if places else value
 
 
 def perturbed(domain: Float | Int | Normal, value: float, factor: float) -> float:
-    """Return `value` times `factor`, rounded into the domain; at least one step away on a grid."""
+    """Return `value` times `factor`, rounded into the domain; on a grid, at least one step away."""
     wanted = value * factor
     found = domain.snap(wanted)
     if found == value and domain.step and wanted != value:
@@ -97,7 +101,10 @@ def perturbed(domain: Float | Int | Normal, value: float, factor: float) -> floa
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """Return the settings that an offspring changed, as a text."""
+    """Return a text with the settings that differ between a parent and its offspring.
+
+    `before` and `after` are their searched values, by parameter.
+    """
     changed = [
         f"{name} {_short(before[name])} → {_short(after[name])}"
         if name in before
@@ -109,12 +116,12 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
-    """Return a short text for a value."""
+    """Return a value as a short text."""
     return f"{value:.4g}" if isinstance(value, float) else choice_key(value)
 
 
 def check_names(names: Sequence[str] | None, context: SchedulerContext) -> tuple[str, ...]:
-    """Return the parameters that offspring change: `names`, or all that are not inherited.
+    """Return the names of the parameters that offspring change: `names`, or all that may change.
 
     Raises BadConfig if there is none, or one of `names` is not searched or must be inherited.
     """

@@ -48,27 +48,30 @@ Ranking = Sequence[tuple[Trial, float | None]]
 
 @dataclass(frozen=True)
 class Generation:
-    """The population at one level."""
+    """Trials of a population, ranked at one level, of which the worst are to be replaced."""
 
     level: float
     """Value of `time_attr` at which the trials are compared."""
     ranking: Ranking
-    """Trials of the population at that level, best first."""
+    """Pairs of a trial and its score at the level, best first."""
     count: int
-    """Number of trials to replace, and of possible parents."""
+    """Number of trials to replace, which is also the greatest number of possible parents."""
     levels: Mapping[int, float] = field(default_factory=dict)
-    """Number of a trial → level at which it was compared, if that is not `level`."""
+    """Number of a trial → level at which it was compared, for those not compared at `level`."""
 
     @property
     def possible_parents(self) -> Ranking:
-        """Possible parents: the best members with a score and a checkpoint."""
+        """Pairs of trial and score of those that may have offspring.
+
+        They are the best that have a score and a checkpoint, at most `count`.
+        """
         staying = self.ranking[: len(self.ranking) - self.count]
         scored = [(trial, score) for trial, score in staying if score is not None]
         return [(trial, score) for trial, score in scored if _can_breed(trial)][: self.count]
 
     @property
     def replaced_members(self) -> list[Trial]:
-        """Members to replace, by number; empty if no member can be a parent.
+        """Trials to replace, by number; empty if no trial can be a parent.
 
         A trial that has not reported the metric yet is not in the ranking.
         """
@@ -78,11 +81,11 @@ class Generation:
         return sorted(worst, key=lambda trial: trial.number)
 
     def place(self, trial: Trial) -> int:
-        """Return the rank of `trial`, from 1."""
+        """Return the rank, from 1, of a trial of the ranking."""
         return next(i for i, (t, _) in enumerate(self.ranking, start=1) if t is trial)
 
     def evidence(self, trial: Trial) -> dict[str, Any]:
-        """Return the values behind a decision about `trial`."""
+        """Return the values behind a decision about `trial`, for the ledger."""
         staying = len(self.ranking) - self.count
         found = dict(evidence(self.level, self.ranking, self.place(trial), staying))
         if self.levels:
@@ -90,7 +93,7 @@ class Generation:
         return found
 
     def describe_rank(self, trial: Trial) -> str:
-        """Return score and rank of `trial` as a text."""
+        """Return a text with the score and the rank of `trial`."""
         level = self.levels.get(trial.number, self.level)
         return f"{describe_rank(self.ranking, self.place(trial), level)} at {level:g}"
 
@@ -100,13 +103,16 @@ Losers = Sequence[tuple[Trial, Generation]]
 
 
 def born_at(trial: Trial) -> float:
-    """Return the `time_attr` at which an offspring started; 0 for a searched trial."""
+    """Return the value of `time_attr` at which an offspring started; 0 for other trials."""
     births = [replica.birth.time for replica in trial.replicas if replica.birth is not None]
     return min(births, default=0.0)
 
 
 def _can_breed(trial: Trial) -> bool:
-    """Return whether a trial can be a parent: it has not ended, and each seed has a checkpoint."""
+    """Return whether a trial can be a parent.
+
+    It must not have finished, and each replica must have a checkpoint.
+    """
     there = all(r.checkpoints and not r.is_catching_up for r in trial.replicas)
     return there and trial.status not in FINISHED
 
@@ -138,7 +144,7 @@ class PopulationOptions(TimeOptions):
 
 
 class Population(schedulers.Scheduler):
-    """Replaces the worst trials by offspring of the best."""
+    """Base of schedulers that replace the worst trials by offspring of the best."""
 
     pauses = True
 
@@ -162,15 +168,16 @@ class Population(schedulers.Scheduler):
         number: int,
         siblings: Sequence[Mapping[str, Any]],
     ) -> dict[str, Any]:
-        """Return the searched values of offspring `number` of `parent`.
+        """Return the searched values, by parameter, of a new offspring of `parent`.
 
-        `siblings` are the values of the offspring created earlier by the same decision.
+        `number` is that of the new trial. `siblings` are the values of the offspring created
+        earlier by the same decision.
         """
 
     def plan(self, history: History, free: int) -> Plan:
-        """Compare the trials that reached a level, and start or continue trials in `free` slots.
+        """Replace and continue trials that reached a level, or start the population's first trials.
 
-        Before that, start the population's first trials.
+        At most `free` trials are started or continued.
         """
         if self.options.synch:
             return self._plan_synchronous(history, free)
@@ -198,7 +205,7 @@ class Population(schedulers.Scheduler):
         return Plan()
 
     def _generation(self, history: History, level: float) -> Generation | None:
-        """Return the population at a level, or None while some trials are on their way to it."""
+        """Return the trials compared at a level; None while some are still on their way to it."""
         goals = history.order(_with_goal)
         bound = [history.trials[number] for _, number in goals[bisect_left(goals, (level,)) :]]
         expected = [trial for trial in bound if born_at(trial) < level]
@@ -212,13 +219,12 @@ class Population(schedulers.Scheduler):
     def _replace(
         self, history: History, generation: Generation, following: float | None, free: int
     ) -> Plan:
-        """Return the remaining decisions for a generation.
+        """Return the remaining decisions for the trials compared at one level.
 
-        `following` is the level at which offspring pause next; None to derive it from the living
-        members.
-
-        A replaced trial ends in the transaction that creates its offspring, so it is replaced only
-        once. `free` is the number of free slots.
+        `following` is the level up to which offspring and the others train next; None to derive it
+        from the trials that have not finished. A replaced trial ends in the transaction that
+        creates its offspring, so it is replaced only once. At most `free` trials are started or
+        continued.
         """
         level = generation.level
         at_level = [t for t, _ in generation.ranking if t.goal.until == level]
@@ -237,7 +243,7 @@ class Population(schedulers.Scheduler):
         return Plan(_stops(losers), tuple(resume[: free - len(breed)]), breed)
 
     def _plan_asynchronous(self, history: History, free: int) -> Plan:
-        """Return the plan if each trial is compared on arrival (``synch: false``)."""
+        """Return the plan if each trial is compared when it arrives (``synch: false``)."""
         there = [trial for trial in history.with_status(Status.PAUSED) if is_waiting(trial)][:free]
         found = [(trial, self._newest(history, trial)) for trial in there]
         losers = [
@@ -255,7 +261,7 @@ class Population(schedulers.Scheduler):
         return Plan(_stops(losers), tuple(resume), breed, fresh)
 
     def _newest(self, history: History, trial: Trial) -> Generation:
-        """Return all unfinished trials, compared with `trial` at the highest level of both.
+        """Return all unfinished trials, each compared with `trial` at the highest level of both.
 
         They rank by how much better than `trial` they were there: best first, and of equals the
         older.
@@ -276,7 +282,10 @@ class Population(schedulers.Scheduler):
         return Generation(reached, ranking, self._count(len(ranking)), levels)
 
     def _start_members(self, history: History, free: int, goal: float) -> Plan:
-        """Return a plan that starts at most `free` missing members, which run to `goal`."""
+        """Return a plan that starts missing trials of the population, at most `free`.
+
+        They train up to `goal`. A clone that is ahead of it trains up to its own next level.
+        """
         count = max(0, min(free, history.uncreated_trials))
         begins = [*(trial.time for trial in history.waiting_clones), *[0.0] * count][:count]
         goals = [goal if time < goal else self._next_level(time) for time in begins]
@@ -284,17 +293,23 @@ class Population(schedulers.Scheduler):
         return Plan(fresh=tuple(fresh))
 
     def _count(self, size: int) -> int:
-        """Return how many of `size` members are replaced."""
+        """Return how many of `size` compared trials are replaced."""
         return min(math.ceil(size * self.options.quantile_fraction), size // 2)
 
     def _next_level(self, time: float) -> float:
-        """Return the first level after `time`."""
+        """Return the first level after `time` at which trials are compared.
+
+        Both are values of `time_attr`.
+        """
         interval = self.options.perturbation_interval
         first = max(1, math.ceil(self.options.burn_in_period / interval))
         return interval * max(first, math.floor(time / interval) + 1)
 
     def _last_level(self, time: float) -> float | None:
-        """Return the last level up to `time`, or None if there is none."""
+        """Return the last level up to `time` at which trials are compared.
+
+        Returns None if there is none.
+        """
         interval = self.options.perturbation_interval
         level = interval * math.floor(time / interval)
         return level if level >= self._next_level(0.0) else None
@@ -302,9 +317,10 @@ class Population(schedulers.Scheduler):
     def _breed(
         self, history: History, first: int, losers: Losers, goal: Goal | None = None
     ) -> tuple[Exploit, ...]:
-        """Return the offspring that replace `losers`, numbered from `first`.
+        """Return the offspring that replace the trials `losers`, with numbers from `first` on.
 
-        `goal` None lets each run to the level after its start.
+        Parents are drawn at random. They train up to `goal`; None lets each train up to the level
+        after its start.
         """
         bred: list[Exploit] = []
         for number, (loser, generation) in enumerate(losers, start=first):
@@ -329,7 +345,7 @@ class Population(schedulers.Scheduler):
 
 
 def _stops(losers: Losers) -> tuple[Stop, ...]:
-    """Return the decisions that end `losers`."""
+    """Return the decisions that end the trials that are replaced."""
     return tuple(
         Stop(
             trial.number,
@@ -342,13 +358,13 @@ def _stops(losers: Losers) -> tuple[Stop, ...]:
 
 
 def _resume(trial: Trial, generation: Generation, goal: Goal) -> Resume:
-    """Return the decision that lets a trial continue to `goal`."""
+    """Return the decision that a trial continues up to `goal`."""
     why = f"continues: {generation.describe_rank(trial)}"
     return Resume(trial.number, goal, why, generation.evidence(trial))
 
 
 def _lineage_score(history: History, trial: Trial, level: float) -> float | None:
-    """Return the score at a level: an ancestor's for an offspring that started later."""
+    """Return a trial's score at a level; for an offspring that started later, its ancestor's."""
     while trial.parent is not None and born_at(trial) >= level:
         trial = history.trials[trial.parent]
     return trial.score_at(level)
@@ -357,7 +373,8 @@ def _lineage_score(history: History, trial: Trial, level: float) -> float | None
 def _deficit(other: float | None, judged: float | None, sign: float) -> float:
     """Return by how much score `other` is worse than `judged`; infinite if `other` is missing.
 
-    `sign` is +1 if the metric is maximised, -1 if it is minimised.
+    If only `judged` is missing, it is minus infinity. `sign` is +1 if the metric is maximised, -1
+    if it is minimised.
     """
     if other is None:
         return math.inf
@@ -368,23 +385,29 @@ def _deficit(other: float | None, judged: float | None, sign: float) -> float:
 
 
 def _with_goal(trial: Trial) -> Entry | None:
-    """Return an entry that sorts trials with a goal by its level; None for others."""
+    """Return an entry that sorts the trials by their goals; None for a trial without one."""
     return None if trial.goal.until is None else (trial.goal.until, trial.number)
 
 
 def _living(trial: Trial) -> Entry | None:
-    """Return an entry that sorts unfinished trials by goal, those without one first, or None."""
+    """Return an entry that sorts unfinished trials by their goals, those without one first.
+
+    Returns None for finished ones.
+    """
     at = -math.inf if trial.goal.until is None else trial.goal.until
     return None if trial.status in FINISHED else (at, trial.number)
 
 
 def _members(trial: Trial) -> Entry | None:
-    """Return an entry that sorts unfinished trials but clones, which may be ahead, or None."""
+    """Return an entry like that of `_living`.
+
+    Returns None also for clones, which may be ahead of the population.
+    """
     return _living(trial) if trial.clone_of is None else None
 
 
 def _highest_goals(entries: Sequence[Entry]) -> list[float]:
-    """Return the two highest goals of these entries, ascending."""
+    """Return the two highest different goals among entries of `_living`, ascending."""
     goals: list[float] = []
     end = len(entries)
     while end and len(goals) < 2 and entries[end - 1][0] > -math.inf:
@@ -394,13 +417,13 @@ def _highest_goals(entries: Sequence[Entry]) -> list[float]:
 
 
 def _unfinished_below(history: History, level: float) -> list[Trial]:
-    """Return the unfinished trials whose goals are below a level, by number."""
+    """Return the unfinished trials that have a goal below `level`, by number."""
     entries = history.order(_living)
     first, end = bisect_left(entries, (-math.inf, math.inf)), bisect_left(entries, (level,))
     return [history.trials[number] for number in sorted(entry[-1] for entry in entries[first:end])]
 
 
 def _has_final_score(trial: Trial, level: float) -> bool:
-    """Return whether a trial has reached a level and its score there is final."""
+    """Return whether a trial has reached a level, and its score there cannot change any more."""
     continued = trial.goal.until is None or trial.goal.until > level
     return trial.reached(level) and (continued or is_waiting(trial))

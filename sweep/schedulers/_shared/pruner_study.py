@@ -40,8 +40,9 @@ _STATES = {**STATES, Status.WAITING: TrialState.RUNNING}
 
 
 class Study:
-    """The sweep as an Optuna study for `pruner` at one moment, in steps of `interval`.
+    """The sweep as an Optuna study at one moment, to ask `pruner` about trials.
 
+    A trial's intermediate values in it are its scores at multiples of `interval` (of `time_attr`).
     It is valid until the next one of the same history is created.
     """
 
@@ -70,34 +71,40 @@ class Study:
             return bool(self._pruner.prune(self._study, self._frozen(number)))
 
     def completed_at(self, level: int, limit: int) -> tuple[int, list[tuple[int, float]]]:
-        """Return how many completed trials have a value at a level, and the last `limit` of them.
+        """Return how many completed trials have a value at `level`, and the last of them.
 
-        The latter are pairs of number and value.
+        The latter are at most `limit` pairs of number and value.
         """
         return self._study_trials.completed_at(level, limit)
 
     def value_at(self, number: int, level: int) -> float:
-        """Return the value of a trial at one of its looks (levels at which it was judged)."""
+        """Return the value of trial `number` at `level`, at which it was judged."""
         return self._study_trials.trials[number].intermediate_values[level]
 
     def newest_look(self, number: int) -> int | None:
-        """Return the newest level at which a trial was judged and has a value, or None."""
+        """Return the newest level at which trial `number` was judged and has a value.
+
+        Returns None without one.
+        """
         return max(self._study_trials.trials[number].intermediate_values, default=None)
 
     def level_of(self, number: int, step: int) -> float:
-        """Return the level at which the value of trial `number` at a step was read."""
+        """Return the level at which the study's value of trial `number` at `step` was read.
+
+        It is the rung, for a pruner with rungs of its own that the trial passed at the step.
+        """
         return self._study_trials.rungs.get(number, {}).get(step, step)
 
     def _frozen(self, number: int) -> FrozenTrial:
-        """Return the study's entry of a trial."""
+        """Return Optuna's record of trial `number` in the study."""
         if self._remembers:
             return self._study.get_trials(deepcopy=False)[number]
         return self._study_trials.trials[number]
 
     def _remind(self, judged: int) -> None:
-        """Show the pruner all rungs that trial `judged` reached earlier.
+        """Ask the pruner again about all rungs that trials reached before.
 
-        So the pruner knows its own decisions there.
+        So it stores its decisions there again. Of trial `judged`, the newest value is left out.
         """
         for number in range(len(self._study.get_trials(deepcopy=False))):
             steps = sorted(self._frozen(number).intermediate_values)
@@ -109,7 +116,10 @@ class Study:
 
 
 class _StudyTrials(Summary):
-    """The study's entries of all trials, and an index of the completed ones."""
+    """Optuna's records of all trials, remade when a trial changes.
+
+    It also has an index of the completed ones.
+    """
 
     def __init__(self, history: History, interval: int, remembers: BasePruner | None) -> None:
         super().__init__()
@@ -119,23 +129,29 @@ class _StudyTrials(Summary):
         self.trials = self._row.trials
         self._sign, self._interval = history.objective.sign, interval
         self._remembers = remembers
-        """Pruner that stores decisions and is shown values at rungs of all trials, or None."""
+        """Pruner that stores decisions at its own rungs and must see values there; None for other
+        pruners."""
         self.rungs: dict[int, Mapping[int, int]] = {}
-        """Trial → look that passed a rung → that rung, for such a pruner."""
+        """Number of a trial → step at which it passed a rung → that rung, for such a pruner."""
         self._of: dict[int, tuple[frozenset[int], float, tuple[float, int]]] = {}
-        """Completed trial → its own looks, its time, and its entry in `_ranks`."""
+        """Number of a completed trial → levels at which it was judged, its time, and its entry in
+        `_ranks`."""
         self._completed: list[int] = []
         self._times: list[float] = []
-        """Values of `time_attr` at the ends of completed trials, ascending."""
+        """Values of `time_attr` at which completed trials ended, ascending."""
         self._ranks: list[tuple[float, int]] = []
-        """Completed trials, best first."""
+        """Pairs of a completed trial's cost and number, best first."""
         self._looked, self._valued, self._lent_at = Counter[int](), Counter[int](), Counter[int]()
         """Level → number of completed trials with a look, a value, and a temporary value there."""
         self._replaced_values: dict[int, dict[int, float]] = {}
-        """Completed trial → its own values, while it has additional temporary ones."""
+        """Number of a completed trial → its own values, while its record also has temporary
+        ones."""
 
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
-        """Remake the entries of changed trials and drop temporary values."""
+        """Remake the records of changed trials, and drop all temporary values.
+
+        `touched` lists the numbers of all trials changed so far, in the order of the changes.
+        """
         for number, own in self._replaced_values.items():
             self.trials[number].intermediate_values = own
         self._replaced_values.clear()
@@ -147,17 +163,17 @@ class _StudyTrials(Summary):
         self._row.best_trial_id = self._ranks[0][1] if self._ranks else None
 
     def judged_levels(self, trial: Trial) -> set[int]:
-        """Return the levels at which a trial may have been judged, each just before a result.
+        """Return the levels at which a trial may have been judged.
 
-        Before its first result there is nothing to interpolate, so the first look is at that
-        result.
+        They are the last multiples of the interval before its results. Before its first result
+        there is nothing to interpolate, so the first level is at that result.
         """
         return {
             look for replica in trial.compared_replicas for look in self._looks_of(replica.curve)
         }
 
     def _looks_of(self, curve: Sequence[Point]) -> Iterator[int]:
-        """Yield the levels at which a trial with this curve is judged."""
+        """Yield the levels at which a trial with this curve is judged, ascending."""
         last = 0.0
         for point in curve:
             look = point.time // self._interval
@@ -181,7 +197,10 @@ class _StudyTrials(Summary):
                 self._lent_at.update(found.keys())
 
     def completed_at(self, level: int, limit: int) -> tuple[int, list[tuple[int, float]]]:
-        """Return the same as `Study.completed_at`."""
+        """Return how many completed trials have a value at `level`, and the last of them.
+
+        The latter are at most `limit` pairs of number and value.
+        """
         count = self._valued[level] + self._lent_at[level]
         found = (
             (number, self.trials[number].intermediate_values[level])
@@ -191,7 +210,7 @@ class _StudyTrials(Summary):
         return count, [*itertools.islice(found, min(count, limit))][::-1]
 
     def _show(self, trial: Trial) -> None:
-        """Make the study's entry of a trial."""
+        """Make Optuna's record of a trial, with values at the levels at which it was judged."""
         number, state, score = trial.number, _STATES[trial.status], trial.score
         if state is TrialState.COMPLETE and (score is None or not math.isfinite(score)):
             state = TrialState.FAIL
@@ -216,7 +235,7 @@ class _StudyTrials(Summary):
             self._count(trial, frozenset(looks))
 
     def _count(self, trial: Trial, looks: frozenset[int]) -> None:
-        """Add a completed trial to the index."""
+        """Add a completed trial, judged at the levels `looks`, to the index."""
         one, number = self.trials[trial.number], trial.number
         rank = (-self._sign * (one.value or 0.0), number)
         self._of[number] = (looks, trial.time, rank)
@@ -227,7 +246,7 @@ class _StudyTrials(Summary):
         insort(self._ranks, rank)
 
     def _discount(self, number: int) -> None:
-        """Remove a trial from the index of completed ones."""
+        """Remove the trial with this number from the index of completed trials."""
         looks, time, rank = self._of.pop(number)
         self._looked.subtract(looks)
         self._valued.subtract(self.trials[number].intermediate_values.keys())
@@ -237,22 +256,22 @@ class _StudyTrials(Summary):
 
 
 def _new_study(history: History, storage: InMemoryStorage | None = None) -> optuna.Study:
-    """Return an empty study."""
+    """Return an empty Optuna study with the direction of the sweep's metric."""
     mode = direction(history.objective)
     return optuna.create_study(storage=storage, study_name=_NAME, direction=mode)
 
 
 def _as_running(trial: FrozenTrial) -> FrozenTrial:
-    """Return a copy of a trial's entry with status RUNNING."""
+    """Return a copy of Optuna's record of a trial, with status RUNNING and no final value."""
     running = copy.copy(trial)
     running.state, running.value, running.datetime_complete = TrialState.RUNNING, None, None
     return running
 
 
 def _rungs(pruner: BasePruner, steps: Sequence[int]) -> dict[int, int]:
-    """Return the steps at which a trial reached a rung → the highest rung reached there.
+    """Return the steps at which a trial passed a rung of a pruner → the highest rung passed there.
 
-    At other steps these pruners do nothing.
+    `steps` are ascending. At other steps these pruners do nothing.
     """
     rung_of: dict[int, int] = {}
     rung: int = pruner._min_resource  # type: ignore[attr-defined] # both have it
@@ -264,7 +283,7 @@ def _rungs(pruner: BasePruner, steps: Sequence[int]) -> dict[int, int]:
 
 
 def _values(trial: Trial, levels: Sequence[int]) -> dict[int, float]:
-    """Return the scores of a trial at ascending levels, without those before its first number."""
+    """Return the scores of a trial at ascending levels, from its first number on: level → score."""
     levels = [level for level in levels if level >= trial.known_from]
     found = zip(levels, trial.scores_at(levels), strict=True)
     return {level: value for level, value in found if value is not None}
@@ -278,7 +297,7 @@ _RESOURCES = {
 
 
 def make(name: str, arguments: Mapping[str, Any]) -> BasePruner:
-    """Return a pruner of ``optuna.pruners`` by the name of its class."""
+    """Return a pruner of ``optuna.pruners`` by the name of its class, with these arguments."""
     cls: Callable[..., BasePruner] = getattr(optuna.pruners, name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -286,10 +305,11 @@ def make(name: str, arguments: Mapping[str, Any]) -> BasePruner:
 
 
 def make_asked(entry: Mapping[str, Any], key: str, top: float | None) -> BasePruner:
-    """Return the pruner that a spec requests at `key`; trials end at the `time_attr` `top`.
+    """Return the pruner that a spec names in the mapping `entry` at `key`.
 
-    An entry is ``pruner``, the name of its class, and its arguments. Raises BadConfig if Optuna has
-    no such pruner, or it refuses them.
+    The mapping has ``pruner``, the name of the class, and its arguments. `top` is the value of
+    `time_attr` at which trials end, or None. Raises BadConfig if Optuna has no such pruner, or it
+    refuses the arguments.
     """
     name = entry["pruner"]
     known = [n for n in optuna.pruners.__all__ if n not in ("BasePruner", "PatientPruner")]

@@ -34,7 +34,7 @@ _SHOWN = 12
 
 
 class PrunerOptions(TimeOptions):
-    """When trials are judged."""
+    """Options of all schedulers that ask a pruner: how often trials are judged."""
 
     interval: int = Field(
         1, ge=1, description="Training between two comparisons of a trial, in units of time_attr."
@@ -42,7 +42,7 @@ class PrunerOptions(TimeOptions):
 
 
 class StartupOptions(PrunerOptions):
-    """When pruning starts."""
+    """Options of schedulers that prune only after some trials and some training."""
 
     n_startup_trials: int = Field(
         5, ge=0, description="Number of trials that must complete before any trial is stopped."
@@ -58,10 +58,11 @@ class StartupOptions(PrunerOptions):
 
 
 class Pruned(PerTrialStopping):
-    """Judges each trial every `interval` with one of Optuna's pruners."""
+    """Base of schedulers that judge each trial every `interval` by one of Optuna's pruners."""
 
     pruner: ClassVar[str]
-    """Name of Optuna's class; it gets all options except those of `PrunerOptions`."""
+    """Name of the class in ``optuna.pruners``; it gets all options except those of
+    `PrunerOptions`."""
 
     def __init__(self, options: PrunerOptions, context: SchedulerContext) -> None:
         self.time_attr = options.time_attr
@@ -72,17 +73,17 @@ class Pruned(PerTrialStopping):
         check_reached("scheduler.interval", options.interval, options.time_attr, context)
 
     def make_pruner(self) -> "BasePruner":
-        """Return a new pruner of Optuna."""
+        """Return a new pruner of Optuna with the options of the spec."""
         from sweep.schedulers._shared.pruner_study import make
 
         return make(self.pruner, self._arguments)
 
     def next_goal(self, time: float) -> Goal:
-        """Return the next multiple of `interval` as a goal."""
+        """Return the next multiple of `interval` after `time` as a goal."""
         return Goal(float((time // self.interval + 1) * self.interval))
 
     def judge_trials(self, history: History, trials: Sequence[Trial]) -> list[Verdict]:
-        """Return the pruner's verdict on each trial at its newest look."""
+        """Return the pruner's verdict on each trial at the newest level at which it has a value."""
         from sweep.schedulers._shared.pruner_study import Study
 
         pruner = self.make_pruner()
@@ -90,7 +91,10 @@ class Pruned(PerTrialStopping):
         return [self._verdict(study, name, trial) for trial in trials]
 
     def _verdict(self, study: "Study", name: str, trial: Trial) -> Verdict:
-        """Return the verdict on a trial; it continues without a new value since the last look."""
+        """Return the verdict on a trial by the pruner of class `name`.
+
+        The trial continues if it has no new value since it was judged last.
+        """
         due = int(trial.known_until // self.interval) * self.interval
         metric = trial.objective.metric
         level = study.newest_look(trial.number)

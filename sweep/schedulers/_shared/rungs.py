@@ -20,7 +20,7 @@ _HEAD, _AROUND = 3, 1
 
 
 class TimeOptions(Settings):
-    """The unit in which a scheduler counts."""
+    """Option of all schedulers with levels: the unit in which they count."""
 
     time_attr: str = Field(
         "training_iteration", description="Result key in which rungs are counted."
@@ -28,7 +28,7 @@ class TimeOptions(Settings):
 
 
 class RungOptions(TimeOptions):
-    """The lowest rung, the top rung, and the ratio between rungs."""
+    """Options of schedulers with rungs: lowest rung, top rung, and ratio between rungs."""
 
     max_t: float | None = Field(
         None,
@@ -46,9 +46,10 @@ class RungOptions(TimeOptions):
 
 
 def top_rung(options: RungOptions, context: SchedulerContext) -> float | None:
-    """Return the level of the top rung, or None if trials end by themselves at unknown levels.
+    """Return the top rung (value of `time_attr`): `max_t`, or where the spec's `stop` ends trials.
 
-    Raises BadConfig if no trial would ever reach a rung.
+    Returns None if trials end by themselves at unknown levels. Raises BadConfig if no trial would
+    ever reach a rung.
     """
     attr, end = options.time_attr, context.stop.get(options.time_attr)
     top = options.max_t if options.max_t is not None else end
@@ -63,14 +64,20 @@ def top_rung(options: RungOptions, context: SchedulerContext) -> float | None:
 
 
 def check_first(key: str, level: float, time_attr: str) -> None:
-    """Raise BadConfig for a first level before the end of the first iteration."""
+    """Raise BadConfig if the first level is before the end of the first iteration.
+
+    `key` names the option in the message.
+    """
     if time_attr == "training_iteration" and level < 1:
         hint = "a slice is at least one iteration; no trial stops earlier"
         raise BadConfig(key, level, "at least 1", hint)
 
 
 def check_reached(key: str, level: float, time_attr: str, context: SchedulerContext) -> None:
-    """Raise BadConfig for a first level not below the stopping criterion in `time_attr`."""
+    """Raise BadConfig if the first level is not below the value at which `stop` ends trials.
+
+    `key` names the option in the message.
+    """
     end = context.stop.get(time_attr)
     if end is not None and level >= end:
         hint = "trials would end before the scheduler looks at them"
@@ -78,21 +85,21 @@ def check_reached(key: str, level: float, time_attr: str, context: SchedulerCont
 
 
 def is_waiting(trial: Trial) -> bool:
-    """Return whether the trial has reached its goal and waits for a decision."""
+    """Return whether the trial is PAUSED at its goal and waits for a decision of the scheduler."""
     return trial.status is Status.PAUSED and not trial.is_interrupted
 
 
 class Ranking(Protocol):
-    """Pairs of trial and score, best first."""
+    """Trials with their scores, best first, by index from 0."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, place: int, /) -> tuple[Trial, float | None]: ...
 
 
 def describe_rank(ranking: Ranking, place: int, level: float) -> str:
-    """Return score and rank (`place`, from 1) of a trial at a level, as a text.
+    """Return a text with the score and the rank of the trial at rank `place` (from 1).
 
-    If the value was read at another step than the level, the text names that step. If it was
+    If the value was read at another step than `level`, the text names that step. If it was
     interpolated, the text names the results on both sides, since the trial reported no such value.
     """
     trial, score = ranking[place - 1]
@@ -102,7 +109,10 @@ def describe_rank(ranking: Ranking, place: int, level: float) -> str:
 
 
 def origin_text(trial: Trial, level: float) -> str:
-    """Return where a trial's score at a level comes from; empty if from a result at that level."""
+    """Return a text on where a trial's score at a level comes from, to follow the score.
+
+    It is empty if a result is exactly at that level.
+    """
     step = step_at(trial, level)
     if step is None or math.isinf(level):
         return ""
@@ -110,10 +120,11 @@ def origin_text(trial: Trial, level: float) -> str:
 
 
 def sides_text(trial: Trial, level: float) -> str:
-    """Return the results between which a score was interpolated, in brackets; empty if it was not.
+    """Return a text, in brackets, with the results between which a score was interpolated.
 
-    With several seeds, or a score over several results, the text only says so. `level` is the value
-    of `time_attr` at which trials are compared.
+    It is empty if the score was not interpolated. With several seeds, or a score over several
+    results, the text only says so. `level` is the value of `time_attr` at which trials are
+    compared.
     """
     found = [reading.sides for reading in trial.readings_at(level) if reading.sides is not None]
     if not found:
@@ -130,9 +141,10 @@ def is_interpolated(trial: Trial, level: float) -> bool:
 
 
 def step_at(trial: Trial, level: float) -> float | str | None:
-    """Return the step at which a trial's score at a level was read; as a text if seeds differ.
+    """Return the value of `time_attr` at which a trial's score at a level was read.
 
-    It is the level itself if the trial has results on both sides of it, and None without a value.
+    It is a text with all of them if seeds differ, and None without a value. It equals the level if
+    the trial has results on both sides of it.
     """
     steps = trial.steps_at(level)
     if len(steps) < 2:
@@ -141,12 +153,12 @@ def step_at(trial: Trial, level: float) -> float | str | None:
 
 
 def step_text(step: float | str | None) -> str:
-    """Return a step as a text: a number with six digits, other values as they are."""
+    """Return a result of `step_at` as a text."""
     return f"{step:.6g}" if isinstance(step, float) else str(step)
 
 
 def ranked_at(trials: Sequence[Trial], level: float) -> list[tuple[Trial, float | None]]:
-    """Return pairs of trial and score at a level, best first; missing scores are last.
+    """Return pairs of trial and score at a level, best first; those without a score are last.
 
     Trials that have never had the metric are left out.
     """
@@ -155,19 +167,22 @@ def ranked_at(trials: Sequence[Trial], level: float) -> list[tuple[Trial, float 
 
 
 class Described(Ranking, Protocol):
-    """A ranking that describes itself, for reasons and evidence of decisions."""
+    """Ranking that describes its places, for the reasons and the evidence of decisions."""
 
     def describe(self, place: int, level: float) -> str:
-        """Return scores and rank (`place`, from 1) of a trial at a level, as a text."""
+        """Return a text with score at `level` and rank of the trial at rank `place` (from 1)."""
         return describe_rank(self, place, level)
 
     def evidence(self, level: float, place: int, promoted: int) -> Evidence:
-        """Return the values behind a decision about rank `place`; the first `promoted` continue."""
+        """Return the values behind a decision about rank `place`, if the first `promoted` continue.
+
+        `level` is the value of `time_attr` at which trials are compared.
+        """
         return evidence(level, self, place, promoted)
 
 
 class Listed(Described):
-    """A ranking by the metric that is given as pairs of trial and score, best first."""
+    """Ranking by the metric, given as pairs of trial and score, best first."""
 
     def __init__(self, pairs: Sequence[tuple[Trial, float | None]]) -> None:
         self._pairs = pairs
@@ -180,7 +195,7 @@ class Listed(Described):
 
 
 class Rung(Described):
-    """The trials compared at a level, with their scores there, best first.
+    """All trials that reached a level, with their scores there, best first.
 
     The order is updated incrementally, so looking up one rank does not touch the other trials.
     """
@@ -198,11 +213,11 @@ class Rung(Described):
         return trial, trial.score_at(self._level)
 
     def _compared(self, trial: Trial) -> Trial:
-        """Return the trial as it is compared at this rung."""
+        """Return the trial as it is compared at this rung; subclasses leave seeds out."""
         return trial
 
     def place(self, trial: Trial) -> int:
-        """Return the rank of a trial, from 1."""
+        """Return the rank, from 1, of a trial that reached the level."""
         score = self._compared(trial).score_at(self._level)
         return bisect_left(self._entries, rank_key(trial, score)) + 1
 
@@ -220,7 +235,7 @@ def estimate_remaining_training(
 ) -> float:
     """Return about how much training is left if ``finals[i]`` trials reach ``levels[i]`` in total.
 
-    The unit is that of `levels`, summed over the trials.
+    `levels` are ascending. The unit is theirs, summed over the trials.
     """
     left = bottom = 0.0
     for level, final in zip(levels, finals, strict=True):
@@ -235,12 +250,12 @@ def estimate_remaining_training(
 
 
 def is_climbing(trial: Trial) -> bool:
-    """Return whether the trial runs, or was interrupted, before its goal."""
+    """Return whether the trial is on its way to its goal: it runs, or was interrupted."""
     return trial.status is Status.RUNNING or trial.is_interrupted
 
 
 def evidence(level: float, ranking: Ranking, place: int, promoted: int) -> Evidence:
-    """Return the values behind a decision about rank `place`; the first `promoted` continue.
+    """Return the values behind a decision about rank `place`, if the first `promoted` continue.
 
     Of a long ranking it contains the top, and the neighbours of the cut and of the trial itself.
     `level` is the value of `time_attr` at which trials are compared.
@@ -259,7 +274,10 @@ def evidence(level: float, ranking: Ranking, place: int, promoted: int) -> Evide
 
 
 def shown_places(ranking: Ranking, place: int, promoted: int) -> list[int]:
-    """Return the ranks that the evidence of a decision about rank `place` shows, ascending."""
+    """Return the ranks, ascending, that the evidence of a decision about rank `place` shows.
+
+    The first `promoted` ranks continue.
+    """
     wanted = {*range(1, _HEAD + 1)}
     for middle in (place, promoted):
         wanted |= {*range(middle - _AROUND, middle + _AROUND + 1)}

@@ -36,18 +36,19 @@ Added = Mapping[float, tuple[int, ...]]
 
 
 class Step(NamedTuple):
-    """A step of the ladder: a level and a number of seeds."""
+    """Step that trials climb: a level up to which each of some seeds is trained."""
 
     level: float
     """Value of `time_attr` up to which each seed is trained."""
     seeds: int
-    """Number of seeds of the trial."""
+    """Number of seeds of the trial at this step."""
 
 
 def added(plan: Seeds, levels: Sequence[float], time_attr: str) -> Added:
-    """Return the rungs at which trials get further seeds, with the numbers of seeds.
+    """Return the rungs at which trials get further seeds → the numbers of seeds there, in order.
 
-    Raises BadConfig if a level of the plan is not a rung, or the rungs are unknown.
+    `plan` is the spec's `seeds`, and `levels` are the rungs. Raises BadConfig if a level of the
+    plan is not a rung, or the rungs are unknown.
     """
     if isinstance(plan, int):
         return {}
@@ -64,14 +65,18 @@ def added(plan: Seeds, levels: Sequence[float], time_attr: str) -> Added:
 
 
 def most_seeds(plan: Seeds) -> int:
-    """Return the number of seeds of a trial that reaches the top rung."""
+    """Return the number of seeds of a trial that reaches the top rung under a plan."""
     if isinstance(plan, int):
         return plan
     return AUTO_SEEDS[-1] if plan == AUTO else max(seeds for _, seeds in plan)
 
 
 def ladder(seeds: Added, levels: Sequence[float]) -> Iterator[Step]:
-    """Yield the steps of a ladder; one that starts above a rung includes that rung's seeds."""
+    """Yield the steps that a trial climbs, given the rungs, ascending, and the seeds at some of
+    them.
+
+    If the first level is above a rung with further seeds, it has these seeds, too.
+    """
     count = 1
     for level in levels:
         yield Step(level, count)
@@ -83,7 +88,10 @@ def ladder(seeds: Added, levels: Sequence[float]) -> Iterator[Step]:
 
 
 def first_seeds(trial: Trial, seeds: int) -> Trial | None:
-    """Return a trial with only its first `seeds` seeds; None if one of them is missing."""
+    """Return a trial with only its first `seeds` replicas.
+
+    Returns None if one is missing or still catching up.
+    """
     its = trial.replicas[:seeds]
     if len(its) < seeds or any(replica.is_catching_up for replica in its):
         return None
@@ -93,9 +101,10 @@ def first_seeds(trial: Trial, seeds: int) -> Trial | None:
 def remaining_seed_training(
     steps: Sequence[Step], finals: Sequence[float], trials: Sequence[Trial]
 ) -> float:
-    """Estimate the training that the trials' seeds still need if ``finals[i]`` trials reach step i.
+    """Return about how much training the trials' further seeds still need.
 
-    The unit is that of the steps' levels, summed over the seeds.
+    ``finals[i]`` trials reach ``steps[i]``. The unit is that of the steps' levels, summed over the
+    seeds. The training of first seeds is not included.
     """
     before, whole = Step(0.0, 1), 0.0
     for step, final in zip(steps, finals, strict=True):
@@ -128,7 +137,10 @@ def step_key(step: Step) -> Key:
 
 @cache
 def values_at_step(step: Step) -> CompareKey:
-    """Return a key for the trials at a step: all objectives of the step's seeds."""
+    """Return a key that gives trials at a step all objectives of the step's seeds.
+
+    It is for a `FrontsSummary`.
+    """
 
     def key(trial: Trial) -> Compared | None:
         its = first_seeds(trial, step.seeds)
@@ -141,7 +153,10 @@ def values_at_step(step: Step) -> CompareKey:
 
 
 def front_rung(history: History, step: Step | None, level: float) -> FrontRung:
-    """Return the trials at a level, ranked by fronts; with a `step`, only its seeds count."""
+    """Return the ranking by fronts of all trials at a level.
+
+    With a `step`, only its seeds count; None compares trials under all their seeds.
+    """
     if step is None:
         return FrontRung.of_key(history, values_at_level(level), level, lambda trial: trial)
     seeds = step.seeds
@@ -151,13 +166,13 @@ def front_rung(history: History, step: Step | None, level: float) -> FrontRung:
 
 
 def is_comparable(trial: Trial, step: Step) -> bool:
-    """Return whether a trial can be compared at a step."""
+    """Return whether a trial has reached a step, or is COMPLETED, with all the step's seeds."""
     its = first_seeds(trial, step.seeds)
     return its is not None and (its.reached(step.level) or its.status is Status.COMPLETED)
 
 
 def has_arrived(trial: Trial, step: Step) -> bool:
-    """Return whether a trial is at a step, or will never reach it.
+    """Return whether a trial has reached a step, or will never reach it.
 
     A completed trial may still get the seeds that it lacks, unless a user holds it.
     """
@@ -166,14 +181,15 @@ def has_arrived(trial: Trial, step: Step) -> bool:
 
 
 def is_past(trial: Trial, step: Step) -> bool:
-    """Return whether a trial has been promoted from a step."""
+    """Return whether a trial has been promoted from a step, to a higher level or more seeds."""
     at = trial.goal.until
     return len(trial.replicas) > step.seeds or (at is not None and at > step.level)
 
 
 def gets_more(trial: Trial, step: Step) -> bool:
-    """Return whether a trial has arrived at a step with its seeds, so that more may be added.
+    """Return whether a trial waits or is COMPLETED at a step with all its seeds.
 
+    It may then get more. False if a user holds the trial or a seed of it failed or was pruned.
     Added seeds may still be training.
     """
     its = first_seeds(trial, step.seeds)
@@ -184,7 +200,7 @@ def gets_more(trial: Trial, step: Step) -> bool:
 def more_seeds(
     trial: Trial, seeds: int, goal: Goal, reason: str, compared: Evidence
 ) -> Iterator[AddSeed]:
-    """Yield the decisions that add the seeds that a trial lacks."""
+    """Yield the decisions that add the seeds that a trial lacks to have `seeds` of them."""
     for index in range(len(trial.replicas), seeds):
         yield AddSeed(trial.number, index, goal, reason, compared)
 
@@ -194,7 +210,7 @@ def plan_of(
     fresh: Sequence[NewTrial] = (),
     stop: Sequence[Stop] = (),
 ) -> ToDo:
-    """Return a plan of these decisions."""
+    """Return a plan of these decisions, sorted by their kinds."""
     resume = tuple(one for one in decided if isinstance(one, Resume))
     seeds = tuple(one for one in decided if isinstance(one, AddSeed))
     return ToDo(tuple(stop), resume, fresh=tuple(fresh), seeds=seeds)
@@ -202,7 +218,7 @@ def plan_of(
 
 @cache
 def promotion_key(step: Step, following: Step) -> Key:
-    """Return a key that sorts the trials at `step` that can go on to `following`, best first."""
+    """Return a key that sorts the trials at `step` that may go on to `following`, best first."""
     there, ahead = step_key(step), step_key(following)
 
     def key(trial: Trial) -> Entry | None:
@@ -216,7 +232,7 @@ def promotion_key(step: Step, following: Step) -> Key:
 
 
 class Members(Rung):
-    """The trials at a step, compared under its seeds, best first."""
+    """Trials at a step, with their scores under the step's seeds, best first."""
 
     def __init__(self, history: History, step: Step) -> None:
         super().__init__(history, step.level)

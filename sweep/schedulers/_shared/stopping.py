@@ -19,32 +19,35 @@ from sweep.schedulers._shared.rungs import is_waiting
 
 @dataclass(frozen=True)
 class Verdict:
-    """The decision on a trial at a level, with its reason."""
+    """Decision of whether a trial continues at a level, with its reason."""
 
     continues: bool
     """True if the trial continues; False if it ends."""
     why: str
-    """Reason, as a text for the ledger."""
+    """Reason for the decision, as a text for people, stored in the ledger."""
     evidence: Evidence = field(default_factory=dict)
-    """Values that the decision was based on."""
+    """Name → number, text or list of them: values that the decision was based on."""
 
 
 class PerTrialStopping(schedulers.Scheduler):
-    """Judges trials one by one."""
+    """Base of schedulers that judge trials one by one at certain levels.
+
+    Bad trials end at once.
+    """
 
     pauses = False
     spares = 0
 
     @abstractmethod
     def judge_trials(self, history: History, trials: Sequence[Trial]) -> list[Verdict]:
-        """Return the verdicts on one or more trials at the levels that they have reached."""
+        """Return a verdict on each of these trials, which wait at levels that they have reached."""
 
     @abstractmethod
     def next_goal(self, time: float) -> Goal:
-        """Return the next level at which a trial at `time` is judged."""
+        """Return the next level at which a trial is judged that has trained up to `time`."""
 
     def plan(self, history: History, free: int) -> Plan:
-        """Judge the trials that reached a level, and fill the remaining slots with new trials."""
+        """End or continue the trials that reached a level, and fill free slots with new ones."""
         stop: list[Stop] = []
         resume: list[Resume] = []
         there = [trial for trial in history.with_status(Status.PAUSED) if is_waiting(trial)]
