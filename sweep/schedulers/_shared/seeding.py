@@ -72,8 +72,7 @@ def most_seeds(plan: Seeds) -> int:
 
 
 def ladder(seeds: Added, levels: Sequence[float]) -> Iterator[Step]:
-    """Yield the steps that a trial climbs, given the rungs, ascending, and the seeds at some of
-    them.
+    """Yield the steps that a trial climbs, given ascending rungs and the seeds at some of them.
 
     If the first level is above a rung with further seeds, it has these seeds, too.
     """
