@@ -29,11 +29,14 @@ PACKAGE = __name__
 
 
 class Exhausted(Exception):
-    """Every point of the space has a trial; the message says how many points there are."""
+    """Every point of the space has a trial, so that no further settings can be proposed.
+
+    The message says how many points there are.
+    """
 
 
 class SearcherOptions(settings.Settings):
-    """Options of every searcher."""
+    """Options that every searcher has."""
 
     duplicates: bool = Field(
         False, description="Allow proposals with the settings of an earlier trial."
@@ -47,7 +50,7 @@ class SearcherOptions(settings.Settings):
     )
 
     def most_suggested(self, trials: int) -> int:
-        """Return how many of the first `trials` searched trials may use suggested settings.
+        """Return how many of the first `trials` searched trials may take users' suggestions.
 
         The fraction counts as its decimal text says, so 0.29 of 100 trials are 29.
         """
@@ -56,42 +59,41 @@ class SearcherOptions(settings.Settings):
 
 @dataclass(frozen=True)
 class Request:
-    """Everything that a proposal may depend on."""
+    """Request for the settings of one new trial: everything that a proposal may depend on."""
 
     space: Space
-    """Space of the sweep, with the settings fixed for this trial pinned."""
+    """Search space of the sweep; settings that are fixed for this trial are pinned in it."""
     objective: Objective
     """Objective by which trials are compared."""
     trials: Sequence[Trial]
     """All earlier trials, by number; the new one gets the next number. If the space was changed,
-    some may be outside it: see `Space.has`."""
+    some may be outside it (`Space.has`)."""
     levels: tuple[float, ...]
-    """Rungs of the scheduler."""
+    """Rungs of the scheduler (values of its `time_attr`), ascending; empty without rungs."""
     seed: int
-    """Seed derived from (sweep seed, number of the new trial, attempt), in [0, 2**63)."""
+    """Seed of this proposal, derived from (sweep seed, number of the new trial, attempt), in [0,
+    2**63)."""
     sweep_seed: int = 0
     """Seed of the sweep, equal for all trials, in [0, 2**63)."""
     learnt: tuple[EarlierSweep, ...] = ()
-    """Settings and their ranks in earlier sweeps."""
+    """Earlier sweeps with their best settings and ranks, for a prior."""
     attempt: int = 0
-    """Number of earlier proposals for this trial that were rejected: not in the space, or equal to
+    """Number of proposals for this trial that were rejected so far: not in the space, or equal to
     an earlier trial."""
     searched: int | None = None
-    """Number of searched trials; None to count them in `trials`."""
+    """Number of earlier trials whose settings were searched; None to count them in `trials`."""
     touched: Sequence[int] | None = None
-    """Numbers of changed trials, in the order of the changes; see `History.touched`.
-
-    None if the changes are unknown: then each trial may have changed.
-    """
+    """Numbers of changed trials, in the order of the changes (`History.touched`), so that caches
+    read only these again. None if the changes are unknown: then each trial may have changed."""
 
     @property
     def number(self) -> int:
-        """Number of the new trial."""
+        """Number that the new trial will have."""
         return len(self.trials)
 
     @property
     def index(self) -> int:
-        """Number of settings searched before this one, without offspring.
+        """Number of settings searched before these, without offspring and clones.
 
         If trials take the values of a crossed grid in turn, only those with this trial's values
         count.
@@ -103,42 +105,45 @@ class Request:
 
 
 class Searcher(Protocol):
-    """The protocol of a searcher; its main method is `suggest`."""
+    """Base of all searchers, whose main method is `suggest`."""
 
     Options: ClassVar[type[SearcherOptions]]
-    """Model of the options in a spec."""
+    """Pydantic model of the searcher's options in a spec."""
     options: SearcherOptions
-    """Options of this searcher."""
+    """Options of this searcher, as the spec gives them."""
     supports: ClassVar["Supports"]
-    """Description of what the searcher can search, for checks and documentation."""
+    """Description of the searcher's abilities, for checks and for the documentation."""
 
     def __init__(self, options: SearcherOptions) -> None:
         self.options = options
 
     def check(self, space: Space) -> None:
-        """Raise BadSpace or BadConfig if the searcher cannot search `space`; most search any."""
+        """Raise BadSpace or BadConfig if the searcher cannot search `space`; by default it can."""
 
     def suggest(self, request: Request) -> Settings:
-        """Return settings for the next trial; raises Exhausted if there is no further point."""
+        """Return settings for the next trial, determined by the request alone.
+
+        Raises Exhausted if there is no further point.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Supports:
-    """The abilities of a searcher, in the words of the table in docs/searchers.md."""
+    """Abilities of a searcher; the texts stand in the table of docs/searchers.md."""
 
     proposes: str
-    """Description of how it proposes, in one clause."""
+    """Text on how it proposes, in one clause."""
     conditions: str
-    """Description of how it treats conditional parameters."""
+    """Text on how it treats conditional parameters."""
     choices: str
-    """Description of how it treats choices, which have no order."""
+    """Text on how it treats choices, which have no order."""
     unfinished: str
-    """Description of how it treats trials that still run."""
+    """Text on how it treats trials that still run."""
     objectives: bool = False
-    """True if the searcher looks for a front of several objectives."""
+    """True if it looks for a front of several objectives."""
     constraints: bool = False
-    """True if the searcher avoids settings that violate a constraint."""
+    """True if it avoids settings that violate a constraint on results."""
 
 
 KIND: plugins.Kind[Searcher] = plugins.Kind(

@@ -29,11 +29,11 @@ from sweep.spec.space import Choice, Domain, Settings, choice_key
 from trainables.core import rng
 
 _Key = tuple[bool, float, int]
-"""Sort key of a trial at a level, best first; its number is the last entry."""
+"""Sort key of a trial at a level, best first: without a score, cost, number of the trial."""
 
 
 class Options(PriorOptions):
-    """Settings of the densities and of the draws from them."""
+    """Options of BOHB: the densities, and the draws from them."""
 
     min_points: int | None = Field(
         None,
@@ -60,7 +60,7 @@ class Options(PriorOptions):
 
 
 class Searcher(searchers.Searcher):
-    """Proposes settings likely among the good ones of one rung and unlikely among the bad ones."""
+    """BOHB: proposes settings likely among the good ones of a rung, unlikely among the bad ones."""
 
     options: Options
     Options: ClassVar[type[SearcherOptions]] = Options
@@ -77,7 +77,11 @@ class Searcher(searchers.Searcher):
         self._rungs: _Rungs | None = None
 
     def suggest(self, request: Request) -> Settings:
-        """Return the best of some draws near the good settings of one rung."""
+        """Return the best of some draws near the good settings of the highest modelled rung.
+
+        Without a rung with enough trials, and for a fraction of proposals, settings are drawn at
+        random.
+        """
         few, stream = self._least_points(request), rng.generator(request.seed, "bohb")
         rungs = self._update_rungs(request)
         level = rungs.highest_with(few + 2)
@@ -96,19 +100,22 @@ class Searcher(searchers.Searcher):
         return request.space.resolve(lambda name, domain: _value(domain, place[name]))
 
     def _update_rungs(self, request: Request) -> "_Rungs":
-        """Return the rungs with the trials of a request."""
+        """Return the trials of a request by rungs.
+
+        They are updated from those of the last request if they fit.
+        """
         if self._rungs is None or not self._rungs.fits(request):
             self._rungs = _Rungs(request)
         self._rungs.update(request)
         return self._rungs
 
     def _least_points(self, request: Request) -> int:
-        """Return the minimum number of trials for each density."""
+        """Return the minimum number of trials for the density of good or of bad settings."""
         return self.options.min_points or len(request.space.domains) + 1
 
 
 class _Rungs:
-    """The trials at each rung, best first, and their points; a cache of the history."""
+    """Trials at each rung, best first, and their settings as points; a cache of the history."""
 
     def __init__(self, request: Request) -> None:
         self._parameters = request.space.parameters
@@ -116,20 +123,20 @@ class _Rungs:
         self._levels = (math.inf, *reversed(request.levels))
         self._changes = Changes()
         self._points: Points = np.empty((0, len(self._domains)))
-        """Points of the trials, (at least as many, parameters)."""
+        """Settings of the trials as points, by number, (trials or more, parameters)."""
         self._keys: dict[float, list[_Key]] = {level: [] for level in self._levels}
-        """Level → sort keys of its trials, ascending; infinity is the end of training."""
+        """Level → sort keys of the trials there, ascending; infinity is the end of training."""
         self._of: list[dict[float, _Key]] = []
-        """Level → sort key there, for each trial."""
+        """Level → sort key there, for each trial by number."""
 
     def fits(self, request: Request) -> bool:
-        """Return whether the points and rungs are those of a request."""
+        """Return whether a request has the space and the rungs for which this was made."""
         space, levels = request.space, (math.inf, *reversed(request.levels))
         same = space.parameters is self._parameters and [*space.domains] == [*self._domains]
         return same and levels == self._levels
 
     def update(self, request: Request) -> None:
-        """Rank the trials again that have changed, and add the new ones."""
+        """Read the trials of a request that have changed since the last one."""
         trials = request.trials
         changed = self._changes.update(request)
         while len(self._of) > len(trials):
@@ -150,11 +157,17 @@ class _Rungs:
             self._set_point(number, _point(trial, self._domains) if inside else nowhere)
 
     def highest_with(self, count: int) -> float | None:
-        """Return the highest rung with at least `count` trials, or None if there is none."""
+        """Return the highest rung that at least `count` trials reached; None if there is none.
+
+        Infinity is the end of training.
+        """
         return next((level for level, keys in self._keys.items() if len(keys) >= count), None)
 
     def ranked_points(self, request: Request, level: float) -> Points:
-        """Return the points (trials, parameters) of a rung's trials, best first."""
+        """Return the settings of a rung's trials as points (trials, parameters), best first.
+
+        With several objectives the order is that of fronts.
+        """
         numbers = [*map(itemgetter(-1), self._keys[level])]
         if request.objective.objectives:
             numbers = front_order([request.trials[number] for number in numbers], level)
@@ -162,13 +175,13 @@ class _Rungs:
         return ranked
 
     def _remove(self, keys: Mapping[float, _Key]) -> None:
-        """Remove a trial's sort keys."""
+        """Remove a trial's sort keys (level → key) from the sorted lists."""
         for level, key in keys.items():
             of_level = self._keys[level]
             del of_level[bisect_left(of_level, key)]
 
     def _set_point(self, number: int, point: Sequence[float]) -> None:
-        """Store the point of a trial; the array doubles when it is full."""
+        """Store the settings of trial `number` as a point; the array doubles when it is full."""
         if number >= len(self._points):
             more = np.empty((max(64, 2 * number), len(point)))
             more[:number] = self._points[:number]
@@ -177,7 +190,11 @@ class _Rungs:
 
 
 def _score(trial: Trial, level: float) -> float | None:
-    """Return the score of a trial's settings at a rung (infinity: the end); None if unknown."""
+    """Return the score of a trial at a rung (infinity is the end); None if it has not reached it.
+
+    Returns None also for failed trials and for offspring, whose scores depend on their ancestors'
+    settings too.
+    """
     there = trial.reached(level) or trial.status is Status.COMPLETED
     if not there or trial.status is Status.FAILED or trial.parent is not None:
         return None  # an offspring's score depends on its ancestors' settings too
@@ -186,18 +203,21 @@ def _score(trial: Trial, level: float) -> float | None:
 
 
 def _point(trial: Trial, domains: Mapping[str, Domain]) -> list[float]:
-    """Return the settings of a trial as a point; NaN for an inactive parameter."""
+    """Return the settings of a trial as a point, one coordinate for each domain.
+
+    Returns NaN for an inactive parameter.
+    """
     known = trial.searched
     return [_place(d, known[name]) if name in known else math.nan for name, d in domains.items()]
 
 
 def _place(domain: Domain, value: Any) -> float:
-    """Return the coordinate of a value: the index of a choice, else its quantile in the domain."""
+    """Return the coordinate of a value: the index of a choice, else its quantile, 0 to 1."""
     if isinstance(domain, Choice):
         return float(domain.index[choice_key(value)])
     return domain.quantile(value)
 
 
 def _value(domain: Domain, place: float) -> object:
-    """Return the value at a coordinate."""
+    """Return the value of a domain at a coordinate, the inverse of `_place`."""
     return domain.values[int(place)] if isinstance(domain, Choice) else domain.value_at(place)

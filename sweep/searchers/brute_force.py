@@ -7,7 +7,7 @@ from sweep.searchers._shared.points import Enumerating
 
 
 class Searcher(Enumerating):
-    """Tries every point, and covers all parts of the space early."""
+    """Tries every point of a finite space in a shuffled order, which covers all parts early."""
 
     Options: ClassVar[type[SearcherOptions]] = SearcherOptions
     supports: ClassVar[Supports] = Supports(

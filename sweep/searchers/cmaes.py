@@ -24,7 +24,7 @@ from trainables.core import rng
 
 
 class Options(SearcherOptions):
-    """Settings of the distribution's evolution."""
+    """Options of CMA-ES: the generations and the first distribution."""
 
     population_size: int | None = Field(
         None,
@@ -43,7 +43,7 @@ class Options(SearcherOptions):
 
 
 class Searcher(searchers.Searcher):
-    """Moves and stretches a normal distribution towards the best of each generation."""
+    """CMA-ES: moves and stretches a normal distribution towards the best of each generation."""
 
     options: Options
     Options: ClassVar[type[SearcherOptions]] = Options
@@ -66,7 +66,10 @@ class Searcher(searchers.Searcher):
             raise space.source.refuse((), seen, allowed, "searcher: tpe models choices too")
 
     def suggest(self, request: Request) -> Settings:
-        """Return a draw from the distribution after the generations so far."""
+        """Return a draw from the distribution after all complete generations.
+
+        Choices are drawn at random.
+        """
         domains = modelled(request.space)
         if not domains:  # a user fixed every number: only choices are left
             return request.space.draw(request.seed)
@@ -82,14 +85,19 @@ class Searcher(searchers.Searcher):
         return request.space.resolve(propose)
 
     def _replay(self, request: Request, domains: dict[str, Ordered]) -> cmaes.CMA:
-        """Return the strategy after all generations that were complete when they were needed."""
+        """Return the distribution after the generations that were complete in time.
+
+        A generation counts for a trial if it was complete when that was proposed. `domains` are the
+        modelled parameters.
+        """
         kept = self._replayed
         if kept is None or kept.domains != domains or not kept.fits(request):
             kept = self._replayed = _Replay(domains=domains, strategy=self._begin(len(domains)))
         return kept.advance(request).strategy
 
     def _begin(self, count: int) -> cmaes.CMA:
-        """Return a new strategy of `count` dimensions."""
+        """Return a new strategy of `count` dimensions with its mean in the middle of the unit
+        cube."""
         return cmaes.CMA(
             mean=np.full(count, 0.5),
             sigma=self.options.sigma,
@@ -103,19 +111,19 @@ class Searcher(searchers.Searcher):
 
 @dataclass(kw_only=True)
 class _Replay(evolution.Replay):
-    """The strategy after the proposals of recorded trials."""
+    """Replay of CMA-ES: the distribution after the proposals so far."""
 
     domains: dict[str, Ordered]
-    """Name → domain of each modelled parameter."""
+    """Name → domain of each parameter that the distribution models."""
     strategy: cmaes.CMA
-    """Distribution after these proposals."""
+    """Strategy of the package `cmaes`, with the distribution after these proposals."""
     generations: list[int] = field(default_factory=list)
-    """Generation of each trial."""
+    """Number of the generation of each trial, by number of the trial."""
     ready: list[int] = field(default_factory=list)
-    """Numbers of the scored trials of the present generation."""
+    """Numbers of the trials of the present generation that have scores."""
 
     def copy(self) -> "_Replay":
-        """Return a copy to replay proposals of trials that are not recorded yet."""
+        """Return a copy on which proposals of trials that are not in the ledger can be replayed."""
         return replace(
             self,
             waiting=[*self.waiting],
@@ -125,7 +133,11 @@ class _Replay(evolution.Replay):
         )
 
     def step(self, trials: Sequence[Trial], number: int) -> None:
-        """Replay what was known at the proposal of one trial."""
+        """Assign trial `number` to the present generation.
+
+        The distribution moves first if the scores known when the trial was proposed complete a
+        generation.
+        """
         k, strategy = evolution.seen_by(trials, number), self.strategy
         arrived = self.take_arrived(k, trials)
         self.ready += [n for n in arrived if self.generations[n] == strategy.generation]
@@ -139,9 +151,9 @@ class _Replay(evolution.Replay):
 def _solution(
     trial: Trial, k: float, domains: dict[str, Ordered]
 ) -> tuple[NDArray[np.float64], float]:
-    """Return a trial's point (d,), one quantile per domain, and its cost at event `k`.
+    """Return a trial's point (d,), one quantile per domain, and its cost at event number `k`.
 
-    The cost is infinite if the trial has failed since.
+    The cost is minus the score then known, if maximised; infinite if the trial has failed since.
     """
     rest = evolution.milestone_at(trial, k)
     score = -np.inf if rest is None else trial.objective.sign * (rest.score or 0.0)
@@ -150,7 +162,7 @@ def _solution(
 
 
 def modelled(space: Space) -> dict[str, Ordered]:
-    """Return the parameters that have an order and are active in every trial."""
+    """Return name → domain of the parameters with an order, several values, and no condition."""
     return {
         name: domain
         for name, domain in space.domains.items()

@@ -34,7 +34,7 @@ OURS = {*PriorOptions.model_fields, "window"}
 
 
 class Options(PriorOptions):
-    """Settings of the Gaussian process."""
+    """Options of the Gaussian process."""
 
     n_startup_trials: int = Field(
         10, ge=1, description="Number of trials drawn at random before the process is fitted."
@@ -53,7 +53,7 @@ class Options(PriorOptions):
 
 
 class Searcher(searchers.Searcher):
-    """Fits a smooth function to the scores and proposes where it expects the most improvement."""
+    """Fits a Gaussian process to the scores and proposes where it expects the most improvement."""
 
     options: Options
     Options: ClassVar[type[SearcherOptions]] = Options
@@ -72,7 +72,11 @@ class Searcher(searchers.Searcher):
         self._ranking = Ranking()
 
     def suggest(self, request: Request) -> Settings:
-        """Return settings from a newly fitted process, so that no state remains between calls."""
+        """Return settings that a newly fitted process proposes, in a child process with torch.
+
+        Raises BadSpace if the proposal is not a point of the space, and SweepError if the child
+        process dies twice.
+        """
         changed, sign = self._cache.update(request, AsComplete()), request.objective.signs[0]
         self._ranking.update(self._cache.frozen, changed, sign)
         options = self.options.model_dump(exclude=OURS)
@@ -83,7 +87,7 @@ class Searcher(searchers.Searcher):
         return found
 
     def _fitted_trials(self, request: Request) -> Sequence[FrozenTrial]:
-        """Return the trials to which the process is fitted."""
+        """Return the trials to which the process is fitted, at most `window` finished ones."""
         window, frozen, ranking = self.options.window, self._cache.frozen, self._ranking
         if window is None or len(ranking) <= window:
             return frozen
@@ -97,10 +101,10 @@ class Searcher(searchers.Searcher):
 def _select_window(
     frozen: Sequence[FrozenTrial], best: Sequence[int], window: int
 ) -> list[FrozenTrial]:
-    """Return `window` of the complete trials, and those that run, by number.
+    """Return `window` of the complete trials, and all that run, by number.
 
-    The best ones are included, then the newest of the others, up to three quarters; the rest is
-    chosen from those that are left, at even intervals.
+    `best` are indices of trials that are included, then the newest of the others, up to three
+    quarters; the rest is chosen from those that are left, at even intervals.
     """
     chosen, running = set(best), list[int]()
     for place in reversed(range(len(frozen))):
@@ -115,7 +119,7 @@ def _select_window(
 
 
 class _Fitting:
-    """Fits and proposes in the child process."""
+    """Object in the child process that fits and proposes."""
 
     def __init__(self) -> None:
         import torch
@@ -126,7 +130,11 @@ class _Fitting:
     def suggest(
         self, request: Request, options: Mapping[str, Any], trials: Sequence[FrozenTrial]
     ) -> Settings | str:
-        """Return the settings, or a text that says why the proposal is not a point of the space."""
+        """Return the settings that Optuna's GPSampler proposes after `trials`.
+
+        Returns a text instead if the proposal is not a point of the space. `options` are arguments
+        of the sampler.
+        """
         with study.without_warnings():
             sampler = optuna.samplers.GPSampler(
                 seed=request.seed % 2**30, warn_independent_sampling=False, **options
@@ -141,18 +149,17 @@ class _Fitting:
 
 
 class _Helper:
-    """The child process with torch, started at the first proposal and ended with this process."""
+    """Child process with torch, started at the first proposal and ended with this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._child: ChildProcess | None = None
 
     def ask(self, *question: Any) -> Settings | str:
-        """Return the answer of `_Fitting.suggest`.
+        """Send the arguments of `_Fitting.suggest` to the child process, and return its answer.
 
-        If the child process dies, a second one is tried.
-
-        Raises SweepError if the second one died, too.
+        Threads take turns. If the child process dies, a second one is tried. Raises SweepError if
+        that dies, too.
         """
         with self._lock:
             for _ in range(_ASKED):
@@ -171,5 +178,5 @@ class _Helper:
 
 @cache
 def _helper() -> _Helper:
-    """Return the helper of this process."""
+    """Return the one helper of this process."""
     return _Helper()

@@ -9,7 +9,7 @@ from sweep.searchers._shared.points import Enumerating
 
 
 class Options(SearcherOptions):
-    """The order of the points."""
+    """Options of a grid: the order of its points."""
 
     shuffle: bool = Field(
         False, description="Shuffle the order of the points with the sweep's seed."
@@ -17,7 +17,7 @@ class Options(SearcherOptions):
 
 
 class Searcher(Enumerating):
-    """Goes through the points; the last parameter of the file changes fastest."""
+    """Tries every point of a finite space; the last parameter of the file changes fastest."""
 
     options: Options
     Options: ClassVar[type[SearcherOptions]] = Options
@@ -32,5 +32,5 @@ class Searcher(Enumerating):
 
     @property
     def shuffled(self) -> bool:
-        """Value of the option `shuffle`."""
+        """True if the option `shuffle` asks for a random order."""
         return self.options.shuffle

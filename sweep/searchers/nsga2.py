@@ -9,6 +9,6 @@ from sweep.searchers._shared.evolution import Evolving, Nsga2, Sampler
 
 
 class Searcher(Evolving):
-    """Crosses and mutates the best settings of a generation."""
+    """NSGA-II: crosses and mutates the best settings of a generation."""
 
     sampler: ClassVar[type[Sampler]] = Nsga2

@@ -14,7 +14,7 @@ from sweep.searchers._shared.evolution import EvolutionOptions, Evolving, Nsga3,
 
 
 class Options(EvolutionOptions):
-    """Settings of the population's evolution."""
+    """Options of NSGA-III: those of an evolution, and the reference directions."""
 
     dividing_parameter: int = Field(
         3,
@@ -26,7 +26,7 @@ class Options(EvolutionOptions):
 
 
 class Searcher(Evolving):
-    """Crosses and mutates the best settings of a generation."""
+    """NSGA-III: crosses and mutates the best settings of a generation, for many objectives."""
 
     Options: ClassVar[type[SearcherOptions]] = Options
     supports: ClassVar[Supports] = replace(

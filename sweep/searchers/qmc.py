@@ -22,7 +22,7 @@ STRETCH = 2**20
 
 
 class Options(SearcherOptions):
-    """The kind of sequence."""
+    """Options of quasi-random points: the kind of sequence."""
 
     sequence: Literal["sobol", "halton"] = Field(
         "sobol",
@@ -32,7 +32,7 @@ class Options(SearcherOptions):
 
 
 class Searcher(searchers.Searcher):
-    """Spreads the trials evenly over the space."""
+    """Spreads the trials evenly over the space by a quasi-random sequence."""
 
     options: Options
     Options: ClassVar[type[SearcherOptions]] = Options
@@ -45,7 +45,10 @@ class Searcher(searchers.Searcher):
     )
 
     def suggest(self, request: Request) -> Settings:
-        """Return the point whose number is the trial's."""
+        """Return the point of the sequence whose number is that of the trial among searched ones.
+
+        After a rejected attempt it is the point at the same place of the next stretch.
+        """
         domains = request.space.domains
         point = self._point(
             request.sweep_seed, len(domains), request.index + STRETCH * request.attempt
@@ -54,7 +57,7 @@ class Searcher(searchers.Searcher):
         return request.space.resolve(lambda name, domain: domain.value_at(share[name]))
 
     def _point(self, seed: int, dimensions: int, number: int) -> NDArray[np.float64]:
-        """Return point `number` of the sequence, 0 to 1 in each dimension."""
+        """Return point `number` of the sequence scrambled by `seed`, (dimensions,), each 0 to 1."""
         kind = qmc.Sobol if self.options.sequence == "sobol" else qmc.Halton
         engine = kind(max(dimensions, 1), scramble=True, rng=rng.generator(seed, "qmc"))
         if number:

@@ -9,7 +9,7 @@ from sweep.spec.space import Settings
 
 
 class Searcher(searchers.Searcher):
-    """Draws each trial's settings from its own seed."""
+    """Draws each trial's settings at random, independently of all results."""
 
     Options: ClassVar[type[SearcherOptions]] = PriorOptions
     supports: ClassVar[Supports] = Supports(
@@ -21,5 +21,5 @@ class Searcher(searchers.Searcher):
     )
 
     def suggest(self, request: Request) -> Settings:
-        """Return settings that depend only on the seed."""
+        """Return settings drawn at random by the request's seed alone."""
         return request.space.draw(request.seed)

@@ -30,7 +30,7 @@ RANDOM_WITH_RUNGS = 0.85
 
 
 class Options(PriorOptions):
-    """Settings of the estimator."""
+    """Options of the tree-structured Parzen estimator."""
 
     n_startup_trials: int = Field(
         10, ge=0, description="Number of trials drawn at random before the estimator is used."
@@ -68,7 +68,7 @@ class Options(PriorOptions):
 
 
 class Searcher(searchers.Searcher):
-    """Models good and bad settings separately and proposes where their ratio is best."""
+    """Tree-structured Parzen estimator: models good and bad settings, proposes by their ratio."""
 
     options: Options
     Options: ClassVar[type[SearcherOptions]] = Options
@@ -92,7 +92,7 @@ class Searcher(searchers.Searcher):
             raise BadConfig("searcher.group", True, "false, as multivariate is false")
 
     def suggest(self, request: Request) -> Settings:
-        """Return settings that resemble the history's good ones more than its other ones.
+        """Return settings that resemble good ones of the history more than its other ones.
 
         Some are random (`Options.random_fraction`): a model of what reached the upper rungs would
         otherwise propose the same again, and never learn whether anything else is better.
@@ -115,7 +115,7 @@ class Searcher(searchers.Searcher):
         return study.suggest(request, sampler, known)
 
     def _random_fraction(self, request: Request) -> float:
-        """Return the probability of a random proposal."""
+        """Return the probability that a proposal is drawn at random."""
         given = self.options.random_fraction
         return (RANDOM_WITH_RUNGS if request.levels else 0.0) if given is None else given
 
@@ -129,7 +129,11 @@ class Searcher(searchers.Searcher):
 def _select_window(
     frozen: Sequence[FrozenTrial], good: Sequence[int], limit: int
 ) -> Sequence[FrozenTrial]:
-    """Return the good trials and the newest others that have not failed, `limit` in total."""
+    """Return the trials at the indices `good` and the newest others, at most `limit`.
+
+    Failed ones are left out. They are in the order of `frozen`, which is returned if it is no
+    longer than `limit`.
+    """
     if len(frozen) <= limit:
         return frozen
     places = set(good)
@@ -142,12 +146,18 @@ def _select_window(
 
 
 class _Sampler(optuna.samplers.TPESampler):
-    """Optuna's estimator without comparing distributions: all trials of a sweep have the same."""
+    """Optuna's TPESampler without comparisons of distributions.
+
+    All trials of a sweep have equal ones.
+    """
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Return the parameters that all finished trials have, except those with a single value."""
+        """Return the distributions of the parameters that all finished trials have.
+
+        Those with a single value are left out.
+        """
         if self._group or not self._is_multivariate(study):
             return super().infer_relative_search_space(study, trial)
         states = (TrialState.COMPLETE, TrialState.PRUNED)

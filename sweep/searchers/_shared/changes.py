@@ -7,27 +7,28 @@ from sweep.searchers import Request
 
 
 class Changes:
-    """Follows the trials of one history from request to request, for caches of searchers.
+    """Reads which trials of a history have changed from request to request, for a searcher's cache.
 
-    A cache is rebuilt from all trials if a request does not continue the one before.
+    A request about another history names all trials as changed.
     """
 
     def __init__(self) -> None:
         self._touched: Sequence[int] | None = None
-        """List of changed trials of the followed history; None at first."""
+        """`Request.touched` of the last request; None before it."""
         self._read: int = 0
-        """Number of its entries that were processed."""
+        """Number of entries of `_touched` that were processed."""
         self._recorded: int = 0
-        """Number of trials of the last request that were recorded."""
+        """Number of first trials of the last request that the ledger had; later ones may be
+        replaced."""
 
     def continues(self, request: Request) -> bool:
-        """Return whether a request is about the followed history."""
+        """Return whether a request is about the same history as the last one."""
         return request.touched is not None and request.touched is self._touched
 
     def update(self, request: Request) -> list[int]:
-        """Return the indices of the trials that may differ from those of the last request.
+        """Return the numbers of the trials that may have changed since the last request.
 
-        They ascend, and include every trial that was not recorded at that time. All indices are
+        They ascend, and include every trial that the ledger did not have then. All numbers are
         returned for another history, or if the request does not say which trials have changed.
         """
         trials, touched = request.trials, request.touched or ()
@@ -39,7 +40,7 @@ class Changes:
 
 
 def _recorded_count(trials: Sequence[Trial]) -> int:
-    """Return the number of trials before those that are in no ledger yet."""
+    """Return the number of trials before the first of those at the end that no ledger has yet."""
     count = len(trials)
     while count and trials[count - 1].newest_event == 0:
         count -= 1

@@ -34,17 +34,17 @@ from trainables.core import rng
 
 
 def seen_by(trials: Sequence[Trial], number: int) -> float:
-    """Return the number of the last event before the proposal of trial `number`.
+    """Return the number of the newest event that was known when trial `number` was proposed.
 
-    Infinite if the trial is new.
+    It is infinite for the new trial, which is not in `trials`.
     """
     return trials[number].proposed_after if number < len(trials) else math.inf
 
 
 def milestone_at(trial: Trial, k: float) -> Milestone | None:
-    """Return the trial's newest milestone at event `k`.
+    """Return the newest pause or end of a trial up to event number `k`, with its scores.
 
-    None without a score there, or if it failed.
+    Returns None if there is none, if a score is missing there, or if it failed.
     """
     last = next((rest for rest in reversed(trial.milestones) if rest.event <= k), None)
     if last is None or last.status is Status.FAILED or not _is_scored(last):
@@ -53,41 +53,54 @@ def milestone_at(trial: Trial, k: float) -> Milestone | None:
 
 
 def first_score(trial: Trial) -> float:
-    """Return the number of the event from which the trial has a score; infinite without one."""
+    """Return the number of the event since which the trial has scores; infinite without one."""
     return next((rest.event for rest in trial.milestones if _is_scored(rest)), math.inf)
 
 
 @dataclass
 class Replay:
-    """Progress of a replay, proposal by proposal, kept for the next one.
+    """State of an evolution, computed by repeating all proposals so far, in order.
 
-    Only proposals of recorded trials are kept, since these see the same history for ever.
+    It is kept for the next request, but only with proposals of trials in the ledger, since the
+    history that these saw never changes.
     """
 
     replayed: int = 0
-    """Number of the recorded trials whose proposals were replayed, the first ones."""
+    """Number of first trials whose proposals are included in the state."""
     touched: Sequence[int] | None = None
     """`Request.touched` of the history that was replayed; None if its changes were unknown."""
     parameters: Mapping[str, Parameter] | None = None
-    """Parameters of the space in which it was replayed; None before the first trial."""
+    """Parameters of the space in which it was replayed, by name; None before the first trial."""
     waiting: list[int] = field(default_factory=list)
-    """Numbers of the replayed trials of the space without a score so far, except offspring."""
+    """Numbers of the replayed trials that had no score at the last proposal; offspring and trials
+    outside the space are left out."""
 
     def fits(self, request: Request) -> bool:
-        """Return whether the replay can continue with the trials of a request."""
+        """Return whether the replay can continue with a request.
+
+        History and space must be the same, and the trials no fewer.
+        """
         same = request.touched is not None and request.touched is self.touched
         same = same and self.parameters is request.space.parameters
         return same and self.replayed <= request.number
 
     def take_arrived(self, k: float, trials: Sequence[Trial]) -> list[int]:
-        """Return and remove the waiting trials that have a score by event `k`, by its event."""
+        """Return the waiting trials that have scores by event number `k`, in the order of the
+        scores.
+
+        They are removed from `waiting`.
+        """
         scored = ((first_score(trials[number]), number) for number in self.waiting)
         arrived = [number for at, number in sorted(scored) if at <= k and at < math.inf]
         self.waiting = [number for number in self.waiting if number not in arrived]
         return arrived
 
     def advance(self, request: Request) -> Self:
-        """Return the replay up to the trial to be proposed; keeps the steps of recorded trials."""
+        """Return the state at the proposal of a request's new trial, replaying what is missing.
+
+        Steps of trials in the ledger change this object; later ones change a copy, which is then
+        the result.
+        """
         state, trials = self, request.trials
         self.touched, self.parameters = request.touched, request.space.parameters
         for number in range(self.replayed, request.number + 1):
@@ -101,33 +114,36 @@ class Replay:
         return state
 
     def copy(self) -> Self:
-        """Return a copy to replay proposals of trials that are not recorded yet."""
+        """Return a copy on which proposals of trials that are not in the ledger can be replayed."""
         raise NotImplementedError
 
     def step(self, trials: Sequence[Trial], number: int) -> None:
-        """Replay the proposal of one trial."""
+        """Replay the proposal of trial `number`, which may be the new one; subclasses define it."""
         raise NotImplementedError
 
 
 def is_member(space: Space, trial: Trial) -> bool:
-    """Return whether a trial belongs to a generation: offspring and trials outside do not."""
+    """Return whether a trial belongs to a generation.
+
+    It does unless it is an offspring or its settings are outside the space.
+    """
     return trial.parent is None and space.has(trial.searched)
 
 
 def is_recorded(request: Request, number: int) -> bool:
-    """Return whether trial `number` is in the ledger, rather than about to be proposed."""
+    """Return whether trial `number` is in the ledger, and not the new one or just proposed."""
     return number < request.number and request.trials[number].newest_event > 0
 
 
 def _is_scored(milestone: Milestone) -> bool:
-    """Return whether a milestone has a score in every objective."""
+    """Return whether a pause or end of a trial has a score in every objective."""
     return all(
         v is not None and not math.isnan(v) for v in (milestone.score, *milestone.other_scores)
     )
 
 
 class EvolutionOptions(SearcherOptions):
-    """Settings of a population's evolution."""
+    """Options of searchers that evolve a population by crossing and mutation."""
 
     population_size: int = Field(20, ge=2, description="Number of trials in a generation.")
     mutation_prob: float | None = Field(
@@ -146,33 +162,33 @@ class EvolutionOptions(SearcherOptions):
 
 @dataclass
 class Generations(Replay):
-    """Generations of the trials so far, and the parents of each.
+    """Replay that assigns each trial to a generation and remembers the parents of each.
 
-    A trial belongs to the newest generation that any scored trial belongs to, or to the next one
-    if that one has `population` such trials; Deb et al., 2002, made asynchronous as in Optuna.
+    A trial belongs to the newest generation that any scored trial belongs to, or to the next one if
+    that one has `population` scored trials; Deb et al., 2002, made asynchronous as in Optuna.
     """
 
     population: int = 20
-    """Number of parents of a generation."""
+    """Number of parents of a generation, and of scored trials that complete one."""
     numbers: list[int] = field(default_factory=list)
-    """Generation of each trial, ascending."""
+    """Index of the generation of each trial, by number of the trial; ascending."""
     firsts: list[int] = field(default_factory=list)
     """Number of the first trial of each generation."""
     newest: int = 0
-    """Index of the newest generation, from 0."""
+    """Index, from 0, of the newest generation of which a trial has scores."""
     count: int = 0
-    """Number of scored trials of the newest generation."""
+    """Number of trials of that generation that have scores."""
     parents: list[list[int]] = field(default_factory=list)
-    """Numbers of the parents of each generation from 1 on."""
+    """Numbers of the trials that are parents of each generation, from generation 1 on."""
 
     def copy(self) -> "Generations":
-        """Return a copy to replay proposals of trials that are not recorded yet."""
+        """Return a copy on which proposals of trials that are not in the ledger can be replayed."""
         return replace(
             self, waiting=[*self.waiting], numbers=[*self.numbers], firsts=[*self.firsts]
         )
 
     def step(self, trials: Sequence[Trial], number: int) -> None:
-        """Find the generation of one trial."""
+        """Assign trial `number` to a generation, by the scores known when it was proposed."""
         for arrived in self.take_arrived(seen_by(trials, number), trials):
             if self.numbers[arrived] > self.newest:
                 self.newest, self.count = self.numbers[arrived], 0
@@ -184,7 +200,7 @@ class Generations(Replay):
 
 
 class Evolving(searchers.Searcher):
-    """Crosses and mutates the best settings of a generation."""
+    """Base of NSGA-II and NSGA-III: crosses and mutates the best settings of a generation."""
 
     Options: ClassVar[type[SearcherOptions]] = EvolutionOptions
     options: EvolutionOptions
@@ -197,19 +213,19 @@ class Evolving(searchers.Searcher):
         constraints=True,
     )
     sampler: "ClassVar[type[Sampler]]"
-    """Sampler of Optuna that proposes."""
+    """Class of the sampler of Optuna that proposes."""
 
     def __init__(self, options: SearcherOptions) -> None:
         super().__init__(options)
         self._chosen: dict[Any, tuple[int, ...]] = {}
-        """Candidates → chosen parents, cached: the choice depends only on the candidates."""
+        """Generation, seed and candidates → numbers of the trials chosen as parents; a cache."""
         self._replayed = self._begin()
         self._frozen: tuple[Any, list[FrozenTrial]] = (None, [])
 
     def suggest(self, request: Request) -> Settings:
-        """Return settings of an offspring of the newest generation's parents.
+        """Return settings crossed from two parents of the newest generation, and mutated.
 
-        The settings are random as long as there are no parents.
+        They are drawn at random as long as there are fewer than two parents.
         """
         parents = self._parents(request)
         if len(parents) < 2:  # a crossover needs two
@@ -217,7 +233,7 @@ class Evolving(searchers.Searcher):
         return _study.suggest(request, self._sampler(parents, request.seed % 2**32), parents)
 
     def _sampler(self, parents: list[FrozenTrial], seed: int) -> "Sampler":
-        """Return Optuna's sampler with these parents."""
+        """Return a new sampler of Optuna with the searcher's options, these parents and seed."""
         with _study.without_warnings():
             own = self.options.model_dump(exclude=set(SearcherOptions.model_fields))
             sampler = self.sampler(seed=seed, **own)
@@ -225,7 +241,10 @@ class Evolving(searchers.Searcher):
         return sampler
 
     def _parents(self, request: Request) -> list[FrozenTrial]:
-        """Return the parents of the newest generation, after replaying all earlier choices."""
+        """Return the parents of the newest generation as Optuna's trials.
+
+        All earlier choices of parents are replayed first.
+        """
         if not self._replayed.fits(request):
             self._replayed = self._begin()
         state = self._replayed.advance(request)
@@ -245,11 +264,14 @@ class Evolving(searchers.Searcher):
         return self._freeze(request.space, elite, k)
 
     def _begin(self) -> Generations:
-        """Return a replay that has not begun."""
+        """Return a replay without any trial."""
         return Generations(population=self.options.population_size)
 
     def _freeze(self, space: Space, elite: Sequence[Trial], k: float) -> list[FrozenTrial]:
-        """Return parents as Optuna's trials, as seen at event `k`; those of a past event once."""
+        """Return the parents `elite` as Optuna's trials, with the scores known at event number `k`.
+
+        The last result for a past event is kept.
+        """
         key = (space.parameters, space.pinned, [trial.number for trial in elite], k)
         if k == math.inf or key != self._frozen[0]:
             found = [
@@ -261,7 +283,10 @@ class Evolving(searchers.Searcher):
     def _choose(
         self, request: Request, pool: Sequence[Trial], k: float, generation: int
     ) -> list[Trial]:
-        """Return the trials of `pool` that become parents of `generation`, as seen at event `k`."""
+        """Return those of `pool` that become parents of `generation`, by the scores at event `k`.
+
+        Optuna's sampler chooses; the result is kept.
+        """
         scores = {trial.number: AsComplete(k)(trial) for trial in pool}
         key = (generation, request.sweep_seed, *scores.items())
         if key not in self._chosen:
@@ -278,32 +303,38 @@ class Evolving(searchers.Searcher):
 
 
 class _Replayed:
-    """Mixin that replaces a genetic sampler's look-ups in the study's attributes by `parents`."""
+    """Mixin for Optuna's genetic samplers that makes them use given `parents`.
+
+    They are otherwise read from a study's records of generations.
+    """
 
     parents: list[FrozenTrial]
-    """Parents to cross, as Optuna's trials."""
+    """Parents to cross, as Optuna's trials; set before each proposal."""
 
     def get_trial_generation(self, study: Study, trial: FrozenTrial) -> int:
-        """Return 1 if there are parents, else 0."""
+        """Return 1 if there are parents, else 0, so that Optuna crosses only then."""
         return int(bool(self.parents))
 
     def get_parent_population(self, study: Study, generation: int) -> list[FrozenTrial]:
-        """Return the chosen parents."""
+        """Return the given parents, whatever the study contains."""
         return self.parents
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Return the parameters that all parents have, except those with a single value."""
+        """Return the distributions of the parameters that all parents have.
+
+        Those with a single value are left out.
+        """
         return _study.shared_distributions(self.parents)
 
 
 class Nsga2(_Replayed, NSGAIISampler):
-    """Selects parents by dominance, then by distance from their neighbours."""
+    """Optuna's NSGA-II: selects parents by dominance, then by distance from their neighbours."""
 
 
 class Nsga3(_Replayed, NSGAIIISampler):
-    """Selects parents by dominance, then by nearness to evenly spread directions."""
+    """Optuna's NSGA-III: selects parents by dominance, then by nearness to spread directions."""
 
 
 Sampler = Nsga2 | Nsga3

@@ -22,28 +22,34 @@ _AT_ONCE = 16_000
 
 @dataclass(frozen=True)
 class Density:
-    """The mean of kernels around `points`.
+    """Probability density over a space: the mean of kernels around some points.
 
     In an ordered dimension a kernel is a normal distribution truncated to 0 to 1; among k choices
     the point's own has 1 - width and each other width / (k - 1) (Aitchison and Aitken, 1976).
     """
 
     points: Points
-    """Centres of the kernels, (n, d): the index of a choice, else a quantile from 0 to 1."""
+    """Centres of the kernels, (n, d): the index of a choice, else a quantile from 0 to 1; NaN if
+    the parameter is inactive."""
     counts: tuple[int, ...]
     """Number of choices of each dimension; 0 for an ordered one."""
     widths: NDArray[np.float64]
-    """Kernel width of each dimension, (d,)."""
+    """Kernel width of each dimension, (d,): a standard deviation in quantiles, or a probability for
+    choices."""
 
     @classmethod
     def fit_to(cls, points: Points, counts: tuple[int, ...]) -> "Density":
-        """Return the density with widths by the normal reference rule (Falkner et al. 2018)."""
+        """Return the density around points (n, d).
+
+        Its widths follow the normal reference rule (Falkner et al. 2018). `counts` has the number
+        of choices of each dimension; 0 for an ordered one.
+        """
         columns = zip(points.T, counts, strict=True)
         widths = [_width(column[~np.isnan(column)], len(counts), k) for column, k in columns]
         return cls(points, counts, np.array(widths))
 
     def densities(self, places: Points) -> NDArray[np.float64]:
-        """Return the density (m,) at each of `places` (m, d)."""
+        """Return the density at each of `places` (m, d), as (m,)."""
         heights = np.ones(len(self.points))
         for d, (count, width) in enumerate(zip(self.counts, self.widths, strict=True)):
             if not count:
@@ -54,7 +60,7 @@ class Density:
         return np.concatenate(parts)
 
     def _part(self, places: Points, heights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the density (m,) at some of the places, given the greatest value of each kernel.
+        """Return the density (m,) at some places (m, d), given the greatest value of each kernel.
 
         The exponents of all ordered dimensions are added, so that one exponential is computed.
         """
@@ -76,7 +82,7 @@ class Density:
         return densities
 
     def draw(self, stream: np.random.Generator, number: int, factor: float) -> Points:
-        """Return points (number, d) sampled with kernels `factor` times as wide."""
+        """Return points (number, d) drawn from the density with kernels `factor` times as wide."""
         drawn = self.points[stream.integers(len(self.points), size=number)].copy()
         for d, (count, width) in enumerate(zip(self.counts, self.widths, strict=True)):
             column, chance = drawn[:, d], stream.random((2, number))
@@ -90,7 +96,11 @@ class Density:
 
 
 def _width(values: NDArray[np.float64], dimensions: int, count: int) -> float:
-    """Return the kernel width of one dimension by the normal reference rule."""
+    """Return the kernel width of one dimension for its known values, by the normal reference rule.
+
+    `count` is its number of choices, 0 if it is ordered, and `dimensions` the number of all
+    dimensions.
+    """
     if len(values) < 2:
         return 1.0 if count == 0 else 1 - 1 / count
     rule = 1.06 * float(np.std(values)) * len(values) ** (-1 / (4 + dimensions))
@@ -98,14 +108,21 @@ def _width(values: NDArray[np.float64], dimensions: int, count: int) -> float:
 
 
 def _scale(middle: NDArray[np.float64], width: float) -> NDArray[np.float64]:
-    """Return the integral (m,) of exp(-z² / 2) from 0 to 1; z is the distance in widths."""
+    """Return the integrals (m,) of exp(-z² / 2) from 0 to 1 around the centres `middle` (m,).
+
+    z is the distance from the centre in units of `width`.
+    """
     mass = ndtr((1 - middle) / width) - ndtr(-middle / width)
     found: NDArray[np.float64] = mass * width * np.sqrt(2 * np.pi)
     return found
 
 
 def _cut_normal(middle: Points, width: float, quantile: Points) -> Points:
-    """Return quantiles of normal distributions around `middle` truncated to 0 to 1."""
+    """Return values at quantiles of normal distributions around `middle`, truncated to 0 to 1.
+
+    `quantile` are the quantiles, 0 to 1. All distributions have the standard deviation `width`
+    before truncation.
+    """
     low, high = ndtr(-middle / width), ndtr((1 - middle) / width)
     found: Points = np.clip(middle + width * ndtri(low + quantile * (high - low)), 0.0, 1.0)
     return found

@@ -15,7 +15,7 @@ MOST = 1_000_000
 
 
 def countable(space: Space) -> enumeration.Points | None:
-    """Return the points of a space, or None if there are too many to enumerate."""
+    """Return all points of a space, or None if they are infinitely many or more than `MOST`."""
     try:
         points = enumeration.Points(space)
     except BadSpace:
@@ -24,18 +24,22 @@ def countable(space: Space) -> enumeration.Points | None:
 
 
 class Enumerating(searchers.Searcher):
-    """Goes through all points of a finite space; with ``duplicates: true`` repeatedly."""
+    """Base of searchers that go through all points of a finite space once.
+
+    With ``duplicates: true`` repeatedly.
+    """
 
     name: ClassVar[str]
-    """Name of the searcher, for messages."""
+    """Name of the searcher in a spec, for messages."""
 
     def __init__(self, options: SearcherOptions) -> None:
         super().__init__(options)
         self._progress: _Progress | None = None
-        """Progress through the points of one space, cached because counting takes a while."""
+        """Points of the space that have a trial, kept from one proposal to the next; None before
+        the first."""
 
     def check(self, space: Space) -> None:
-        """Raise BadSpace for a space with infinitely or very many points."""
+        """Raise BadSpace if the space has infinitely many points, or more than `MOST`."""
         for parameter in space.searched:
             domain = space.role(parameter)
             if domain.size() is None:
@@ -51,13 +55,17 @@ class Enumerating(searchers.Searcher):
 
     @property
     def shuffled(self) -> bool:
-        """True if the order is drawn from the sweep's seed, False if it is that of the file."""
+        """True if the order of the points is drawn from the sweep's seed.
+
+        False if it is that of the file.
+        """
         return True
 
     def suggest(self, request: Request) -> Settings:
-        """Return the first point without a trial; with ``duplicates`` and none left, points repeat.
+        """Return the first point, in the searcher's order, that has no trial.
 
-        Raises Exhausted if every point has a trial.
+        With ``duplicates`` and none left, points repeat in the same order. Otherwise raises
+        Exhausted if every point has a trial.
         """
         if self._progress is None or not self._progress.fits(request):
             self._progress = _Progress(request, self.shuffled)
@@ -70,9 +78,9 @@ class Enumerating(searchers.Searcher):
 
 
 class _Progress:
-    """The points of a space that have a trial, kept from one proposal to the next.
+    """Order of the points of a space, with the position up to which each has a trial.
 
-    They follow from the history, which only grows; the object is remade if it does not fit.
+    It follows from the history, which only grows; the object is remade if it does not fit.
     """
 
     def __init__(self, request: Request, shuffled: bool) -> None:
@@ -84,25 +92,32 @@ class _Progress:
             self._order = stream.permutation(self.points.count).tolist()
         self._tried: set[str] = set()
         self._trials: int = 0
-        """Number of trials that were processed."""
+        """Number of first trials of the history that were processed."""
         self._newest: dict[str, Any] = {}
-        """Searched settings of the last of them."""
+        """Searched settings of the last trial that was processed."""
         self._place: int = 0
-        """Index before which all points have trials."""
+        """Index in the order before which all points have trials."""
 
     def fits(self, request: Request) -> bool:
-        """Return whether the object fits the request's space and the start of its history."""
+        """Return whether the object fits a request.
+
+        It does if it was made for the same space and seed, and for the beginning of the same
+        history.
+        """
         seen, trials = self._trials, request.trials
         if self._of != (request.space, request.sweep_seed) or seen > len(trials):
             return False
         return not seen or trials[seen - 1].searched == self._newest
 
     def nth(self, place: int) -> Settings:
-        """Return the point at an index of the order."""
+        """Return the settings of the point at index `place` of the order."""
         return self.points.nth(self._order[place])
 
     def first_untried(self, trials: Sequence[Trial]) -> Settings | None:
-        """Return the first point without a trial, or None if each has one."""
+        """Return the first point of the order without a trial, or None if each has one.
+
+        Processes the trials that are new since the last call.
+        """
         for number in range(self._trials, len(trials)):
             self._newest = trials[number].searched
             if trials[number].parent is None:
@@ -119,7 +134,10 @@ class _Progress:
 def untried_points(
     points: enumeration.Points, trials: Iterable[Trial], order: Iterable[int]
 ) -> Iterator[Settings]:
-    """Yield the points without a trial, in `order`."""
+    """Yield the points that no trial has, in the order of their indices in `order`.
+
+    Offspring do not count as trials of their points.
+    """
     tried = {choice_key(trial.searched) for trial in trials if trial.parent is None}
     found = (points.nth(index) for index in order)
     return (point for point in found if choice_key(point.searched) not in tried)

@@ -14,15 +14,18 @@ _Rank = tuple[int, float, float, int]
 
 
 class Ranking:
-    """The finished trials in the order in which Optuna's estimator considers them good."""
+    """Finished trials in the order in which Optuna's estimator considers them good."""
 
     def __init__(self) -> None:
         self._ranks: list[_Rank | None] = []
-        """Rank of each trial; None if it runs or has failed."""
+        """Sort key of each trial, by index; None for one that runs or has failed."""
         self._sorted: list[_Rank] = []
 
     def update(self, frozen: Sequence[FrozenTrial], changed: Iterable[int], sign: float) -> None:
-        """Rank the trials at the indices `changed` again; `sign` is 1 for a maximised metric."""
+        """Rank the trials at the indices `changed` of `frozen` again; `frozen` are all trials.
+
+        `sign` is +1 if the metric is maximised, -1 if it is minimised.
+        """
         while len(self._ranks) > len(frozen):
             self._remove(self._ranks.pop())
         for place in changed:
@@ -37,19 +40,19 @@ class Ranking:
         return len(self._sorted)
 
     def best(self, count: int) -> list[int]:
-        """Return the indices of the best `count` trials, or of all if there are fewer."""
+        """Return the indices of the best `count` finished trials, or of all if there are fewer."""
         return [rank[-1] for rank in self._sorted[:count]]
 
     def _remove(self, rank: _Rank | None) -> None:
-        """Remove a rank from the sorted list."""
+        """Remove a trial's sort key from the sorted list; None does nothing."""
         if rank is not None:
             del self._sorted[bisect_left(self._sorted, rank)]
 
 
 def _rank(trial: FrozenTrial, place: int, sign: float) -> _Rank | None:
-    """Return a key that sorts a trial, best first; None for trials that have not ended.
+    """Return a key that sorts trials, best first; None for a trial that runs or has failed.
 
-    `sign` is +1 if the metric is maximised, -1 if it is minimised.
+    `place` is the trial's index; `sign` is +1 if the metric is maximised, -1 if it is minimised.
     """
     if trial.state not in (TrialState.COMPLETE, TrialState.PRUNED):
         return None
@@ -65,5 +68,8 @@ def _rank(trial: FrozenTrial, place: int, sign: float) -> _Rank | None:
 
 
 def front_order(ranked: Sequence[Trial], level: float) -> list[int]:
-    """Return the numbers of trials at the rung `level`, sorted by `fronts.arrange`."""
+    """Return the numbers of trials, ordered by fronts at `level` (`fronts.arrange`).
+
+    `ranked` are these trials; the first of a front in it comes first.
+    """
     return [one.number for one in fronts.arrange([fronts.compare(t, level) for t in ranked])]

@@ -36,24 +36,27 @@ _STATES = {**STATES, Status.WAITING: TrialState.RUNNING, Status.PAUSED: TrialSta
 
 @dataclass(frozen=True)
 class SamplerView:
-    """A trial as a sampler sees it."""
+    """State and results of a trial as a sampler of Optuna shall see them."""
 
     state: TrialState
-    """State that Optuna's sampler sees."""
+    """State of the trial in Optuna."""
     values: tuple[float, ...] = ()
-    """Scores in all objectives, for a complete trial."""
+    """Scores in all objectives, for a complete trial; else empty."""
     rungs: Mapping[int, float] | None = None
-    """Rung (from 1) → score there, for an incomplete trial; None for others."""
+    """Number of a rung (from 1) → score there, for a trial that is not complete; else None."""
     violations: tuple[float, ...] = ()
-    """Violation of each constraint."""
+    """Amount by which each constraint is violated; 0 or less if it holds."""
 
 
 @dataclass(frozen=True)
 class WithRungs:
-    """View in which a paused trial is pruned, with its scores at the rungs."""
+    """Function from a trial to its view for a sampler.
+
+    A paused trial is pruned, with its scores at the rungs.
+    """
 
     levels: tuple[float, ...]
-    """Rungs of the scheduler, ascending."""
+    """Rungs of the scheduler (values of `time_attr`), ascending."""
 
     def __call__(self, trial: Trial) -> SamplerView:
         state = TrialState.RUNNING if trial.is_interrupted else _STATES[trial.status]
@@ -62,7 +65,7 @@ class WithRungs:
         return SamplerView(state, rungs=self._values(trial), violations=finite(trial.violations))
 
     def _values(self, trial: Trial) -> dict[int, float]:
-        """Return rung → score; without rungs, the score so far at its iteration."""
+        """Return number of a rung → score there; without rungs, iteration → score so far."""
         reached = [
             (rung, trial.score_at(level))
             for rung, level in enumerate(self.levels, start=1)
@@ -75,10 +78,13 @@ class WithRungs:
 
 @dataclass(frozen=True)
 class AsComplete:
-    """View in which a trial with a milestone is complete with its score there, even if it runs."""
+    """Function from a trial to its view for a sampler.
+
+    A trial that ever paused or ended is complete with its score then.
+    """
 
     k: float = math.inf
-    """Number of the event up to which the history is used."""
+    """Number of the event up to which the history is used; infinite for all."""
 
     def __call__(self, trial: Trial) -> SamplerView:
         rest = next((rest for rest in reversed(trial.milestones) if rest.event <= self.k), None)
@@ -94,7 +100,10 @@ View = WithRungs | AsComplete
 
 
 def _complete(values: Sequence[float | None], violations: Sequence[float]) -> SamplerView:
-    """Return a complete trial with scores `values`; a failed one if a score is None."""
+    """Return the view of a complete trial with these scores.
+
+    Of a failed one if a score is missing or NaN.
+    """
     known = tuple(value for value in values if value is not None and not math.isnan(value))
     if len(known) < len(values):
         return SamplerView(TrialState.FAIL, violations=finite(violations))
@@ -103,21 +112,29 @@ def _complete(values: Sequence[float | None], violations: Sequence[float]) -> Sa
 
 @dataclass
 class Cache:
-    """Trials converted for Optuna; a cache that never changes a proposal."""
+    """All trials as trials of Optuna, converted again only when they change.
+
+    It never changes a proposal.
+    """
 
     parameters: Mapping[str, Parameter] | None = None
-    """Parameters of the space for which trials were converted; None before the first."""
+    """Parameters of the space for which trials were converted, by name; None before the first."""
     names: tuple[str, ...] = ()
-    """Names of the parameters to propose."""
+    """Names of the parameters that are to be proposed."""
     view: View | None = None
-    """View by which trials were converted; None before the first."""
+    """Function by which trials were converted (`WithRungs` or `AsComplete`); None before the
+    first."""
     frozen: list[FrozenTrial] = field(default_factory=list)
     """Converted trials, by number."""
     _changes: Changes = field(default_factory=Changes)
-    """Record of the trials that have changed since the last update."""
+    """Reads which trials have changed since the last update."""
 
     def update(self, request: Request, view: View) -> list[int]:
-        """Convert the trials of `request` that have changed; return their indices, ascending."""
+        """Convert the trials of a request that have changed, and return their numbers, ascending.
+
+        All are converted if the space or the view is another one than before. Trials outside the
+        space are converted as failed.
+        """
         space, known = request.space, request.trials
         domains = space.domains
         same_space = self.parameters is space.parameters and self.names == tuple(domains)
@@ -139,14 +156,20 @@ class Cache:
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Suppress Optuna's warnings about experimental features, which users did not choose."""
+    """Suppress Optuna's warnings about experimental features inside the block.
+
+    Users did not choose these features.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         yield
 
 
 def suggest(request: Request, sampler: BaseSampler, trials: Sequence[FrozenTrial]) -> Settings:
-    """Return the settings that `sampler` proposes for the trial after `trials`."""
+    """Return the settings that Optuna's sampler proposes for a new trial, after `trials`.
+
+    Raises BadSpace if the proposal is not a point of the space.
+    """
     with without_warnings():
         study = study_of(request, trials, sampler)
         trial = study.ask()
@@ -156,7 +179,10 @@ def suggest(request: Request, sampler: BaseSampler, trials: Sequence[FrozenTrial
 def study_of(
     request: Request, trials: Sequence[FrozenTrial], sampler: BaseSampler | None = None
 ) -> optuna.Study:
-    """Return a study of the trials `trials`, which are renumbered but not copied."""
+    """Return an in-memory study of Optuna with these trials and the sweep's directions.
+
+    The trials are numbered anew in it, but not copied.
+    """
     storage = InMemoryStorage()
     study = optuna.create_study(
         storage=storage, sampler=sampler, directions=directions(request.objective)
@@ -169,7 +195,7 @@ def study_of(
 
 
 def shared_distributions(trials: Sequence[FrozenTrial]) -> dict[str, BaseDistribution]:
-    """Return the distributions of the parameters that all trials `trials` have, by name.
+    """Return the distributions of the parameters that all these trials have, by name.
 
     Those with a single value are left out. Distributions are not compared: those of one name are
     equal, since all trials were converted for one space.
@@ -184,7 +210,11 @@ def shared_distributions(trials: Sequence[FrozenTrial]) -> dict[str, BaseDistrib
 def freeze(
     trial: Trial, domains: Mapping[str, Domain], result: SamplerView, place: int
 ) -> FrozenTrial:
-    """Return `trial` converted for Optuna, with number `place` in its study."""
+    """Return a trial as Optuna's trial number `place`, with the state and values in `result`.
+
+    Parameters outside `domains` are left out. An offspring is converted as failed, since its score
+    depends on its ancestors' settings too.
+    """
     searched = {name: value for name, value in trial.searched.items() if name in domains}
     if trial.parent is not None:
         result = SamplerView(TrialState.FAIL)  # its score depends on its ancestors' settings too

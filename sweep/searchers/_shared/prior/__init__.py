@@ -17,7 +17,7 @@ from sweep.searchers import SearcherOptions
 
 
 class PriorOptions(SearcherOptions):
-    """Options of a searcher that can start with a prior."""
+    """Options of searchers that can start with settings from earlier results."""
 
     prior: Literal["auto", "none", "root"] | list[str] = Field(
         "auto",

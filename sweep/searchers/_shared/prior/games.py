@@ -24,24 +24,30 @@ ENOUGH = 3
 
 @dataclass(frozen=True)
 class Column:
-    """A setting as a coordinate."""
+    """Setting of a trainable as a coordinate from 0 to 1 in tables of games."""
 
     key: str
-    """Dotted name of the setting."""
+    """Name of the setting, with dots between nested keys."""
     low: float
-    """The setting's value at coordinate 0; 1 minus this value if `scale` is distance."""
+    """Value of the setting at coordinate 0; 1 minus the value if `scale` is distance."""
     high: float
-    """The setting's value at coordinate 1; 1 minus this value if `scale` is distance."""
+    """Value of the setting at coordinate 1; 1 minus the value if `scale` is distance."""
     scale: str = "linear"
-    """One of linear; log; distance (the logarithm of 1 minus the value, for discount factors)."""
+    """Scale between both: linear; log; or distance (the logarithm of 1 minus the value, for
+    discount factors)."""
     longest: float = math.inf
-    """Longest training, in environment steps, for which the games' results show the effect of the
+    """Longest training, in environment steps, for which results on the games show the effect of the
     setting."""
     marked: tuple[Any, ...] = ()
-    """Values at coordinate 1, all others being at 0, for a setting without an order."""
+    """Values that have coordinate 1, all others having 0, for a setting without an order; empty for
+    a number."""
 
     def coordinate(self, value: Any) -> float:
-        """Return the coordinate of a value, from 0 to 1; NaN if the column cannot read it."""
+        """Return the coordinate of a value, limited to 0 to 1; NaN if it is not a number.
+
+        Of a list of widths the first counts. For a setting without an order every value has a
+        coordinate.
+        """
         if self.marked:
             return float(value in self.marked)
         if isinstance(value, Sequence) and not isinstance(value, str) and value:
@@ -58,12 +64,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Game:
-    """Settings and their ranks on one game."""
+    """Results on one game (environment): settings and their ranks."""
 
     name: str
-    """Id of the environment."""
+    """Id of the environment, such as ``CartPole-v1``."""
     points: Array
-    """Coordinates of the settings, (settings, columns), each 0 to 1."""
+    """Coordinates of the settings, (settings, columns), each 0 to 1; NaN if unknown."""
     places: Array
     """Share of the game's settings that each setting beats, minus 0.5, (settings,)."""
 
@@ -104,12 +110,12 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
 
 
 def is_name(name: str) -> bool:
-    """Return whether a name can only be a game's, such as ppo/CartPole-v1."""
+    """Return whether a name can only be that of a game, such as ``ppo/CartPole-v1``."""
     return "/" in name and name.split("/")[0] in COLUMNS
 
 
 def by_name() -> dict[str, tuple[str, Game]]:
-    """Return all games by their names in a spec, each with its trainable."""
+    """Return all games of the package: name in a spec → trainable's name and game."""
     return {
         f"{trainable}/{game.name}": (trainable, game)
         for trainable in COLUMNS
@@ -118,13 +124,16 @@ def by_name() -> dict[str, tuple[str, Game]]:
 
 
 def describe_all() -> str:
-    """Return the names of all games as text, for messages."""
+    """Return a text with the names of all games, for messages."""
     return f"games of one trainable among {', '.join(by_name())}"
 
 
 @cache
 def known(trainable: str) -> tuple[Game, ...]:
-    """Return the games of a shipped trainable, by name; empty if it has none."""
+    """Return the games of the package for a trainable, by name; empty if it has none.
+
+    They are read from the package's file at the first call.
+    """
     if trainable not in COLUMNS:
         return ()
     file = resources.files(__package__) / FILE

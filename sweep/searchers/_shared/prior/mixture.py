@@ -18,25 +18,25 @@ from sweep.spec.space import Settings, Space
 from trainables.core import rng
 
 ORIGIN = "prior"
-"""Origin of settings that the prior proposed."""
+"""Value of `Created.origin` for settings that the prior proposed."""
 DRAWN = 64
-"""Number of random settings of which the prior proposes the best."""
+"""Number of random settings of which the prior proposes the one with the best expectation."""
 NEWEST = 60
 """Number of newest trials by which prior and searcher are compared."""
 SUCCESS = 1 / 3
 """Share of these trials, the best ones, that count as successes."""
 AT_FIRST = 2.0
-"""Initial number of the prior's proposals for each one of the searcher's model."""
+"""Initial number of the prior's proposals for each one of the searcher."""
 LEAST = 0.1
-"""Minimum share of proposals of the prior and of the model, whatever their success."""
+"""Minimum share of proposals of the prior, and of the searcher, whatever their success."""
 
 
 class Mixture(searchers.Searcher):
-    """Proposes by the prior or by the searcher, in proportions that follow from their successes."""
+    """Searcher that lets a prior or another searcher propose, each as often as it succeeds."""
 
     Options: ClassVar[type[SearcherOptions]] = PriorOptions
     supports: Supports  # type: ignore[misc]  # those of the searcher, so of the instance
-    """Abilities of the wrapped searcher."""
+    """Abilities of the other searcher."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Mixture(searchers.Searcher):
         space: Space,
         config: Mapping[str, Any],
     ) -> None:
-        """Mix `searcher` with the prior.
+        """Mix proposals of `searcher` with those of the prior.
 
         Args:
             searcher: proposes when the prior does not.
@@ -60,11 +60,15 @@ class Mixture(searchers.Searcher):
         self._past = SweepsPrior((), space)
 
     def check(self, space: Space) -> None:
-        """Raise UsageError if the searcher cannot search `space`."""
+        """Raise BadSpace or BadConfig if the other searcher cannot search `space`."""
         self._searcher.check(space)
 
     def suggest(self, request: Request) -> Settings:
-        """Return settings proposed by the prior or by the searcher, as a dict by name."""
+        """Return settings that the prior or the other searcher proposes.
+
+        The stream of the request's seed draws which one, by their successes so far. Settings of the
+        prior have the origin `ORIGIN` and a reason.
+        """
         if self._past.sweeps is not request.learnt:
             self._past = SweepsPrior(request.learnt, self._past.space)
         sources = self._sources
@@ -82,13 +86,13 @@ class Mixture(searchers.Searcher):
 
     @property
     def _sources(self) -> list[GamesPrior | SweepsPrior]:
-        """Sources of the prior: games, and earlier sweeps if there are any."""
+        """Parts of the prior: the package's games, and earlier sweeps, as far as there are any."""
         games_ = [] if self._games is None else [self._games]
         return [*games_, *([self._past] if self._past.sweeps else [])]
 
 
 def blend(searcher: Searcher, spec: SweepSpec) -> Searcher:
-    """Return the searcher of a sweep, mixed with a prior if its options and the sweep allow one.
+    """Return a sweep's searcher, mixed with a prior if its options and the sweep allow one.
 
     Raises BadConfig if the options name an unknown game, or games of several trainables.
     """
@@ -109,7 +113,10 @@ def blend(searcher: Searcher, spec: SweepSpec) -> Searcher:
 
 
 def _shipped(trainable: str, shipped: Sequence[Game], spec: SweepSpec) -> Model | None:
-    """Return the model of games, or None if they share no setting with the space."""
+    """Return the model of games for a sweep.
+
+    Returns None without games, or if the space has none of their settings.
+    """
     columns, length = games.COLUMNS.get(trainable, ()), spec.stop.get("timesteps_total", 0.0)
     described = [column.key for column in columns if length <= column.longest]
     searched = [key for key in described if key in spec.space.parameters]
@@ -120,9 +127,9 @@ def _shipped(trainable: str, shipped: Sequence[Game], spec: SweepSpec) -> Model 
 
 
 def _named(names: Sequence[str], spec: SweepSpec) -> tuple[str, tuple[Game, ...]]:
-    """Return the trainable of the games that a spec names, and these games.
+    """Return the name of the trainable of the games among `names`, and these games.
 
-    Raises BadConfig if they do not fit.
+    Both may be empty. Raises BadConfig if a game is unknown or they belong to several trainables.
     """
     known = games.by_name()
     asked = [name for name in dict.fromkeys(names) if games.is_name(name)]
@@ -134,7 +141,7 @@ def _named(names: Sequence[str], spec: SweepSpec) -> tuple[str, tuple[Game, ...]
 
 
 def prior_share(trials: Sequence[Trial]) -> float:
-    """Return the probability that the prior proposes next, given all trials so far.
+    """Return the probability that the prior proposes the next settings, given all trials so far.
 
     It is the prior's rate of successes over the sum of both rates. Initially each rate is as if the
     prior had succeeded twice and the searcher once in three trials.
@@ -156,15 +163,15 @@ def prior_share(trials: Sequence[Trial]) -> float:
 
 
 def _is_settled(trial: Trial) -> bool:
-    """Return whether a trial has a result that depends only on its own settings."""
+    """Return whether a trial has begun, does not run now, and is neither offspring nor clone."""
     return trial.status not in (Status.WAITING, Status.RUNNING) and trial.has_searched_settings
 
 
 def _rungs(trial: Trial) -> int:
-    """Return the number of a trial's milestones; 0 if it failed."""
+    """Return the number of pauses and ends of a trial; 0 if it failed."""
     return 0 if trial.status is Status.FAILED else len(trial.milestones)
 
 
 def _is_return(spec: SweepSpec) -> bool:
-    """Return whether the sweep maximises a return."""
+    """Return whether the sweep maximises the mean return of episodes."""
     return spec.mode == "max" and spec.metric.endswith("episode_reward_mean")

@@ -27,7 +27,7 @@ LENGTH = 0.5
 
 
 class Column(Protocol):
-    """A setting as a coordinate."""
+    """Protocol of a setting as a coordinate."""
 
     @property
     def key(self) -> str:
@@ -40,7 +40,10 @@ class Column(Protocol):
 
 
 class Model:
-    """The expected success of settings, from the columns that a sweep shares with the games."""
+    """Expected success of settings on a new game, fitted to some games.
+
+    It has the settings (columns) that a sweep shares with the games.
+    """
 
     def __init__(
         self, columns: Sequence[Column], games: Sequence[Game], has: Sequence[str]
@@ -59,7 +62,7 @@ class Model:
 
     @cached_property
     def _weights(self) -> Array:
-        """Values of the functions at their knots, (columns · KNOTS,)."""
+        """Value of each setting's function at its knots, (columns · KNOTS,); fitted once."""
         basis = _basis(np.concatenate(self._points))
         successes = np.concatenate([game.places for game in self.games]) > 0.5 - BEST
         slopes = np.diff(np.eye(KNOTS), axis=0) * math.sqrt(KNOTS - 1)
@@ -69,16 +72,21 @@ class Model:
         return weights
 
     def expected(self, settings: Sequence[Mapping[str, Any]]) -> Array:
-        """Return how much likelier than at random each of some settings is a success, (n,)."""
+        """Return by how much each of some settings is likelier than random ones to succeed, (n,).
+
+        Settings map a column's key to a value. Success is to be among the best `BEST` of a game;
+        the result is a difference of probabilities.
+        """
         return self.expected_at(self._read(settings))
 
     def expected_at(self, points: Array) -> Array:
-        """Return `expected` for points given by their coordinates (points, columns)."""
+        """Return the same as `expected` for points given by coordinates, (points, columns)."""
         found: Array = _basis(points) @ self._weights
         return found
 
     def place_in_games(self, settings: Mapping[str, Any]) -> list[float]:
-        """Return, for each game, the share of its settings beaten by those most like `settings`."""
+        """Return, for each game, the share of its settings that settings like these beat, 0 to
+        1."""
         at = self._read([settings])
         places = []
         for game, points in zip(self.games, self._points, strict=True):
@@ -89,7 +97,10 @@ class Model:
         return places
 
     def _read(self, settings: Sequence[Mapping[str, Any]]) -> Array:
-        """Return coordinates (settings, columns); inactive parameters are average."""
+        """Return the coordinates of some settings, (settings, columns).
+
+        Missing ones get the mean of the games.
+        """
         rows = [
             [column.coordinate(one.get(column.key, math.nan)) for column in self.columns]
             for one in settings
@@ -99,7 +110,7 @@ class Model:
 
 
 def _basis(points: Array) -> Array:
-    """Return the weights of the knots at each point, (points, columns · KNOTS).
+    """Return the weight of each knot at each point, (points, columns · KNOTS).
 
     A coordinate between two knots has two weights, whose sum is 1.
     """
@@ -114,7 +125,10 @@ def _basis(points: Array) -> Array:
 
 
 def _kernel(one: Array, other: Array) -> Array:
-    """Return the Gaussian kernel (m, n) between points `one` (m, d) and points `other` (n, d)."""
+    """Return the similarity (m, n), 0 to 1, of points `one` (m, d) to points `other` (n, d).
+
+    It is a Gaussian kernel of their distance.
+    """
     squares = (one**2).sum(1)[:, None] + (other**2).sum(1)[None, :] - 2.0 * one @ other.T
     kernel: Array = np.exp(np.maximum(squares, 0.0) / (-2.0 * LENGTH**2))
     return kernel

@@ -26,19 +26,19 @@ NAMED = 4
 
 @dataclass(frozen=True)
 class GamesPrior:
-    """A prior from the games of the package."""
+    """Prior from results on the games of the package."""
 
     model: Model
-    """Model that was fitted to the games."""
+    """Model fitted to the games."""
     config: Mapping[str, Any]
-    """Nested settings that are not in the space."""
+    """Nested settings of the sweep that are not in its space."""
 
     def expected(self, proposals: Sequence[Settings]) -> Array:
-        """Return how much likelier than at random each of some settings is a success, (n,)."""
+        """Return by how much each proposal is likelier than random settings to succeed, (n,)."""
         return self.model.expected([self._read(one) for one in proposals])
 
     def describe(self, proposal: Settings) -> str:
-        """Return a text: per game, the share of tried settings that settings like these beat."""
+        """Return a text on what share of each game's settings such settings beat."""
         shares = self.model.place_in_games(self._read(proposal))
         pairs = zip(self.model.games, shares, strict=True)
         names = ", ".join(f"{game.name} {100 * share:.0f} %" for game, share in pairs)
@@ -47,28 +47,31 @@ class GamesPrior:
         )
 
     def _read(self, proposal: Settings) -> dict[str, Any]:
-        """Return the values of the model's columns."""
+        """Return the value of each column's setting: searched, or fixed by the sweep."""
         return {**self._fixed, **proposal.settings}
 
     @cached_property
     def _fixed(self) -> dict[str, Any]:
-        """Values of the model's columns outside the space; None for those that have none."""
+        """Key of each column → its value outside the space; None for one without a value."""
         return {column.key: look_up(self.config, column.key) for column in self.model.columns}
 
 
 @dataclass(frozen=True)
 class SpaceColumn:
-    """A searched parameter, or one of its choices, as a coordinate."""
+    """Searched parameter, or one of its choices, as a coordinate from 0 to 1."""
 
     key: str
     """Name of the parameter."""
     domain: Domain
     """Domain of the parameter in the space."""
     choice: str | None = None
-    """Canonical JSON of the choice; None for an ordered parameter."""
+    """Canonical JSON of the choice that this column stands for; None for an ordered parameter."""
 
     def coordinate(self, value: Any) -> float:
-        """Return the coordinate of a value, from 0 to 1; NaN if it is not in the domain."""
+        """Return the coordinate of a value; NaN if the domain does not contain it.
+
+        It is the value's quantile, or for a choice `CHOSEN` if the value is this choice, else 0.
+        """
         try:
             if isinstance(self.domain, Choice):
                 return CHOSEN * (choice_key(value) == self.choice)
@@ -80,19 +83,19 @@ class SpaceColumn:
 
 @dataclass(frozen=True)
 class SweepsPrior:
-    """A prior from earlier sweeps, each of which is a game over the parameters of a space."""
+    """Prior from earlier sweeps, each of which is a game over this sweep's parameters."""
 
     sweeps: tuple[EarlierSweep, ...]
-    """Earlier sweeps with their ranked settings."""
+    """Earlier sweeps with their best settings and ranks."""
     space: Space
     """Search space of the new sweep."""
 
     def expected(self, proposals: Sequence[Settings]) -> Array:
-        """Return how much likelier than at random each of some settings is a success, (n,)."""
+        """Return by how much each proposal is likelier than random settings to succeed, (n,)."""
         return self._model.expected([one.searched for one in proposals])
 
     def describe(self, proposal: Settings) -> str:
-        """Return a text: per earlier sweep, the share of settings that settings like these beat.
+        """Return a text on what share of each earlier sweep's settings such settings beat.
 
         The most similar sweeps come first.
         """
@@ -113,7 +116,11 @@ class SweepsPrior:
         return f"{said_first}: {names}{more}"
 
     def sample_best(self, space: Space, stream: np.random.Generator) -> list[Settings]:
-        """Return some of the sweeps' best settings that are valid points of a space."""
+        """Return some of the earlier sweeps' best settings, as points of a space.
+
+        They are drawn from `stream`. Those that are not valid in the space are left out, so the
+        list may be empty.
+        """
         if not self._best:
             return []
         chosen = (self._best[int(n)] for n in stream.integers(len(self._best), size=AGAIN))
@@ -121,7 +128,7 @@ class SweepsPrior:
 
     @cached_property
     def _columns(self) -> list[SpaceColumn]:
-        """Coordinates of the space that at least one earlier trial has."""
+        """Coordinates of the space of which at least one earlier trial has a value."""
         known = {name for sweep in self.sweeps for trial in sweep.trials for name in trial.settings}
         columns: list[SpaceColumn] = []
         for name in self.space.searched:
@@ -133,7 +140,7 @@ class SweepsPrior:
 
     @cached_property
     def _games(self) -> list[Game]:
-        """The sweeps as games."""
+        """Earlier sweeps as games of the columns."""
         return [
             Game(
                 sweep.name,
@@ -145,12 +152,12 @@ class SweepsPrior:
 
     @cached_property
     def _model(self) -> Model:
-        """Model that was fitted to the sweeps as games."""
+        """Model fitted to the earlier sweeps as games, at the first use."""
         return Model(self._columns, self._games, [column.key for column in self._columns])
 
     @cached_property
     def _best(self) -> list[RankedSettings]:
-        """The best third of each sweep's ranked settings."""
+        """Best third of each earlier sweep's ranked settings."""
         return [
             trial
             for sweep in self.sweeps
@@ -159,12 +166,12 @@ class SweepsPrior:
         ]
 
     def _read(self, settings: Mapping[str, Any]) -> list[float]:
-        """Return the coordinates of some settings."""
+        """Return the coordinates of some settings, one for each column; NaN for missing ones."""
         return [one.coordinate(settings.get(one.key, math.nan)) for one in self._columns]
 
 
 def look_up(config: Mapping[str, Any], key: str) -> Any:
-    """Return a nested setting by its dotted name, or None if there is none."""
+    """Return the value of a nested setting by its dotted name; None if there is none."""
     found: Any = config
     for part in key.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None
@@ -172,7 +179,10 @@ def look_up(config: Mapping[str, Any], key: str) -> Any:
 
 
 def _point(space: Space, trial: RankedSettings) -> Settings | None:
-    """Return an earlier trial's settings as a point, or None if they are not valid here."""
+    """Return an earlier trial's settings as a point of `space`.
+
+    Returns None if they are not valid there.
+    """
 
     def given(name: str, domain: Domain) -> Any:
         value = trial.settings.get(name)
