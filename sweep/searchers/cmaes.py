@@ -96,8 +96,7 @@ class Searcher(searchers.Searcher):
         return kept.advance(request).strategy
 
     def _begin(self, count: int) -> cmaes.CMA:
-        """Return a new strategy of `count` dimensions with its mean in the middle of the unit
-        cube."""
+        """Return a new strategy of `count` dimensions, in the middle of the unit cube."""
         return cmaes.CMA(
             mean=np.full(count, 0.5),
             sigma=self.options.sigma,

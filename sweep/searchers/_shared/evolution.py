@@ -85,8 +85,7 @@ class Replay:
         return same and self.replayed <= request.number
 
     def take_arrived(self, k: float, trials: Sequence[Trial]) -> list[int]:
-        """Return the waiting trials that have scores by event number `k`, in the order of the
-        scores.
+        """Return the waiting trials that have scores by event number `k`, ordered by these events.
 
         They are removed from `waiting`.
         """

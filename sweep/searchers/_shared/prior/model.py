@@ -85,8 +85,10 @@ class Model:
         return found
 
     def place_in_games(self, settings: Mapping[str, Any]) -> list[float]:
-        """Return, for each game, the share of its settings that settings like these beat, 0 to
-        1."""
+        """Return, for each game, the share of its settings beaten by settings like these.
+
+        Shares are 0 to 1.
+        """
         at = self._read([settings])
         places = []
         for game, points in zip(self.games, self._points, strict=True):
