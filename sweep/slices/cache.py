@@ -21,38 +21,45 @@ Key = tuple[str, int, int, str]
 
 
 class StaleProcess(Exception):
-    """An earlier trial left something running in this process that would disturb the next trial."""
+    """An earlier trial left something running in this process that would disturb other trials.
+
+    The slice must run in another process.
+    """
 
 
 @dataclass
 class _Live:
-    """A kept trainable, with the random streams and process state of its trial."""
+    """Trainable kept between slices, with the random streams and the process state of its trial."""
 
     key: Key
-    """Key by which the trial's next slice finds it."""
+    """Sweep, trial, replica and checkpoint, by which the trial's next slice finds the trainable."""
     trainable: Trainable
-    """The kept trainable."""
+    """The trainable, as its last slice left it."""
     streams: dict[str, Any]
-    """States of the global random streams as the trial left them, by library."""
+    """States of the global random streams as the trial left them: library → plain data."""
     state: ProcessState
-    """State of the process as its trial left it."""
+    """Working folder, environment variables and other process-wide state as the trial left it."""
 
 
 @dataclass
 class _Process:
-    """The kept trainable of this process; `stale` is True if a trial left work running."""
+    """Trainable that this process keeps between slices, if any."""
 
     live: _Live | None = None
     """The kept trainable; None if there is none."""
     stale: bool = False
-    """True if a trial left work running, so that no other trial may run in this process."""
+    """True if a trial left a thread running, so that no other trial may run in this process."""
 
 
 _process = _Process()
 
 
 def keep(key: Key, trainable: Trainable) -> None:
-    """Keep a trainable whose state equals the checkpoint in `key`, replacing any other."""
+    """Keep a trainable in this process for its trial's next slice, instead of any other.
+
+    Its state must equal the checkpoint in `key`. The random streams and process state are kept with
+    it.
+    """
     _process.live = _Live(key, trainable, rng.capture_global(), ProcessState.capture())
 
 
@@ -69,7 +76,10 @@ def make_room(key: Key | None) -> None:
 
 
 def take() -> Trainable | None:
-    """Remove and return the kept trainable, restoring its process state; None if there is none."""
+    """Return the kept trainable, which is then not kept any more; None if there is none.
+
+    The random streams and process state of its trial are restored; standard output stays.
+    """
     live, _process.live = _process.live, None
     if live is None:
         return None
@@ -84,12 +94,15 @@ def has_trainable() -> bool:
 
 
 def replica() -> tuple[str, int, int] | None:
-    """Return sweep ID, trial and replica of the kept trainable, or None if there is none."""
+    """Return ID of the sweep, number of the trial and index of the replica of the kept trainable.
+
+    Returns None if there is none.
+    """
     return None if _process.live is None else _process.live.key[:3]
 
 
 def forget() -> None:
-    """Stop the kept trainable, if there is one, and kill the processes it started."""
+    """Stop the kept trainable, if there is one, and kill the processes that it started."""
     live, _process.live = _process.live, None
     if live is not None:
         before = ProcessState.capture()
@@ -100,9 +113,9 @@ def forget() -> None:
 
 
 def restore_process(before: ProcessState) -> None:
-    """Restore the process state from before a slice.
+    """Restore the process-wide state from before a slice.
 
-    Kills the processes that the trial started unless its trainable is kept.
+    Kills the processes that the trial started, unless its trainable is kept.
     """
     if _process.live is None:
         end_processes()
@@ -110,7 +123,10 @@ def restore_process(before: ProcessState) -> None:
 
 
 def stop_quietly(trainable: Trainable) -> None:
-    """Stop a trainable; print an error of its cleanup to the log and ignore it."""
+    """Stop a trainable, and print an exception of its cleanup to the log instead of raising it.
+
+    The process becomes stale if the trainable still runs something. Ctrl-C is raised.
+    """
     try:
         trainable.stop()
     except BaseException as error:  # the error must not be blamed on the next trial

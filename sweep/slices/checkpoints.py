@@ -40,25 +40,28 @@ from trainables.trainable import Trainable
 
 @dataclass(frozen=True)
 class Loaded:
-    """The state to restore a trainable to."""
+    """State that a slice starts from."""
 
     state: Mapping[str, Any] | None
-    """State of the trainable; None if it starts from scratch."""
+    """State to restore the trainable to; None if the trial starts from scratch."""
     iteration: int
-    """Iteration of the state; 0 from scratch."""
+    """Number of the iteration after which the state was saved; 0 from scratch."""
     skipped: tuple[str, ...]
-    """Messages about newer checkpoints that could not be used."""
+    """Message for each newer checkpoint that is lost and was passed over."""
 
 
 def first_iteration(spec: SliceSpec) -> int:
-    """Return the iteration from which a slice starts if no checkpoint is damaged."""
+    """Return the number of the iteration that a slice starts after, if no checkpoint is lost."""
     if spec.sources:
         return spec.sources[0].iteration
     return spec.birth.saved.iteration if spec.birth else 0
 
 
 def load(spec: SliceSpec, store: Store) -> Loaded:
-    """Return the state that a slice starts from; `store` belongs to its replica.
+    """Return the state that a slice starts from: the newest checkpoint that is not lost.
+
+    For an offspring without one it is the parent's checkpoint. `store` has the checkpoints of the
+    slice's replica.
 
     Raises:
         RemoteError: the object storage failed.
@@ -85,7 +88,7 @@ def load(spec: SliceSpec, store: Store) -> Loaded:
 def _read(
     spec: SliceSpec, store: Store, saved: Saved, trial: int, replica: int
 ) -> Mapping[str, Any]:
-    """Return the state of a checkpoint of this sweep, trial, replica and iteration.
+    """Return the state in a checkpoint of this sweep, trial, replica and iteration.
 
     Raises:
         CheckpointError: it cannot be read, or belongs elsewhere.
@@ -146,7 +149,7 @@ _PERMISSION_ERRORS = frozenset({errno.EACCES, errno.EPERM})
 
 
 class DiskRefuses(Exception):
-    """A checkpoint could not be stored or read.
+    """A checkpoint could not be stored or read, which is not blamed on the trial.
 
     The disk refused too many in a row, the object storage refused one, or a read failed.
     """
@@ -154,35 +157,38 @@ class DiskRefuses(Exception):
 
 @dataclass(frozen=True, eq=False)
 class _Held:
-    """A checkpoint in memory that is not written yet."""
+    """Checkpoint in memory that is to be written later."""
 
     iteration: int
-    """Iteration of the checkpoint."""
+    """Number of the iteration after which the state was taken."""
     value: float | None
-    """Metric at the iteration; None if it was not reported there."""
+    """Finite value of the metric at that iteration, else None."""
     header: Mapping[str, Any]
-    """Header of the file, as plain data."""
+    """Header of the file: plain data that identifies the checkpoint."""
     state: Packed | Mapping[str, Any]
-    """State of the trainable, not packed if the trainable returns copies."""
+    """State of the trainable; packed into bytes unless the trainable returns copies."""
     is_last: bool
     """True if the trial ends with this checkpoint."""
 
 
 class _Offered(NamedTuple):
-    """A state that becomes a held checkpoint if no newer one replaces it in time."""
+    """State that becomes a held checkpoint, unless a newer one is offered before the next write."""
 
     state: Mapping[str, Any]
     """State of the trainable."""
     iteration: int
-    """Iteration of the state."""
+    """Number of the iteration after which the state was taken."""
     value: float | None
-    """Metric at the iteration; None if it was not reported there."""
+    """Finite value of the metric at that iteration, else None."""
     header: Mapping[str, Any]
-    """Header of the file, as plain data."""
+    """Header of the file: plain data that identifies the checkpoint."""
 
 
 class Saving:
-    """Writer of a slice's checkpoints; `saved` lists the files that it keeps."""
+    """Writer of a slice's checkpoints, which holds small ones in memory for up to some seconds.
+
+    `saved` lists the files that it has written and kept.
+    """
 
     def __init__(self, spec: SliceSpec, saved: list[Saved], store: Store, journal: Journal) -> None:
         self.saved = saved
@@ -198,16 +204,16 @@ class Saving:
         self._size: float = math.inf
         """Bytes of the newest packed checkpoint; infinite before the first one."""
         self._durable: set[str] = set()
-        """Digests of the files that survive a power cut."""
+        """Digests of the written files that survive a power cut."""
         self._lock = threading.RLock()
         """Lock for all attributes: a timer's thread writes held checkpoints too."""
         self._offered: _Offered | None = None
         self._timer: threading.Timer | None = None
         self._error: BaseException | None = None
-        """Exception raised in the timer's thread, to be raised again by the slice."""
+        """Exception raised in the timer's thread, to be raised again by the next save."""
 
     def is_due(self, iteration: int) -> bool:
-        """Return whether to save this iteration even if its metric is not a new best."""
+        """Return whether this iteration is to be saved even if its metric is not a new best."""
         policy = self._spec.policy
         if policy.every is not None:
             return iteration % policy.every == 0
@@ -215,7 +221,7 @@ class Saving:
         return policy.keep_best > 1 or time.monotonic() - self._taken_at >= APART_S
 
     def has(self, iteration: int) -> bool:
-        """Return whether a checkpoint of this iteration exists, on disk or held in memory."""
+        """Return whether a checkpoint of this iteration is on disk or held in memory."""
         with self._lock:
             both: list[Saved | _Held] = [*self.saved, *self._held]
             return any(one.iteration == iteration for one in both)
@@ -228,12 +234,15 @@ class Saving:
         must_succeed: bool,
         is_last: bool = False,
     ) -> None:
-        """Take a checkpoint of the trainable's current state; write it now or hold it.
+        """Take a checkpoint of the trainable's state.
+
+        Write it now, or hold it in memory for a while.
 
         Args:
             header: header of the checkpoint, which identifies it; its entry ``epoch`` is the term.
             value: the metric at this iteration, or None.
             must_succeed: True if the slice ends here and saving is retried until it succeeds.
+            is_last: True if the trial ends with this checkpoint, so that none continues from it.
 
         Raises:
             DiskRefuses: too many refusals in a row.
@@ -270,12 +279,13 @@ class Saving:
 
     @property
     def _is_full(self) -> bool:
-        """True if the held checkpoints exceed `HELD_BYTES` together."""
+        """True if the held checkpoints have more than `HELD_BYTES` together."""
         return len(self._held) * self._size > HELD_BYTES
 
     def offer(self, trainable: Trainable, header: Mapping[str, Any], value: float | None) -> None:
-        """Save the current state now if due, or later unless a newer one is offered before.
+        """Save the trainable's state now if the last write is long ago.
 
+        It is else keep it for the next write. A state that is offered before then replaces it.
         `value` is the metric, None if missing. The trainable must hand its states over
         (`Trainable.hands_over`): they may not change later. Raises DiskRefuses after too many
         refusals in a row.
@@ -290,14 +300,17 @@ class Saving:
             self._schedule_write(left_s)
 
     def _schedule_write(self, left_s: float) -> None:
-        """Start a timer that writes held checkpoints in `left_s` seconds, unless one is running."""
+        """Start a timer that writes held checkpoints in `left_s` seconds, unless one runs."""
         if self._timer is None:
             self._timer = threading.Timer(left_s, self._write_later)
             self._timer.daemon = True
             self._timer.start()
 
     def finish(self) -> None:
-        """Write all held checkpoints, durably; DiskRefuses after too many refusals in a row."""
+        """Write all held checkpoints, and make all that are kept survive a power cut.
+
+        Raises DiskRefuses after too many refusals in a row, and an exception of the timer's thread.
+        """
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
@@ -326,7 +339,7 @@ class Saving:
                 self._error = error
 
     def _take_offered(self) -> None:
-        """Turn the offered state, if any, into a held checkpoint."""
+        """Make a held checkpoint of the offered state, if there is one."""
         offered, self._offered = self._offered, None
         if offered is not None:
             packed = self._pack(offered.state)
@@ -335,7 +348,10 @@ class Saving:
             self._taken_at = time.monotonic()
 
     def _write_held(self, must_succeed: bool = False) -> None:
-        """Write the held checkpoints; if `must_succeed`, retry the newest until it is stored."""
+        """Write the held checkpoints that the policy keeps; delete files that it does not keep.
+
+        With `must_succeed`, the newest is retried until it is stored.
+        """
         self._drop_expendable()
         while self._held:
             held = self._held.pop(0)
@@ -347,7 +363,10 @@ class Saving:
         self._written_at = time.monotonic()
 
     def _get_state(self, trainable: Trainable) -> Packed | Mapping[str, Any] | None:
-        """Return the trainable's state, or None if the disk refused the trainable's own files."""
+        """Return the trainable's state, packed unless it is a copy.
+
+        Returns None if the disk refused files of the trainable.
+        """
         try:
             state = trainable.get_state()
         except OSError as error:
@@ -361,13 +380,17 @@ class Saving:
         return packed.copied() if self._size <= HELD_BYTES else packed
 
     def _pack(self, state: Packed | Mapping[str, Any]) -> Packed:
-        """Return the packed state and remember its size."""
+        """Return the state packed into bytes, and remember its size."""
         packed = state if isinstance(state, Packed) else pack(dict(state))
         self._size = packed.size
         return packed
 
     def _write(self, checkpoint: _Held, durable: bool) -> bool:
-        """Write a checkpoint, flushed if `durable`, and send it; False if the disk refused."""
+        """Write a checkpoint to disk, and send it to the object storage if there is one.
+
+        It is added to `saved` and to the journal. With `durable` it survives a power cut. Returns
+        False if the disk refused.
+        """
         header, term = checkpoint.header, checkpoint.header["epoch"]
         trust = self._spec.trust
         packed = self._pack(checkpoint.state)
@@ -392,7 +415,7 @@ class Saving:
         return True
 
     def _drop_expendable(self) -> None:
-        """Drop the checkpoints that the policy does not keep, from memory and disk."""
+        """Delete the checkpoints that the policy does not keep, from memory and disk."""
         both: list[Saved | _Held] = [*self.saved, *self._held]
         for spare in retention.expendable(both, self._spec.policy, self._spec.sign):
             if isinstance(spare, Saved):
@@ -402,7 +425,10 @@ class Saving:
                 self._held.remove(spare)
 
     def _count_refusal(self, error: OSError) -> None:
-        """Count a refusal; raise DiskRefuses after too many, or at once for object storage."""
+        """Count a refusal by the disk.
+
+        Raises DiskRefuses after `MOST_REFUSALS` in a row, or at once for the object storage.
+        """
         if isinstance(error, RemoteError):  # the storage was retried already
             self._held.clear()
             raise DiskRefuses(str(error)) from error

@@ -48,7 +48,7 @@ _INSTALLED: Final = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "pure
 
 
 class _Trial:
-    """The process of a trial, as seen from its worker."""
+    """Process forked for one trial, as seen from the worker that forked it."""
 
     def __init__(self, spec: SliceSpec, output: Output) -> None:
         self.replica = _replica(spec)
@@ -63,7 +63,9 @@ class _Trial:
         self._ended = os.pidfd_open(self.pid)
 
     def run(self, spec: SliceSpec) -> SliceOutcome:
-        """Run a slice in the trial's process and return its outcome.
+        """Run a slice in the trial's process, wait for it, and return its outcome.
+
+        The process is ended unless it keeps its trainable for the next slice.
 
         Raises:
             WorkerLost: the process died.
@@ -87,7 +89,7 @@ class _Trial:
         return outcome
 
     def end(self) -> None:
-        """Let the process exit within `LEAVE_S`, then kill it and all processes below it."""
+        """Let the process exit within `LEAVE_S` seconds, then kill it and all below it."""
         self._pipe.close()
         connection.wait([self._ended], LEAVE_S)
         if not has_ended(self.pid):
@@ -95,7 +97,7 @@ class _Trial:
         self._reap()
 
     def _reap(self) -> int:
-        """Wait for the process, kill those below it, and return its exit code."""
+        """Wait for the end of the process, kill those below it, and return its exit code."""
         global _current_trial  # noqa: PLW0603 a worker has one
         _current_trial = None
         _, status = os.waitpid(self.pid, 0)
@@ -109,11 +111,13 @@ _current_trial: _Trial | None = None
 _is_isolated_by_trainable: dict[tuple[Any, ...], bool] = {}
 """Trainable (name, paths, file) → True if its trials run in processes of their own."""
 _pending_imports: set[str] = set()
-"""Modules that trials imported and that this process will import before the next fork."""
+"""Names of modules that trials imported and that this process will import before the next fork."""
 
 
 def run_isolated(spec: SliceSpec, output: Output) -> SliceOutcome | None:
-    """Run one slice in a process of its trial's own; return None if it must run in this process.
+    """Run a slice in the process of its trial, forked if needed, and return its outcome.
+
+    Returns None if the slice must run in this process. The process of another trial is ended.
 
     Raises:
         WorkerLost: the trial's process died.
@@ -138,14 +142,14 @@ def run_isolated(spec: SliceSpec, output: Output) -> SliceOutcome | None:
 
 
 def forget() -> None:
-    """Stop whatever is kept for a trial's next slice: its process and its trainable."""
+    """Stop the process and the trainable that are kept for a trial's next slice, if any."""
     if _current_trial is not None:
         _current_trial.end()
     cache.forget()
 
 
 def _fork_trial(spec: SliceSpec, output: Output) -> _Trial:
-    """Fork a process for the trial of `spec` and make it the current one."""
+    """Fork a process for the trial of a slice, and make it the current one of this worker."""
     global _current_trial  # noqa: PLW0603 a worker has one
     measure_memory(measures=False)  # this process no longer trains
     _current_trial = _Trial(spec, output)
@@ -153,12 +157,15 @@ def _fork_trial(spec: SliceSpec, output: Output) -> _Trial:
 
 
 def _replica(spec: SliceSpec) -> tuple[str, int, int]:
-    """Return sweep ID, trial and replica of a slice."""
+    """Return ID of the sweep, number of the trial and index of the replica of a slice."""
     return (spec.sweep_id, spec.trial, spec.replica)
 
 
 def _import_and_decide(spec: SliceSpec, output: Output) -> bool:
-    """Import the modules that a slice needs; return whether it runs in a process of its own."""
+    """Import the modules that a slice needs; return whether it runs in a process of its own.
+
+    Errors of these imports are ignored, since the slice meets them again.
+    """
     # the slice meets the error and reports it
     with contextlib.suppress(BaseException), output(spec):
         for name in sorted(_pending_imports - sys.modules.keys()):
@@ -172,14 +179,14 @@ def _import_and_decide(spec: SliceSpec, output: Output) -> bool:
 
 
 def _can_fork() -> bool:
-    """Return whether a forked process works: this one has a single thread and no open device."""
+    """Return whether a forked process would work: this one has one thread and no open device."""
     if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208 only names are needed
         return False
     return not any(target.startswith(_DEVICES) for target in _open_files())
 
 
 def _open_files() -> Iterator[str]:
-    """Yield the targets of this process's file descriptors."""
+    """Yield the path to which each file descriptor of this process leads."""
     for entry in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
             yield str(entry.readlink())
@@ -189,7 +196,10 @@ def _open_files() -> Iterator[str]:
 
 
 def _serve(pipe: _Pipe, parent: int, output: Output) -> NoReturn:
-    """Run slices of one trial until the worker closes the pipe, then exit."""
+    """Run slices of one trial in the forked process until the worker closes the pipe, then exit.
+
+    `parent` is the worker's process id.
+    """
     try:
         _become_program(parent)
         known = set(sys.modules)
@@ -214,7 +224,7 @@ def _serve(pipe: _Pipe, parent: int, output: Output) -> NoReturn:
 
 
 def _become_program(parent: int) -> None:
-    """Detach the forked process from the worker's handlers, signals and process group.
+    """Detach the forked process from the worker's exit handlers, signals and process group.
 
     The kernel kills the process when the worker `parent` ends; it exits if that has ended.
     """
@@ -232,7 +242,7 @@ def _become_program(parent: int) -> None:
 
 
 def _filter_installed(names: set[str]) -> list[str]:
-    """Return those of the modules `names` that belong to installed packages."""
+    """Return those names of modules that belong to installed packages, not to the user."""
     found = []
     for name in names:
         place = getattr(getattr(sys.modules.get(name), "__spec__", None), "origin", None)

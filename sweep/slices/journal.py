@@ -25,11 +25,11 @@ _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 class Layout:
-    """The keys of a result, the types of its values, and its texts.
+    """Form that successive results share: their keys, the types of their values, and their texts.
 
-    Results of a training loop usually share one layout. Of all but the first, only the numbers are
-    written, as hexadecimal digits of their bytes: writing floats as exact decimal digits takes as
-    long as everything else that a result costs.
+    Of all results of one layout but the first, only the numbers are written, as hexadecimal digits
+    of their bytes: writing floats as exact decimal digits takes as long as everything else that a
+    result costs.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -43,7 +43,10 @@ class Layout:
         self._bytes = None if None in codes else struct.Struct(f"<q{''.join(filter(None, codes))}")
 
     def packed(self, row: Row) -> str | None:
-        """Return iteration and numbers of a result as a text, or None if its layout differs."""
+        """Return the iteration and numbers of a result as hexadecimal digits.
+
+        Returns None if its layout differs.
+        """
         values = row.metrics.values()
         if (
             self._bytes is None
@@ -60,7 +63,7 @@ class Layout:
     def unpacked(self, text: str) -> Row:
         """Return the result that `packed` turned into `text`.
 
-        Raises ValueError if `text` is not an output of `packed`.
+        Raises ValueError if `text` cannot come from `packed`.
         """
         try:
             if self._bytes is None:
@@ -78,22 +81,22 @@ _CODES = {bool: "?", int: "q", float: "d", str: ""}
 
 
 class Journal:
-    """Writer of the journal of one slice; does nothing if the file cannot be written.
+    """Writer of one slice's journal, a file with its results and checkpoints as they arise.
 
-    It is number `number` of the trial whose folder is given.
+    It writes nothing more once the disk has refused something.
     """
 
     def __init__(self, folder: Path, number: int) -> None:
-        """Prepare the journal of slice `number` in the trial's folder; `begin` opens the file."""
+        """Prepare the journal of slice `number` in a replica's folder; `begin` opens the file."""
         self._path = folder / journal(number)
         self._file: int | None = None
         self._layout: Layout | None = None
 
     def begin(self, source: int, skipped: Sequence[str]) -> None:
-        """Open the file, and write the iteration `source` from which the slice starts.
+        """Open the file, empty it, and write the iteration `source` after which the slice starts.
 
-        `skipped` has messages about checkpoints that could not be used. If the file cannot be
-        opened, nothing is written.
+        `skipped` has messages about checkpoints that are lost. If the file cannot be opened,
+        nothing is written from now on.
         """
         try:
             self._file = disk.open_file(self._path, _OPEN_FLAGS)
@@ -102,7 +105,7 @@ class Journal:
         self._write(_encode({"source": source, "skipped": skipped}))
 
     def result(self, row: Row) -> None:
-        """Write a result."""
+        """Write a result as one line."""
         if self._file is None:
             return
         numbers = None if self._layout is None else self._layout.packed(row)
@@ -113,12 +116,15 @@ class Journal:
             self._write(f'"{numbers}"')
 
     def saved(self, saved: Saved, exactness: str) -> None:
-        """Write the record of a checkpoint from which the trial can continue."""
+        """Write the record of a checkpoint from which the trial can continue, as one line.
+
+        `exactness` is the text that says how exactly it can be resumed.
+        """
         if self._file is not None:
             self._write(_encode({**asdict(saved), "exactness": exactness}))
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; later calls write nothing."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)

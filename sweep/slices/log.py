@@ -23,7 +23,10 @@ _PIECE = 2**20
 
 @contextlib.contextmanager
 def open_log(folder: Path, limit: int | None) -> Iterator[int]:
-    """Open a trial's log and yield its descriptor; rotate it above `limit` bytes, if given."""
+    """Open a trial's log for appending, and yield its descriptor.
+
+    If `limit` is given, a thread rotates the log when it has more bytes than that.
+    """
     appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     log = disk.open_file(folder / LOG, appending, mode=0o600)
     over = threading.Event()
@@ -45,9 +48,9 @@ def open_log(folder: Path, limit: int | None) -> Iterator[int]:
 
 @contextlib.contextmanager
 def redirected_into(folder: Path, limit: int | None) -> Iterator[None]:
-    """Redirect the output of this process and its children into a trial's log; see `open_log`.
+    """Write the output of this process and its children into a trial's log inside the block.
 
-    The log has at most `limit` bytes, None for no limit.
+    The log is rotated above `limit` bytes; None for no limit.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -66,13 +69,16 @@ def redirected_into(folder: Path, limit: int | None) -> Iterator[None]:
 
 
 def _watch(folder: Path, log: int, limit: int, ended: threading.Event) -> None:
-    """Rotate the log every `LOOK_S` if needed, until `ended` is set."""
+    """Rotate the log every `LOOK_S` seconds if it is too large, until `ended` is set."""
     while not ended.wait(LOOK_S):
         _rotate(folder, log, limit)
 
 
 def _rotate(folder: Path, log: int, limit: int) -> None:
-    """Rotate a log larger than `limit` bytes: keep its newest `limit` bytes as the older part."""
+    """Rotate a log of more than `limit` bytes: its newest `limit` bytes become the older part.
+
+    The log itself is emptied. `log` is its open descriptor. Errors of the disk are ignored.
+    """
     with contextlib.suppress(OSError, disk.NotRegular):  # the disk refuses; the next try may work
         if (size := os.fstat(log).st_size) <= limit:
             return
@@ -82,7 +88,7 @@ def _rotate(folder: Path, log: int, limit: int) -> None:
 
 
 def _copy(folder: Path, begin: int, end: int) -> None:
-    """Copy the bytes from `begin` to `end` of the log to the older part."""
+    """Replace the older part of the log by the bytes from `begin` to `end` of the newest part."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     with (
         disk.open_regular_file(folder / LOG) as (source, _),

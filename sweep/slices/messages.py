@@ -15,44 +15,47 @@ from trainables.checkpoint.signing import Trust
 
 @dataclass(frozen=True)
 class SliceSpec:
-    """Everything that a worker needs to run one slice."""
+    """Everything that a worker needs to run one slice.
+
+    This includes settings, seed, checkpoints, goal and limits.
+    """
 
     sweep_id: str
     """Unique ID of the sweep."""
     term: int
-    """Term of the driver that submitted the slice."""
+    """Number of the term of the driver that submitted the slice."""
     trial: int
     """Number of the trial."""
     replica: int
-    """Index of the seed in the trial."""
+    """Index of the replica in the trial."""
     number: int
-    """Number of the slice among the replica's slices, from 0."""
+    """Number of the slice among those of the replica, from 0."""
     trainable: str
-    """Name of the trainable, as in the spec."""
+    """Name of the trainable, or path to its class, as in the spec."""
     paths: tuple[str, ...]
-    """Folders in which the trainable's module is searched after all installed packages."""
+    """Folders in which modules are looked for after all installed packages."""
     config: Mapping[str, Any]
-    """Settings of the trainable: nested, with fixed and derived values."""
+    """Settings passed to the trainable: nested, with searched, fixed and derived values."""
     seed: int
-    """Seed of the replica."""
+    """Seed of all random streams of the replica."""
     sources: tuple[Saved, ...]
-    """Checkpoints to continue from, newest first; empty if the trial starts from scratch."""
+    """Checkpoints of the replica to continue from, newest first; empty if it has none."""
     goal: Goal
     """Point up to which the slice trains."""
     time_attr: str
-    """Key of the results in which goals are counted."""
+    """Name of the result in whose values goals are counted."""
     stop: Criteria
-    """Values of results at which the trial ends."""
+    """Stopping criteria of the spec."""
     metric: str
-    """Key of the result by which trials are compared."""
+    """Name of the result by which trials are compared."""
     sign: float
     """+1 if greater values of the metric are better; -1 if smaller ones are."""
     policy: Retention
-    """Checkpoints to write and to keep."""
+    """Policy that says when checkpoints are written and which are kept."""
     slice_s: float
     """Seconds after which the slice ends at its next checkpoint."""
     folder: str
-    """Folder of the trial."""
+    """Path of the replica's folder."""
     stop_file: str
     """Path of a file whose presence ends the slice at its next checkpoint."""
     own_stop_file: str = ""
@@ -62,49 +65,53 @@ class SliceSpec:
     trial_s: float | None = None
     """Seconds of training after which the trial ends; None for no limit."""
     spent: tuple[tuple[int, float], ...] = ()
-    """Pairs of iteration and its duration in seconds, if `trial_s` is set."""
+    """Pairs of an iteration's number and its duration in seconds, if `trial_s` is set."""
     watched: tuple[tuple[int, float | None], ...] = ()
-    """Pairs of iteration and value of the plateau's metric (None if missing), oldest first."""
+    """Pairs of an iteration's number and the value of the plateau's metric (None if missing),
+    oldest first."""
     diverging: tuple[tuple[int, Divergence], ...] = ()
-    """Pairs of an iteration to continue from and the divergence of the metric up to there."""
+    """Pairs of the iteration of a checkpoint to continue from and the count of NaN of the metric up
+    to there."""
     metric_deadline: float | None = None
     """Value of `time_attr` at which the slice ends if its trial has never reported the metric, so
     that the driver can decide about the trial; None once the trial has reported the metric."""
     birth: ParentCheckpoint | None = None
-    """Checkpoint of another trial that this trial starts from, or None."""
+    """Checkpoint of a parent trial that the replica started from, or None."""
     birth_folder: str = ""
-    """Folder of that checkpoint."""
+    """Path of the folder with that checkpoint; empty without one."""
     iteration: int = 0
-    """Number of iterations in the ledger; a trial that cannot save continues only from a live
-    trainable at this iteration."""
+    """Number of iterations in the ledger; a trainable that cannot save continues only if a worker
+    still keeps it at this iteration."""
     remembered: Mapping[str, Any] = field(default_factory=dict)
-    """Findings of earlier trials, for `TrialContext.remembered`."""
+    """Findings of earlier trials (`TrialContext.remembered`): name → plain data."""
     shared_folder: str = ""
     """Folder in which concurrent trials share measurements; empty if there is none."""
     trust: Trust | None = None
-    """Key that signs checkpoints that may run code, and the accepted signers; None without key.
-    """
+    """Key that signs checkpoints that may run code, with the accepted signers; None without key."""
     script_file: PickledTrainable | None = None
-    """File of a script's pickled trainable, or None."""
+    """File with the pickled trainable of a script or notebook, or None."""
     worker: str = ""
     """Name of the cluster's worker that runs the slice; empty on the driver's machine."""
     store: str = ""
     """URL of the sweep's object storage; empty if checkpoints are only in the folder."""
     allows_other_kernel: bool = False
-    """True if the slice may continue on a kernel other than its checkpoint's."""
+    """True if the slice may continue without the compiled kernel that its checkpoint names."""
     log_bytes: int | None = None
     """Maximum bytes of the trial's log before it is rotated; None for no limit."""
     doubtful_names: tuple[str, ...] = ()
-    """Names of results that may be misspelt; progress files list those that are missing."""
+    """Names of results in the spec that may be misspelt; the progress file lists those that are
+    missing."""
     objectives: tuple[str, ...] = ()
-    """Names of the further objectives after the metric, in the order of the spec."""
+    """Names of the results of further objectives, in the order of the spec."""
     isolate: Literal["process", "slot"] | None = None
-    """Process to run in: the trial's own or the slot's; None means its own for functions only."""
+    """``process`` to run in a process of the trial's own, ``slot`` to run in the worker; None means
+    the former for functions only."""
 
     def bounds(self, source: int) -> Bounds:
-        """Return the bounds of a slice that starts from iteration `source`, given its trial's past.
+        """Return the conditions that end a slice which starts after iteration `source`.
 
-        Results after `source` are ignored, since they will be computed again.
+        Those over the trial's whole past (plateau, training time, divergence) include its results
+        up to `source`; later ones will be computed again.
         """
         plateau = self.stop.plateau
         flatness = None if plateau is None else Flatness(plateau)
@@ -130,12 +137,12 @@ class SliceSpec:
 
 @dataclass(frozen=True)
 class Pace:
-    """The speed of slices that run side by side in one process."""
+    """Speed of slices that run side by side in one process, reported about every second."""
 
     lanes: int
     """Number of slices that run side by side."""
     steps_per_s: float | None
-    """Environment steps of all slices together per second; None if their results do not count
+    """Environment steps per second of all slices together; None if their results do not count
     them."""
     device: str
     """Name of the device that computes the slices; empty if unknown."""
@@ -143,10 +150,10 @@ class Pace:
 
 @dataclass(frozen=True)
 class DeviceFailed:
-    """The last message of a process whose device cannot compute any more."""
+    """Last message of a process whose device cannot compute any more."""
 
     why: str
-    """The error of the device, on one line."""
+    """Error of the device, on one line."""
     lanes: int | None = None
     """Number of lanes at once for which the device's memory did not suffice; None if the device is
     lost."""
@@ -154,38 +161,39 @@ class DeviceFailed:
 
 @dataclass(frozen=True)
 class SliceOutcome:
-    """The outcome of a slice: how it ended, its results and its checkpoints."""
+    """Outcome of a slice: how it ended, its results and its checkpoints."""
 
     trial: int
     """Number of the trial."""
     replica: int
-    """Index of the seed in the trial."""
+    """Index of the replica in the trial."""
     number: int
-    """Number of the slice among the replica's slices, from 0."""
+    """Number of the slice among those of the replica, from 0."""
     end: End
     """Reason for which the slice ended."""
     source: int
-    """Iteration from which the slice started."""
+    """Number of the iteration after which the slice started."""
     rows: tuple[Row, ...] = ()
-    """Results of the slice, in order."""
+    """One row per iteration of the slice, in order."""
     saved: tuple[Saved, ...] = ()
-    """New checkpoints, oldest first."""
+    """Checkpoints that the slice wrote and kept, oldest first."""
     error: str = ""
-    """Traceback; empty without an exception."""
+    """Traceback of an exception that ended the slice; empty without one."""
     error_at: int = 0
-    """Iteration that raised an exception; if saving raised it, the iteration after the saved one.
-    """
+    """Number of the iteration in which the exception was raised; if saving raised it, the one after
+    the saved iteration."""
     while_saving: bool = False
     """True if the exception was raised while a checkpoint was being made."""
     skipped: tuple[str, ...] = ()
-    """Messages about checkpoints that could not be used."""
+    """Message for each checkpoint that is lost and was passed over at the start."""
     exactness: str = ""
-    """Exactness level of the trial's checkpoints, as a text."""
+    """Text that says how exactly the checkpoints can be resumed."""
     why: str = ""
-    """Cause of the trial's end, or first line of the slice's exception, as a text."""
+    """Cause of the trial's end, or first line of the slice's exception, as a text; else empty."""
     remembered: Mapping[str, Any] = field(default_factory=dict)
-    """New findings of the trainable, for later trials."""
+    """New findings of the trainable for later trials: name → plain data."""
     value_found: str = ""
-    """Description of the value found in place of the metric, if that was not a number."""
+    """Description of the value that the results had in place of a number for the metric; empty if
+    that was a number or absent."""
     is_random: bool | None = None
-    """`Trainable.is_random` at the end; None if unknown."""
+    """True if the results may depend on random numbers (`Trainable.is_random`); None if unknown."""

@@ -34,19 +34,22 @@ _GET_SUBREAPER: Final = 37
 
 @dataclass(frozen=True)
 class _Switch:
-    """A setting of a library that applies to the whole process."""
+    """Setting of a library that applies to the whole process."""
 
     get: Callable[[Any], Any]
     """Function from the library's module to the present value."""
     put: Callable[[Any, Any], object]
-    """Function of the library's module and a value, which sets the value."""
+    """Function of the library's module and a value that sets the value."""
     default: Callable[[], Any] | None = None
-    """Function that returns the value right after the library's import; None if it is not restored
-    for libraries imported since."""
+    """Function that returns the value right after the library's import; None if a library that was
+    imported since keeps its value."""
 
 
 def _setter(name: str) -> Callable[[Any, Any], object]:
-    """Return a function that sets an attribute, given by its dotted path below the module."""
+    """Return a function of a module and a value that sets an attribute of the module.
+
+    `name` is the attribute's dotted path.
+    """
     *above, last = name.split(".")
 
     def put(module: Any, value: object) -> None:
@@ -58,7 +61,10 @@ def _setter(name: str) -> Callable[[Any, Any], object]:
 
 
 def _getter(name: str) -> Callable[[Any], Any]:
-    """Return a function that reads an attribute, given by its dotted path below the module."""
+    """Return a function of a module that returns an attribute of the module.
+
+    `name` is the attribute's dotted path.
+    """
 
     def get(module: Any) -> Any:
         for part in name.split("."):
@@ -69,7 +75,7 @@ def _getter(name: str) -> Callable[[Any], Any]:
 
 
 def _default_threads() -> int | None:
-    """Return the number of threads in OMP_NUM_THREADS, or None if it is not a number."""
+    """Return the number in the variable OMP_NUM_THREADS; None if there is no number."""
     text = os.environ.get("OMP_NUM_THREADS", "")
     return int(text) if text.isdecimal() else None
 
@@ -130,32 +136,32 @@ _SWITCHES: Final[Mapping[str, tuple[_Switch, ...]]] = {
 
 @dataclass(frozen=True)
 class ProcessState:
-    """The state of this process at one instant."""
+    """Process-wide state that a trial may change, as it was at one instant."""
 
     folder: str | None
     """Working folder; None if it was removed."""
     variables: Mapping[str, str]
     """Environment variables."""
     path: tuple[str, ...]
-    """`sys.path`."""
+    """Entries of `sys.path`."""
     words: tuple[str, ...]
-    """`sys.argv`."""
+    """Command-line arguments in `sys.argv`."""
     streams: tuple[Any, Any]
-    """`sys.stdout` and `sys.stderr`."""
+    """Standard output and standard error (`sys.stdout`, `sys.stderr`)."""
     handlers: tuple[Any, ...]
-    """Signal handlers; empty if captured outside the main thread."""
+    """Handler of each signal in `_SIGNALS`; empty if captured outside the main thread."""
     filters: tuple[Any, ...]
-    """Warning filters."""
+    """Entries of `warnings.filters`."""
     log: tuple[int, tuple[Any, ...], int]
     """Level and handlers of the root logger, and the level up to which logging is disabled."""
     context: str | None
-    """Start method of multiprocessing, or None if it was not set."""
+    """Start method of multiprocessing; None if it was not set."""
     timeout: float | None
-    """Default timeout of new sockets in seconds, or None."""
+    """Default timeout of new sockets in seconds; None for no timeout."""
     depth: int
-    """Recursion limit."""
+    """Recursion limit of the interpreter."""
     switches: Mapping[str, tuple[Any, ...]]
-    """Imported module → values of its settings in `_SWITCHES`."""
+    """Imported module → values of its settings, in the order of `_SWITCHES`."""
 
     @classmethod
     def capture(cls) -> "ProcessState":
@@ -181,7 +187,7 @@ class ProcessState:
         )
 
     def restore(self) -> None:
-        """Restore everything that differs from the current state."""
+        """Set everything in this process that differs to what it was at the capture."""
         now = ProcessState.capture()
         if self.folder != now.folder and self.folder is not None:
             with contextlib.suppress(OSError):
@@ -196,7 +202,10 @@ class ProcessState:
         self._restore_switches(now)
 
     def _restore_libraries(self, present: "ProcessState") -> None:
-        """Restore signals, warnings, logging, multiprocessing, sockets and the recursion limit."""
+        """Restore signals, warnings, logging, multiprocessing, sockets and the recursion limit.
+
+        `present` is the state of the process now.
+        """
         for number, before, handler in zip(_SIGNALS, self.handlers, present.handlers, strict=False):
             if handler is not before:
                 signal.signal(number, before)
@@ -215,7 +224,10 @@ class ProcessState:
             sys.setrecursionlimit(self.depth)
 
     def _restore_switches(self, present: "ProcessState") -> None:
-        """Restore the settings of imported libraries; those imported since get their defaults."""
+        """Restore the settings of imported libraries; those imported since get their defaults.
+
+        `present` is the state of the process now.
+        """
         for name, values in present.switches.items():
             before = self.switches.get(name)
             for index, (switch, value) in enumerate(zip(_SWITCHES[name], values, strict=True)):
@@ -230,14 +242,17 @@ class ProcessState:
 
 
 def _working_folder() -> str | None:
-    """Return the working folder, or None if it was removed."""
+    """Return the path of the working folder; None if it was removed."""
     with contextlib.suppress(OSError):
         return os.getcwd()  # noqa: PTH109 the text itself
     return None
 
 
 def _imported_modules() -> list[str]:
-    """Return the modules with settings whose import is complete; a thread may be importing one."""
+    """Return the names of modules in `_SWITCHES` that are imported completely.
+
+    A thread may be importing one.
+    """
     found = ((name, sys.modules.get(name)) for name in _SWITCHES)
     return [
         name
@@ -247,7 +262,10 @@ def _imported_modules() -> list[str]:
 
 
 def end_processes() -> None:
-    """Kill all processes below this one, if this process is dedicated to running trials."""
+    """Kill all processes below this one, if it is a worker, dedicated to running trials.
+
+    Other processes are recognised by not adopting orphans, and keep theirs.
+    """
     is_subreaper = ctypes.c_int()
     reaper.prctl(_GET_SUBREAPER, ctypes.byref(is_subreaper))
     if is_subreaper.value:
@@ -257,7 +275,10 @@ def end_processes() -> None:
 
 
 def _stop_forkserver() -> None:
-    """Kill multiprocessing's fork server and let multiprocessing start another when needed."""
+    """Kill multiprocessing's fork server, if it runs.
+
+    Multiprocessing starts another when needed.
+    """
     module: Any = sys.modules.get("multiprocessing.forkserver")
     pid = module and module._forkserver._forkserver_pid
     if pid:

@@ -32,29 +32,32 @@ _MOST = 2**24
 
 @dataclass
 class JournalReading:
-    """The contents of a journal, as far as it has been read."""
+    """Contents of a slice's journal, as far as they have been read."""
 
     path: Path
-    """Path of the journal."""
+    """Path of the journal file."""
     source: int | None = None
-    """Iteration from which the slice started; None until it is read."""
+    """Number of the iteration after which the slice started; None until that is read."""
     upto: int = 0
-    """Iteration of the last result read."""
+    """Number of the iteration of the last result read."""
     skipped: tuple[str, ...] = ()
-    """Messages about checkpoints that could not be used."""
+    """Message for each checkpoint that is lost and was passed over at the start."""
     saved: list[Saved] = field(default_factory=list)
     """Checkpoints written so far, oldest first."""
     exactness: str = ""
-    """Exactness level of the checkpoints, as a text; empty until it is read."""
+    """Text that says how exactly the newest checkpoint can be resumed; empty until one is read."""
     _read: int = 0
-    """Number of bytes read."""
+    """Number of bytes of the file that were read."""
     _layout: Layout | None = None
     """Layout of the last result that was written in full; None before the first."""
     _ended: bool = False
-    """True after an unreadable line, at which the journal ends."""
+    """True after a line that is not valid, at which reading ends."""
 
     def new_results(self) -> list[Row]:
-        """Return the results written since the last call."""
+        """Return the results written since the last call, and read new checkpoints into `saved`.
+
+        A missing file has no results.
+        """
         rows: list[Row] = []
         try:
             with folders.reading(self.path) as (file, _size):
@@ -68,12 +71,15 @@ class JournalReading:
         return rows
 
     def _read_lines(self, file: int) -> bytes:
-        """Return the unread complete lines of the open journal."""
+        """Return the unread complete lines of the open file, at most `_MOST` bytes.
+
+        Returns empty at the end.
+        """
         content = os.pread(file, _MOST, self._read)
         return content[: content.rfind(b"\n") + 1]
 
     def _parse_rows(self, lines: Iterable[bytes]) -> Iterator[Row]:
-        """Yield the results in `lines`; keep the start and the checkpoints in attributes.
+        """Yield the results in some lines; keep the start and the checkpoints in attributes.
 
         Raises DecodeError for any other line.
         """
@@ -106,7 +112,7 @@ class JournalReading:
 
 
 class Reports:
-    """Reader of the journals of a driver's running slices."""
+    """Reader of the journals of all slices that a driver has running."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -115,9 +121,10 @@ class Reports:
         self._looked_at = time.monotonic()
 
     def new_results(self, running: Iterable[Opened]) -> list[Reported]:
-        """Return the results written since the last read, or nothing within `LOOK_S` seconds of it.
+        """Return the results written since the last read, one event for each running slice.
 
-        A slice that was not running at the last read is first reported at the next one.
+        Returns an empty list within `LOOK_S` seconds of the last read. A slice that was not running
+        then is first reported at the next one.
         """
         now = time.monotonic()
         if now - self._looked_at < LOOK_S:
@@ -137,10 +144,10 @@ class Reports:
 
 
 def lost_outcome(stored: SweepStore, ledger: Ledger, replica: Replica) -> SliceOutcome:
-    """Return an outcome for the newest slice of a replica, which did not return.
+    """Return an outcome for the newest slice of a replica, whose process or driver died.
 
-    Its results come from its journal. Its checkpoints are those that are intact; they are adopted
-    under other names and made to survive a power cut.
+    Its results come from its journal, or from the ledger if that has more. Its checkpoints are
+    those that are intact; they are adopted under other names and made to survive a power cut.
     """
     number = replica.slices - 1
     reading = JournalReading(_journal_path(stored.folder, replica.trial, replica.index, number))
@@ -168,7 +175,10 @@ def lost_outcome(stored: SweepStore, ledger: Ledger, replica: Replica) -> SliceO
 
 
 def remove(folder: Folder, trial: int, replica: int, number: int | None = None) -> None:
-    """Delete the journal of a finished slice; with `number` None, of all slices of the replica."""
+    """Delete the journal of slice `number` of a replica that has ended.
+
+    It is None deletes those of all its slices.
+    """
     its = folder.trial(trial, replica)
     if folders.leads_elsewhere(its):
         return
@@ -178,5 +188,5 @@ def remove(folder: Folder, trial: int, replica: int, number: int | None = None) 
 
 
 def _journal_path(folder: Folder, trial: int, replica: int, number: int) -> Path:
-    """Return the path of a slice's journal."""
+    """Return the path of the journal of a replica's slice `number`."""
     return folder.trial(trial, replica) / folders.journal(number)

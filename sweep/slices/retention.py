@@ -29,33 +29,33 @@ ALWAYS_KEPT = 2
 
 @dataclass(frozen=True)
 class Retention:
-    """The spec's `checkpoint` section as plain data: which checkpoints a slice writes and keeps."""
+    """Policy of the spec's `checkpoint` section: which checkpoints a slice writes and keeps."""
 
     every: int | None
-    """Iterations between two checkpoints; None if the slice decides."""
+    """Number of iterations between two checkpoints; None if the slice decides by time."""
     keep_last: int
     """Number of newest checkpoints to keep."""
     keep_best: int
-    """Number of further checkpoints to keep: those with the best values."""
+    """Number of further checkpoints to keep: those with the best values of the metric."""
     cache: int
     """With object storage, maximum bytes of checkpoints that also stay on disk."""
 
     @classmethod
     def of(cls, policy: "CheckpointPolicy") -> "Retention":
-        """Return the policy without the spec's own types, so that workers need not import them."""
+        """Return the policy of a spec's section as plain data, since workers import no specs."""
         return cls(policy.every, policy.keep_last, policy.keep_best, policy.cache)
 
 
 class Valued(Protocol):
-    """The properties of a checkpoint that the policy reads."""
+    """Protocol of a checkpoint with the properties that the policy reads."""
 
     @property
     def iteration(self) -> int:
-        """Iteration of the trial."""
+        """Number of the iteration after which it was saved."""
 
     @property
     def value(self) -> float | None:
-        """Metric at that iteration; None if it was not reported there."""
+        """Value of the metric at that iteration; None if it was not reported there."""
 
 
 _Checkpoint = TypeVar("_Checkpoint", bound=Valued)
@@ -64,9 +64,10 @@ _Checkpoint = TypeVar("_Checkpoint", bound=Valued)
 def expendable(
     checkpoints: Iterable[_Checkpoint], policy: Retention, sign: float
 ) -> list[_Checkpoint]:
-    """Return the checkpoints of one trial that the policy of the spec does not keep.
+    """Return those checkpoints of one replica that the policy does not keep, oldest first.
 
-    `sign` is +1 if the metric is maximised, -1 if it is minimised.
+    The newest `ALWAYS_KEPT` are always kept. `sign` is +1 if the metric is maximised, -1 if it is
+    minimised.
     """
     by_age = sorted(checkpoints, key=lambda saved: saved.iteration)
     older = by_age[: -max(policy.keep_last, ALWAYS_KEPT)]
@@ -79,9 +80,10 @@ def expendable(
 
 
 def needed_by_children(history: "History", replica: "Replica") -> set[str]:
-    """Return digests of the replica's checkpoints that its offspring still need as a fallback.
+    """Return the digests of a replica's checkpoints that its offspring still need.
 
-    Offspring with fewer than `ALWAYS_KEPT` checkpoints of their own need their parent's.
+    Offspring with fewer than `ALWAYS_KEPT` checkpoints of their own may have to start from their
+    parent's again.
     """
     births = [
         child
@@ -97,7 +99,7 @@ def needed_by_children(history: "History", replica: "Replica") -> set[str]:
 
 
 def remove(folder: Path, names: Iterable[str]) -> None:
-    """Delete checkpoint files; their segments stay until `sweep_up`."""
+    """Delete these checkpoint files of a replica's folder; their segments stay until `sweep_up`."""
     for name in names:
         (folder / name).unlink(missing_ok=True)
 
@@ -115,7 +117,7 @@ def sweep_up(folder: Path, named: Iterable[str]) -> list[str]:
 
 
 def leftover_files(folder: Path, named: Iterable[str]) -> list[str]:
-    """Return the names of the files that `sweep_up` would delete."""
+    """Return the names of the files that `sweep_up` would delete, given the same arguments."""
     if leads_elsewhere(folder):
         return []
     keep = set(named)
@@ -127,7 +129,10 @@ def leftover_files(folder: Path, named: Iterable[str]) -> list[str]:
 
 
 def _needed_segments(folder: Path, named: Iterable[str], large: Iterable[Path]) -> set[str]:
-    """Return the segments that the checkpoints `named` need; all if one is unreadable."""
+    """Return the names of the segments that the checkpoints `named` need.
+
+    It is all of `large` if one checkpoint is unreadable.
+    """
     needed: set[str] = set()
     for name in named:
         try:
@@ -140,7 +145,10 @@ def _needed_segments(folder: Path, named: Iterable[str], large: Iterable[Path]) 
 
 
 def remove_temporary_folders(folder: Path) -> None:
-    """Delete temporary folders of killed trainables; no trainable may be running."""
+    """Delete temporary folders of killed trainables from a replica's folder.
+
+    No trainable may be running there. Nothing is deleted if the folder is a link.
+    """
     if leads_elsewhere(folder):
         return
     for path in folder.glob(f"{TEMPORARY}*"):
@@ -148,7 +156,7 @@ def remove_temporary_folders(folder: Path) -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return whether a file, not a folder, may by its name have been written by sweep."""
+    """Return whether a path is a file or link that, by its name, sweep may have written."""
     name, ours = path.name, (disk.TEMP_PATTERN, segments.PATTERN)
     named = file.parse_name(name) is not None or any(p.fullmatch(name) for p in ours)
     return named and (path.is_symlink() or not path.is_dir())

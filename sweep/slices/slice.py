@@ -55,7 +55,9 @@ def run_slice(
     output: Output = contextlib.nullcontext,
     run_elsewhere: Elsewhere = lambda _spec, _output: None,
 ) -> SliceOutcome:
-    """Run one slice and return its outcome; exceptions of the trainable are part of the outcome.
+    """Run one slice to its end and return its outcome.
+
+    Exceptions of the trainable are part of the outcome.
 
     Args:
         output: context manager that captures the slice's output; if it fails because of the disk,
@@ -107,7 +109,10 @@ def run_slice(
 
 
 def _refused_outcome(spec: SliceSpec, error: OSError) -> SliceOutcome:
-    """Return the outcome of a slice whose log the disk refused; raise `error` for a shortage."""
+    """Return the outcome of a slice whose log could not be opened, as unsaved.
+
+    Raises `error` if the process is short of files or memory.
+    """
     if error.errno in checkpoints.SHORT_OF:
         raise error
     refused = DiskRefuses(f"{error.strerror}: {error.filename}")
@@ -115,19 +120,19 @@ def _refused_outcome(spec: SliceSpec, error: OSError) -> SliceOutcome:
 
 
 class Stretch:
-    """The results and checkpoints of a slice so far; base of real and simulated slices.
+    """Results and checkpoints of a slice so far; base of real and simulated slices.
 
-    The slice starts from the iteration `source`.
+    The slice starts after iteration `source`.
     """
 
     bounds: Bounds
-    """Conditions that end the slice."""
+    """Conditions that end the slice; set when training begins."""
     exactness = ""
     instead = ""
     is_random: bool | None = None
-    """`Trainable.is_random` at the end; None if unknown."""
+    """Value of `Trainable.is_random`, as last read; None if unknown."""
     remembered: Mapping[str, Any] = {}
-    """New findings of the trainable, for later trials: name → data."""
+    """New findings of the trainable for later trials: name → plain data."""
     saves = False
     """True while a checkpoint of the last iteration is being made."""
 
@@ -139,7 +144,7 @@ class Stretch:
         self.skipped: list[str] = []
 
     def outcome(self, end: End, **more: Any) -> SliceOutcome:
-        """Return the outcome of the slice with this end; `more` sets further fields."""
+        """Return the outcome of the slice with the end `end`; `more` sets further fields."""
         spec = self.spec
         return SliceOutcome(
             spec.trial,
@@ -179,7 +184,10 @@ class Stretch:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the type of an exception and its message's first line, without causes and notes."""
+    """Return the type of an exception and the first line of its message.
+
+    For a debugger without a terminal it is a text that says what to do.
+    """
     if type(error).__name__ == "BdbQuit" and not _has_terminal():
         return (
             "bdb.BdbQuit: a debugger found no terminal; run the sweep in a terminal with --pool "
@@ -191,7 +199,7 @@ def first_line(error: BaseException) -> str:
 
 
 def _has_terminal() -> bool:
-    """Return whether standard input is a terminal."""
+    """Return whether standard input is a terminal, in which a debugger can ask."""
     try:
         return sys.stdin.isatty()
     except (AttributeError, ValueError):  # stdin is missing or closed
@@ -199,26 +207,29 @@ def _has_terminal() -> bool:
 
 
 class RealSlice(Stretch):
-    """One slice of a trainable."""
+    """Slice of a trainable: trains it, saves its checkpoints, and decides where it ends."""
 
     def __init__(self, spec: SliceSpec) -> None:
         super().__init__(spec, checkpoints.first_iteration(spec))
         self.folder = Path(spec.folder)
         self.store = Store(self.folder, spec.store, spec.sources)
         self.before = ProcessState.capture()
-        """State of the process before the trainable was created."""
+        """Process-wide state before the trainable was created."""
         self.journal = Journal(self.folder, spec.number)
         self.saving = Saving(spec, self.saved, self.store, self.journal)
         self.end_at = time.monotonic() + spec.slice_s
         self.noted_at = 0.0
         self.looked_at = -math.inf
         self.best = -math.inf
-        """Best value of a checkpoint's metric times the metric's sign."""
+        """Best value of the metric of a checkpoint, times the metric's sign; -inf before one."""
 
     # ---- start ------------------------------------------------------------------------------
 
     def restored(self) -> Trainable:
-        """Return a new trainable, restored from the newest usable checkpoint if there is one."""
+        """Return a new trainable, restored from the newest checkpoint that is not lost.
+
+        Without one it starts from scratch. Sets `source` and `skipped`.
+        """
         loaded = checkpoints.load(self.spec, self.store)
         self.source = loaded.iteration
         self.skipped += loaded.skipped
@@ -230,7 +241,7 @@ class RealSlice(Stretch):
         return trainable
 
     def _header(self, iteration: int) -> dict[str, Any]:
-        """Return the header of a checkpoint, which identifies it."""
+        """Return the header of a checkpoint of this iteration: plain data that identifies it."""
         spec = self.spec
         return {
             "sweep": spec.sweep_id,
@@ -245,7 +256,10 @@ class RealSlice(Stretch):
         }
 
     def _context(self, state: Mapping[str, Any]) -> TrialContext:
-        """Return the context of the trainable; `state` is that of its checkpoint, or empty."""
+        """Return the context in which the trainable runs.
+
+        `state` is that of its checkpoint, or empty.
+        """
         spec = self.spec
         name = f"{spec.trial:05d}_{spec.replica}"
         return TrialContext(
@@ -264,7 +278,7 @@ class RealSlice(Stretch):
         )
 
     def note_exactness(self, trainable: Trainable) -> None:
-        """Read the trainable's exactness, randomness, and findings that the sweep did not have.
+        """Read from the trainable its exactness, randomness, and findings new to the sweep.
 
         Raises TrainableError if the findings are not a JSON object.
         """
@@ -283,13 +297,16 @@ class RealSlice(Stretch):
     # ---- iterations -------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Set up the bounds and the clock of the slice just before training begins."""
+        """Set up the conditions that end the slice, just before training begins."""
         self.bounds = self.spec.bounds(self.source)
         self._note_time({}, trains=True)
         self.best = max((self._signed(s.value) for s in self.spec.sources), default=-math.inf)
 
     def iterate(self, trainable: Trainable) -> End | None:
-        """Train one iteration and save what is due; return the end of the slice, or None."""
+        """Train one iteration, record its result, and save what is due.
+
+        Returns the end of the slice, or None if it continues.
+        """
         result = trainable.train()
         metrics = flatten(result)
         if trainable.has_ended:
@@ -308,9 +325,8 @@ class RealSlice(Stretch):
     ) -> None:
         """Save a checkpoint at the slice's end, at a new best, and when one is due.
 
-        `reached` is the metric, None if missing; `end` is None if the slice continues.
-
         A trainable that hands its states over is offered for saving at all other iterations.
+        `reached` is the metric, None if missing; `end` is None if the slice continues.
         """
         value, iteration = self._signed(reached), trainable.iteration
         new_best = value > self.best and self.spec.policy.keep_best > 0
@@ -329,7 +345,10 @@ class RealSlice(Stretch):
     def _record_result(
         self, trainable: Trainable, result: Mapping[str, Any], metrics: Metrics
     ) -> float | None:
-        """Append a result to the rows, journal and progress file; return the metric, if any."""
+        """Append a result to the rows, journal and progress file.
+
+        Return the metric, None if it is no number. `metrics` is the result as one level of scalars.
+        """
         reached = to_number(metrics.get(self.spec.metric))
         found = reached is not None
         self.instead = "" if found else instead_of_number(result, self.spec.metric)
@@ -341,7 +360,7 @@ class RealSlice(Stretch):
         return reached
 
     def _finish_trial(self, trainable: Trainable, metrics: Metrics) -> End:
-        """End a trial whose training was over at its last result, with a checkpoint if possible."""
+        """Save a trial whose training was over at its last result, if possible; return its end."""
         iteration, can_save = trainable.iteration, trainable.can_save(trainable.config)
         new = iteration > self.source and not self.saving.has(iteration)
         if new and can_save and trainable.at_checkpoint:
@@ -349,7 +368,10 @@ class RealSlice(Stretch):
         return End.DONE
 
     def _find_end(self, trainable: Trainable, metrics: Metrics) -> End | None:
-        """Return the end of the slice at this result, or None to continue."""
+        """Return the end of the slice at this result, or None to continue.
+
+        It looks at results, stop files and time.
+        """
         end = self.bounds.find_end(metrics, trainable.iteration)
         if end is not None:
             return end
@@ -367,23 +389,30 @@ class RealSlice(Stretch):
         return any(file and os.access(file, os.F_OK) for file in files)
 
     def _signed(self, value: float | None) -> float:
-        """Return the metric times its sign, so that greater is better; -inf for None or NaN."""
+        """Return a value of the metric times its sign, so that greater is better.
+
+        -inf for None or NaN.
+        """
         return float("-inf") if value is None or value != value else self.spec.sign * value
 
     def _note(self, metrics: Metrics) -> None:
-        """Update the progress file, at most every `PROGRESS_S`; failures are ignored."""
+        """Write the progress file, at most every `PROGRESS_S` seconds; errors are ignored."""
         now = time.monotonic()
         if now - self.noted_at >= PROGRESS_S:
             self.noted_at = now
             self._write_note(metrics, trains=True)
 
     def _note_time(self, metrics: Metrics, trains: bool) -> None:
-        """Record that training begins or pauses, if the driver enforces a time limit."""
+        """Note in the progress file that training begins or pauses, if its time is limited."""
         if self.spec.trial_s is not None:
             self._write_note(metrics, trains)
 
     def _write_note(self, metrics: Metrics, trains: bool) -> None:
-        """Write the progress file, with the training time if `trains`; failures are ignored."""
+        """Write the newest result to the progress file, for live tables and limits.
+
+        Errors are ignored. `trains` is False while a checkpoint is written, which is no training
+        time.
+        """
         note: dict[str, Any] = {
             key: metrics.get(key)
             for key in ("training_iteration", self.spec.time_attr, self.spec.metric)
@@ -405,7 +434,10 @@ class RealSlice(Stretch):
     # ---- end --------------------------------------------------------------------------------
 
     def keep(self, trainable: Trainable, end: End) -> None:
-        """Keep the trainable for the trial's next slice if there may be one, or stop it."""
+        """Keep the trainable in this process for the trial's next slice, or stop it.
+
+        It is stopped if the trial has ended, or has a newer state than its newest checkpoint.
+        """
         saved = self.saved
         at_checkpoint = bool(saved) and saved[-1].iteration == trainable.iteration
         if end in FINAL or not (at_checkpoint or not trainable.can_save(trainable.config)):
@@ -416,12 +448,12 @@ class RealSlice(Stretch):
 
 
 def _cache_key(spec: SliceSpec, digest: str) -> cache.Key:
-    """Return the cache's key of a trainable whose state is the checkpoint with this digest."""
+    """Return the key under which a trainable with the state of this checkpoint is kept."""
     return (spec.sweep_id, spec.trial, spec.replica, digest)
 
 
 def _to_json(value: object) -> Mapping[str, Any]:
-    """Return `value` as it would be read back from JSON.
+    """Return a mapping as it would be read back from JSON.
 
     Raises:
         TypeError, ValueError, RecursionError: `value` is not a JSON object.
@@ -433,5 +465,5 @@ def _to_json(value: object) -> Mapping[str, Any]:
 
 
 def _unsaved_key(iteration: int) -> str:
-    """Return the text that replaces a digest in the cache's key if nothing is saved."""
+    """Return the text that stands for a digest in the key of a trainable that cannot save."""
     return f"unsaved at {iteration}"

@@ -38,23 +38,32 @@ STEPS = "timesteps_this_iter"
 
 @dataclass(eq=False)
 class _Lane:
-    """A running slice and its trainable; methods raise DeviceError if the device fails."""
+    """Running slice with its trainable, which is a lane of a compiled program of many trials.
+
+    Methods raise DeviceError if the device fails.
+    """
 
     number: int
-    """Number of the request for the slice."""
+    """Number of the request for the slice, for the reply."""
     slice: RealSlice
-    """The slice."""
+    """The running slice."""
     trainable: Trainable
     """Trainable of the slice."""
 
     @property
     def steps(self) -> float | None:
-        """Environment steps of the last iteration; None if its result does not count them."""
+        """Number of environment steps in the last iteration.
+
+        It is None if its result does not count them.
+        """
         rows = self.slice.rows
         return to_number(rows[-1].metrics.get(STEPS)) if rows else None
 
     def iterate(self) -> SliceOutcome | None:
-        """Record the result of an iteration; return the outcome if the slice ends with it."""
+        """Record the iteration that all lanes have trained.
+
+        Return the outcome if the slice ends with it.
+        """
         try:
             end = self.slice.iterate(self.trainable)
         except BaseException as error:
@@ -65,7 +74,7 @@ class _Lane:
         return None if end is None else self.finish(end)
 
     def finish(self, end: End) -> SliceOutcome:
-        """Write the remaining checkpoints, close the lane and return the outcome."""
+        """Write the remaining checkpoints, stop the trainable, and return the outcome."""
         try:
             self.slice.note_exactness(self.trainable)
             self.slice.saves = True
@@ -77,19 +86,23 @@ class _Lane:
         return self.slice.outcome(end)
 
     def fail(self, error: BaseException) -> SliceOutcome:
-        """Write what can still be written, close the lane and return the outcome of a failure."""
+        """Write what can still be written, stop the trainable, and return the outcome of a
+        failure."""
         self.leave()
         stop_quietly(self.trainable)
         return self.slice.failed(error)
 
     def leave(self) -> None:
-        """Write what can still be written, and close the journal."""
+        """Write the checkpoints that can still be written, and close the journal.
+
+        Errors are ignored.
+        """
         with contextlib.suppress(Exception):  # the first error is reported
             self.slice.saving.finish()
         self.slice.journal.close()
 
     def close(self) -> None:
-        """Close the journal and stop the trainable, which frees its lane."""
+        """Close the journal and stop the trainable, which frees its lane for another trial."""
         self.slice.journal.close()
         stop_quietly(self.trainable)
 
@@ -101,7 +114,10 @@ def _raise_if_of_device(error: BaseException) -> None:
 
 
 def _narrowed(spec: SliceSpec, limit: int | None) -> SliceSpec:
-    """Return the slice with a stack of at most `limit` places in the settings of its trial."""
+    """Return the slice with at most `limit` lanes in the settings of its trial.
+
+    Returns None for no limit.
+    """
     lanes = _lanes_of(spec)
     if limit is None or lanes is None or lanes <= limit:
         return spec
@@ -110,13 +126,16 @@ def _narrowed(spec: SliceSpec, limit: int | None) -> SliceSpec:
 
 
 def _lanes_of(spec: SliceSpec) -> int | None:
-    """Return the number of places of the stack of a trial, by its settings; None without one."""
+    """Return the number of lanes of a trial's program, by its settings; None if they do not say."""
     lanes = spec.config.get("lanes")
     return lanes if isinstance(lanes, int) else None
 
 
 def _start_lane(number: int, spec: SliceSpec, limit: int | None) -> _Lane | SliceOutcome:
-    """Start a slice in a stack of at most `limit` places; return its lane, or its outcome."""
+    """Start a slice as a lane of a program of at most `limit` lanes.
+
+    Returns its lane, or its outcome if it failed at once. `number` is that of the request.
+    """
     slice_ = RealSlice(spec)
     try:
         slice_.spec = _narrowed(spec, limit)
@@ -140,10 +159,10 @@ def _start_lane(number: int, spec: SliceSpec, limit: int | None) -> _Lane | Slic
 def serve(
     requests: "Connection[Any, Any]", replies: "Connection[Any, Any]", limit: int | None = None
 ) -> None:
-    """Run slices until the sender closes `requests`, or the device fails; send `replies`.
+    """Run the requested slices side by side until the pool closes `requests` or the device fails.
 
-    Output of the process goes to the log of the first trial. Stacks have at most `limit` places, if
-    given, whatever the settings of trials say.
+    Outcomes and speeds are sent to `replies`. The output of the process goes to the log of the
+    first trial. Programs have at most `limit` lanes, if given, whatever the settings of trials say.
     """
     with contextlib.ExitStack() as entered:
         server = _Server(requests, replies, entered, limit)
@@ -155,11 +174,11 @@ def serve(
 
 
 class _Server:
-    """The lanes of one process, and its connections to the pool.
+    """Slices that run side by side in this process, and its connections to the pool.
 
     Pairs of number and slice are read from `requests`, outcomes and paces sent to `replies`.
-    `entered` are contexts that end with the process; `limit` is the maximum number of places of a
-    stack, if any.
+    `entered` are contexts that end with the process; `limit` is the maximum number of lanes of a
+    program, if any.
     """
 
     def __init__(
@@ -172,15 +191,18 @@ class _Server:
         self._requests, self._replies = requests, replies
         self._most = limit
         self._needed = 1
-        """Greatest number of lanes at once, or of places of a stack if that is more, so far."""
+        """Greatest number of lanes at once so far, or of lanes of a program if that is more."""
         self._entered, self._is_logged = entered, False
         self._lanes: dict[int, _Lane] = {}
         self._steps = 0.0
-        """Environment steps since the last `Pace` was sent."""
+        """Number of environment steps of all slices since the last `Pace` was sent."""
         self._said_at = time.monotonic()
 
     def take(self) -> bool:
-        """Handle all pending requests, waiting if no lane runs; return False after the last."""
+        """Handle all requests that have arrived, waiting for one if no slice runs.
+
+        Returns False once the pool has closed the connection.
+        """
         try:
             while not self._lanes or self._requests.poll():
                 self._answer(*self._requests.recv())
@@ -189,7 +211,10 @@ class _Server:
         return True
 
     def _answer(self, number: int, spec: SliceSpec | None) -> None:
-        """Start the requested slice, or cancel it if `spec` is None."""
+        """Start the slice of request `number`, or cancel it if `spec` is None.
+
+        A slice that fails at once is replied to.
+        """
         if spec is None:
             if lane := self._lanes.pop(number, None):
                 lane.close()
@@ -208,7 +233,7 @@ class _Server:
             self._replies.send((number, begun))
 
     def iterate(self) -> None:
-        """Train one iteration of all lanes together, and reply for the slices that end with it."""
+        """Train one iteration of all slices together, and reply for those that end with it."""
         lanes = list(self._lanes.values())
         failure: BaseException | None = None
         try:
@@ -227,9 +252,9 @@ class _Server:
         self._say_pace(lanes)
 
     def give_up(self, error: DeviceError) -> None:
-        """Write the checkpoints that slices still hold, and send `DeviceFailed`.
+        """Write the checkpoints that slices still hold, and send `DeviceFailed` as the last reply.
 
-        Nothing is saved beyond that: it is unknown which lanes completed an iteration that failed.
+        Nothing is saved beyond that: it is unknown which slices completed an iteration that failed.
         """
         for lane in self._lanes.values():
             lane.leave()
@@ -237,7 +262,10 @@ class _Server:
         self._replies.send((None, DeviceFailed(str(error), lanes)))
 
     def _say_pace(self, lanes: Sequence[_Lane]) -> None:
-        """Report lanes, speed and device to the pool, at most every `PACE_S` seconds."""
+        """Send number, speed and device of the slices to the pool.
+
+        It does so at most every `PACE_S` seconds.
+        """
         passed = time.monotonic() - self._said_at
         if passed < PACE_S:
             return

@@ -19,40 +19,43 @@ FINAL = frozenset({End.DONE, End.DIVERGED, End.LIMIT})
 
 @dataclass(frozen=True)
 class Plateau:
-    """The spec's `stop.plateau`: ends a trial whose metric no longer improves."""
+    """Criterion `stop.plateau` of a spec: ends a trial whose metric no longer improves."""
 
     metric: str
-    """Name of the result."""
+    """Name of the result that must improve."""
     mode: str
     """Direction of an improvement: ``max`` or ``min``."""
     patience: int
-    """Number of results without an improvement after which the trial ends."""
+    """Number of successive values without an improvement after which the trial ends."""
     min_delta: float
-    """Difference from which on a value counts as an improvement."""
+    """Difference to the best value that a value must exceed to count as an improvement."""
     grace: int
-    """Number of first results at which the trial never ends."""
+    """Number of the first iteration at which the trial may end."""
 
 
 @dataclass(frozen=True)
 class Criteria:
-    """The spec's `stop` section as plain data."""
+    """Criteria in a spec's `stop` section, as plain data."""
 
     reached: Mapping[str, float] = field(default_factory=dict)
-    """Result → value; the trial ends once the result is at least that."""
+    """Name of a result → value; the trial ends once the result is at least that."""
     fallen: Mapping[str, float] = field(default_factory=dict)
-    """Result → value; the trial ends once the result is at most that."""
+    """Name of a result → value; the trial ends once the result is at most that."""
     plateau: Plateau | None = None
     """Plateau that ends the trial; None without one."""
 
     @classmethod
     def of(cls, stop: "Stop") -> "Criteria":
-        """Return a spec's criteria without the spec's own types, which workers need not import."""
+        """Return the criteria of a spec's section as plain data, since workers import no specs."""
         plateau = None if stop.plateau is None else Plateau(**stop.plateau.model_dump())
         return cls(dict(stop), stop.fallen, plateau)
 
 
 def met_criterion(metrics: Metrics, stop: Criteria) -> str:
-    """Return the stopping criterion that a result meets, as a text; empty if none."""
+    """Return a text about the first stopping criterion that a result meets.
+
+    Returns empty if it meets none.
+    """
     for key, at in stop.reached.items():
         value = to_number(metrics.get(key))
         if value is not None and value >= at:
@@ -66,17 +69,20 @@ def met_criterion(metrics: Metrics, stop: Criteria) -> str:
 
 @dataclass
 class Flatness:
-    """The state of a plateau test, to which values are added one after another."""
+    """State of a plateau test, to which values are added one after another."""
 
     plateau: Plateau
-    """The spec's plateau criterion."""
+    """Criterion of the spec."""
     best: float | None = None
-    """Best value so far; None before the first."""
+    """Best value so far; None before the first finite one."""
     stale: int = 0
     """Number of values since the best one that did not improve on it."""
 
     def add(self, value: float | None) -> None:
-        """Add a value; NaN and infinity never improve, and None is ignored."""
+        """Add the value of the next result.
+
+        It is NaN and infinity never improve, and None changes nothing.
+        """
         if value is None:
             return
         sign = 1.0 if self.plateau.mode == "max" else -1.0
@@ -87,15 +93,18 @@ class Flatness:
             self.stale += 1
 
     def flat(self, iteration: int) -> bool:
-        """Return whether the plateau criterion ends the trial at `iteration`."""
+        """Return whether the trial ends at `iteration`, as it did not improve for too long.
+
+        It never ends within the grace period.
+        """
         return self.stale >= self.plateau.patience and iteration >= self.plateau.grace
 
 
 @dataclass
 class Bounds:
-    """Conditions that end a slice: its goal, a criterion, or a limit over its trial's whole past.
+    """Conditions that end a slice: its goal, a stopping criterion, or a limit of its trial.
 
-    Those over the past are a plateau, the training time, and a metric that is not finite.
+    A plateau, the training time and divergence are counted over the trial's whole past.
     """
 
     metric: str
@@ -103,7 +112,7 @@ class Bounds:
     goal: Goal
     """Point up to which the slice trains."""
     time_attr: str
-    """Name of the result in which goals are counted."""
+    """Name of the result in whose values goals are counted."""
     stop: Criteria
     """Stopping criteria of the spec."""
     ends_if_not_finite: bool
@@ -113,21 +122,21 @@ class Bounds:
     flatness: Flatness | None
     """State of the plateau test; None if the spec has no plateau."""
     divergence: Divergence
-    """Count of NaN values of the metric so far."""
+    """Count of NaN values of the metric so far, in the trial's whole past."""
     metric_deadline: float | None
     """Value of `time_attr` at which the slice ends if the metric was never reported; None if
     unlimited."""
     seconds: float = field(default=0.0, init=False)
-    """Seconds of training in this slice."""
+    """Seconds of training in this slice so far."""
     has_metric: bool = field(default=False, init=False)
     """True once a result had the metric."""
     can_rest: bool = field(default=False, init=False)
-    """True from the first result at or past the goal at which the trial can be compared."""
+    """True since the first result at or past the goal at which the trial can be compared."""
     why: str = field(default="", init=False)
-    """Condition that was met, as a text; empty before."""
+    """Text about the limit or plateau that ended the slice; empty before, and for other ends."""
 
     def find_end(self, metrics: Metrics, iteration: int) -> End | None:
-        """Return the end of the slice at this result, or None if it continues.
+        """Return the end of the slice at this result, or None if it continues; count the result.
 
         Raises TrainableError if the result lacks `time_attr`, in which the goal is counted.
         """
@@ -144,9 +153,9 @@ class Bounds:
         return self._check_plateau(metrics, iteration) or self._check_goal(metrics, is_known(value))
 
     def _check_goal(self, metrics: Metrics, is_known: bool) -> End | None:
-        """Return the end at a criterion or at the goal; None if the slice continues.
+        """Return the end at a stopping criterion or at the goal; None if the slice continues.
 
-        `is_known` is False without a usable metric.
+        `is_known` is True if the result has a number for the metric.
         """
         goal = self.goal
         if metrics.get("done") is True or met_criterion(metrics, self.stop):

@@ -62,14 +62,15 @@ _T = TypeVar("_T")
 
 
 class Spare(NamedTuple):
-    """A file that no row of the ledger names."""
+    """File of a checkpoint or segment that no row of the ledger names, to be deleted."""
 
     trial: int
     """Number of the trial."""
     replica: int
-    """Index of the seed in the trial."""
+    """Index of the replica in the trial."""
     name: str
-    """Path relative to the trial's folder, on disk or in storage."""
+    """Path relative to the replica's folder; one in object storage begins with the slice's number
+    and ``/``."""
     size: int
     """Size in bytes."""
 
@@ -79,24 +80,28 @@ class Spare(NamedTuple):
 
 @dataclass
 class Store:
-    """The checkpoints of one replica: in its folder, and in the sweep's object storage if any."""
+    """Storage of one replica's checkpoints: its folder, and the sweep's object storage if any."""
 
     folder: Path
-    """Folder of the replica on disk."""
+    """Path of the replica's folder on disk."""
     url: str = ""
     """URL of the sweep's folder in object storage; empty if checkpoints are only on disk."""
     sources: Sequence[Saved] = ()
-    """Checkpoints that stay while this store is used, so that new ones may share their segments."""
+    """Checkpoints that are not deleted while this store is used, so that new ones may share their
+    segments."""
     _stored_segments: set[str] | None = field(default=None, init=False)
     """Names of segments that are both on disk and in object storage; None until they are listed."""
 
     @property
     def remote(self) -> Remote:
-        """Folder of the replica in object storage."""
+        """Folder of the replica in object storage; only with `url`."""
         return Remote(f"{self.url}/trials/{self.folder.name}")
 
     def path(self, saved: Saved) -> Path:
-        """Return the path that a checkpoint has on disk; the file may be missing."""
+        """Return the path that a checkpoint has on disk.
+
+        With object storage the file may be missing.
+        """
         return self.folder / saved.file.rpartition("/")[2]
 
     def describe_location(self, saved: Saved) -> str:
@@ -104,7 +109,9 @@ class Store:
         return f"{self.remote.url}/{saved.file}" if self.url else str(self.path(saved))
 
     def read(self, saved: Saved, trust: Trust | None = None) -> Loaded:
-        """Read and verify a checkpoint; `trust` is needed for one that may run code, else None.
+        """Read and verify a checkpoint, from disk or else from object storage.
+
+        `trust` is needed for one that may run code, else None.
 
         Raises:
             RemoteError: the object storage failed.
@@ -117,17 +124,21 @@ class Store:
         return file.read(self.path(saved), saved.digest, trust)
 
     def verify(self, saved: Saved) -> None:
-        """Check that a checkpoint is intact in its storage; raises as `read`."""
+        """Check that a checkpoint is intact in object storage, or on disk without one.
+
+        Raises as `read`.
+        """
         if self.url:
             self._use_copy(saved, lambda path: file.verify(path, saved.digest))
         else:
             file.verify(self.path(saved), saved.digest)
 
     def adopt(self, saved: Saved) -> Saved | None:
-        """Take over a checkpoint of a slice that did not return; return None if it is lost.
+        """Take over a checkpoint of a slice that did not return.
 
-        The slice may still run somewhere, cut off, and delete its older files. So on disk the file
-        gets a second name, which that slice does not know.
+        Return its new record, None if it is lost. The slice may still run somewhere, cut off, and
+        delete its older files. So on disk the file gets a second name, which that slice does not
+        know.
         """
         if self.url:
             return saved
@@ -148,11 +159,11 @@ class Store:
         return replace(saved, file=second.name) if whole else None
 
     def send(self, written: file.Saved, number: int, cache: int) -> str:
-        """Send a checkpoint of slice `number` to the sweep's storage, if it has one.
+        """Send a checkpoint that slice `number` wrote to the object storage, if there is one.
 
-        Returns the file name for the ledger. About `cache` bytes at most stay on disk.
-
-        Raises RemoteError if the object storage refused.
+        Returns the file name for the ledger. About `cache` bytes at most stay on disk: older files
+        are deleted. Raises RemoteError if the object storage refused, and OSError if the file was
+        deleted meanwhile.
         """
         name = written.path.name
         if not self.url:
@@ -174,7 +185,7 @@ class Store:
         return f"{number}/{name}"
 
     def _shared_segments(self, written: file.Saved) -> set[str]:
-        """Return the names of segments that are already in storage and stay there."""
+        """Return the names of segments that are in object storage already and stay there."""
         if self._stored_segments is None:
             self._stored_segments = set()
             if written.segments and self.sources:
@@ -184,9 +195,10 @@ class Store:
         return self._stored_segments
 
     def _use_copy(self, saved: Saved, use: Callable[[Path], _T]) -> _T:
-        """Return `use(path)` for a downloaded copy; MissingCheckpoint if there is none.
+        """Return `use(path)` for a downloaded copy of a checkpoint, which is deleted afterwards.
 
-        If the copy is damaged, download it once more.
+        A damaged copy is downloaded once more. Raises MissingCheckpoint if the storage does not
+        have the checkpoint.
         """
         try:
             try:
@@ -202,7 +214,10 @@ class Store:
             raise type(error)(self.describe_location(saved), error.reason) from error
 
     def _download(self, saved: Saved, use: Callable[[Path], _T]) -> _T:
-        """Download a checkpoint, return `use(path)`; RemoteFileMissing if a file is missing."""
+        """Download a checkpoint with its segments, and return `use(path)`.
+
+        The copy is deleted afterwards. Raises RemoteFileMissing if the checkpoint is not there.
+        """
         with _scratch(self.folder) as scratch:
             path = scratch / self.path(saved).name
             its_slice, _, name = saved.file.rpartition("/")
@@ -225,14 +240,20 @@ class Store:
             return use(path)
 
     def _check_size(self, saved: Saved, sizes: Mapping[str, int]) -> None:
-        """Raise CorruptCheckpoint if files to download are larger than the ledger says."""
+        """Raise CorruptCheckpoint if files to download are larger than the ledger says.
+
+        `sizes` maps their names to bytes.
+        """
         if (found := sum(sizes.values())) > saved.size:
             reason = f"its files have {found} bytes; the ledger names {saved.size}"
             raise CorruptCheckpoint(self.describe_location(saved), reason)
 
 
 def _link(path: Path, second: Path) -> None:
-    """Create a second name for a file: a hard link, or a copy if the file system has no links."""
+    """Give a file a second name: a hard link, or a copy if the file system has no links.
+
+    Raises FileExistsError if that name exists.
+    """
     try:
         os.link(path, second, follow_symlinks=False)
     except (FileExistsError, FileNotFoundError):
@@ -243,14 +264,16 @@ def _link(path: Path, second: Path) -> None:
 
 @contextlib.contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder, inside `folder` if that is writable."""
+    """Yield a temporary folder, inside `folder` if that is writable; it is deleted afterwards."""
     within = folder if os.access(folder, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=within) as scratch:
         yield Path(scratch)
 
 
 def _needed_segments(store: Store, files: Collection[str]) -> set[str]:
-    """Return the segments that checkpoints need, skipping checkpoints missing in storage.
+    """Return the names of the segments that these checkpoint files need.
+
+    Files that are not on disk are downloaded; those missing in storage are skipped.
 
     Raises:
         CheckpointError, RemoteError: as in `Store.read`.
@@ -279,9 +302,12 @@ _SENT = 0o400
 
 
 def _make_room(trials: Path, size: int, cache: int) -> None:
-    """Delete the oldest sent files from disk if they exceed the cache's size.
+    """Delete the oldest sent files from disk if all files exceed the cache's size.
+
+    Sent files are those that are also in object storage.
 
     Args:
+        trials: folder of all trials' folders.
         size: bytes that were just written; the check is made once they add up to a share of
             `cache`.
         cache: maximum bytes of checkpoints on disk.
@@ -301,7 +327,10 @@ def _make_room(trials: Path, size: int, cache: int) -> None:
 
 
 def _list_disk(trials: Path) -> Iterator[tuple[int, int, Path, bool]]:
-    """Yield time of writing (ns), bytes, path and True if sent, of each checkpoint and segment."""
+    """Yield the checkpoints and segments of all trials on disk.
+
+    Each is (time of writing in ns, bytes, path, True if it is in object storage too).
+    """
     for path in trials.glob("*/*-*"):
         if path.name.startswith(("ckpt-", "seg-")):
             with contextlib.suppress(FileNotFoundError):
@@ -314,20 +343,24 @@ def _list_disk(trials: Path) -> Iterator[tuple[int, int, Path, bool]]:
 
 
 class SweepStore:
-    """The checkpoints of a whole sweep."""
+    """Storage of a whole sweep's checkpoints."""
 
     def __init__(self, folder: Folder, url: str = "") -> None:
         self.folder = folder
         self.url = url
         self._deleter: ThreadPoolExecutor | None = None
-        """Executor that deletes files in object storage in the background while a driver runs."""
+        """Executor that deletes files in object storage in the background; None unless a driver
+        enables it."""
 
     def replica(self, trial: int, replica: int) -> Store:
-        """Return the store of one replica."""
+        """Return the storage of one replica's checkpoints; `replica` is its index."""
         return Store(self.folder.trial(trial, replica), self.url)
 
     def unnamed_files(self, history: "History") -> list[Spare]:
-        """Return all files of the sweep that no row of the ledger names; no slice may run."""
+        """Return all checkpoint files that no row of the ledger names.
+
+        Files on disk and in object storage are listed. No slice may run.
+        """
         listed = Remote(self.url).sizes("trials") if self.url else {}
         sizes: dict[str, dict[str, int]] = {}
         for name, size in listed.items():
@@ -340,7 +373,10 @@ class SweepStore:
     def _find_spare(
         self, replica: "Replica", sizes: Mapping[str, Mapping[str, int]]
     ) -> Iterator[Spare]:
-        """Yield the files of one replica that no row names; `sizes` lists the storage by trial."""
+        """Yield the files of one replica that no row of the ledger names.
+
+        `sizes` lists the object storage: name of a replica's folder → name of a file → bytes.
+        """
         store = self.replica(replica.trial, replica.index)
         for name in retention.leftover_files(store.folder, _local_names(replica.files)):
             size = (store.folder / name).lstat().st_size
@@ -352,9 +388,7 @@ class SweepStore:
     def sweep_up(self, history: "History") -> list[Spare]:
         """Delete leftovers of crashes and files that the ledger no longer names; return them.
 
-        No slice may run.
-
-        Raises RemoteError if the object storage refused.
+        No slice may run. Raises RemoteError if the object storage refused.
         """
         gone = self.unnamed_files(history)
         for spare in gone:
@@ -370,9 +404,10 @@ class SweepStore:
         return gone
 
     def delete_unnamed_files(self, replica: "Replica") -> None:
-        """Delete the files of a replica that its history no longer names; no slice of it may run.
+        """Delete the files of a replica that its history no longer names.
 
-        Files in object storage are deleted in the background, or when the driver ends.
+        No slice of it may run. Files in object storage are deleted in the background, or when the
+        driver ends.
         """
         store = self.replica(replica.trial, replica.index)
         retention.sweep_up(store.folder, _local_names(replica.files))
@@ -381,7 +416,10 @@ class SweepStore:
 
     @contextlib.contextmanager
     def background_deletion(self) -> Iterator[None]:
-        """Enable the background deletion in object storage inside the block."""
+        """Let `delete_unnamed_files` delete files in object storage, in a thread.
+
+        It does so inside the block only.
+        """
         if not self.url:
             yield
             return
@@ -393,25 +431,35 @@ class SweepStore:
             self._deleter = None
 
     def list_sizes(self) -> Mapping[str, int]:
-        """Return name → bytes of all files in object storage."""
+        """Return the name → bytes of all files of the sweep in object storage.
+
+        Returns empty without one.
+        """
         return Remote(self.url).sizes() if self.url else {}
 
     def remove(self) -> None:
-        """Delete everything in object storage; the marker file goes last."""
+        """Delete all files of the sweep in object storage.
+
+        The file that identifies it goes last.
+        """
         if names := self.list_sizes():
             Remote(self.url).delete([name for name in names if name != MARK])
             Remote(self.url).delete([MARK])
 
 
 def _local_names(files: Collection[str]) -> set[str]:
-    """Return the names on disk of files named by the ledger."""
+    """Return the names on disk of files as the ledger names them, without the slice's number."""
     return {name.rpartition("/")[2] for name in files}
 
 
 def _unnamed_files(
     store: Store, sizes: Mapping[str, int], named: Collection[str], slices: int
 ) -> list[str]:
-    """Return the files of the first `slices` slices that are neither named nor needed."""
+    """Return files in object storage that are neither named by the ledger nor needed.
+
+    Segments of named checkpoints are needed. `sizes` lists the replica's files; only those of its
+    first `slices` slices, which have ended, are returned.
+    """
     ours = {name: match for name in sizes if (match := _FILE_PATTERN.fullmatch(name))}
     over = {name: m["name"] for name, m in ours.items() if int(m["slice"]) < slices}
     large = {name for name, alone in over.items() if segments.PATTERN.fullmatch(alone)}
@@ -427,7 +475,7 @@ def _unnamed_files(
 
 
 def _delete_unnamed(store: Store, named: Collection[str], slices: int) -> None:
-    """Delete a replica's unneeded files in object storage; errors are ignored."""
+    """Delete a replica's files in object storage that are not needed; errors are ignored."""
     with contextlib.suppress(OSError):  # the rest is deleted when the driver ends
         store.remote.delete(_unnamed_files(store, store.remote.sizes(), named, slices))
 
@@ -471,6 +519,8 @@ _DOCTOR = "`sweep doctor --checkpoints URL` examines the storage"
 def examine(url: str, patience_s: float) -> float | None:
     """Write, list, read and delete a small file in the storage at `url`, as a sweep would.
 
+    Failing operations are retried for `patience_s` seconds.
+
     Returns:
         Seconds by which the storage's clock is ahead of this machine's, accurate to about a second;
         None if the storage reports no time.
@@ -513,7 +563,7 @@ def examine(url: str, patience_s: float) -> float | None:
 
 
 def begin(folder: Folder, url: str, name: str, sweep_id: str) -> None:
-    """Create a new sweep's folder in object storage, and write its URL to the sweep's folder.
+    """Create a new sweep's folder in object storage, and write its signed URL to the sweep.
 
     Raises:
         StorageError: the storage refused.
@@ -529,7 +579,7 @@ def begin(folder: Folder, url: str, name: str, sweep_id: str) -> None:
 
 
 def of(folder: Folder) -> SweepStore:
-    """Return the store of a sweep's checkpoints.
+    """Return the storage of a sweep's checkpoints, as the sweep's folder names it.
 
     Raises UsageError if another person chose the storage, and this user has not trusted that.
     """
@@ -560,7 +610,9 @@ def storage_url(folder: Folder) -> str:
 
 
 def move(folder: Folder, url: str, name: str, sweep_id: str) -> None:
-    """Record that a sweep's checkpoints are in another storage from now on.
+    """Record that a sweep's checkpoints are in another object storage from now on.
+
+    Nothing is copied.
 
     Raises:
         StorageError: the storage ``<url>/<name>-<sweep_id>`` does not hold this sweep, or cannot
@@ -575,13 +627,13 @@ def move(folder: Folder, url: str, name: str, sweep_id: str) -> None:
 
 
 def _write_url(folder: Folder, url: str) -> None:
-    """Write the signed URL to the sweep's folder."""
+    """Write the URL of the object storage, signed by this user, to the sweep's folder."""
     signing.local()  # without a key, the choice could not be attributed to this user
     signed.write(folder.checkpoints, {"url": url})
 
 
 def require(url: str) -> None:
-    """Raise RemoteError unless the storage identifies the sweep of `url`.
+    """Raise RemoteError unless the storage at `url` says that it holds the sweep in that URL.
 
     Only then do missing files prove that a checkpoint is lost.
     """
@@ -589,7 +641,7 @@ def require(url: str) -> None:
 
 
 def _require(url: str, sweep_id: str) -> None:
-    """Raise RemoteError unless the storage at `url` identifies the sweep `sweep_id`."""
+    """Raise RemoteError unless the storage at `url` says that it holds the sweep `sweep_id`."""
     try:
         said = json.loads(Remote(url).read(MARK))
     except (RemoteFileMissing, ValueError) as error:
