@@ -8,4 +8,4 @@ from sweep.schedulers._shared.brackets import Brackets
 
 
 class Scheduler(Brackets):
-    """Hyperband's brackets, for use with ``searcher: bohb``."""
+    """Hyperband's brackets, for use with the searcher `bohb`."""
