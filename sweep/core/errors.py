@@ -45,7 +45,7 @@ _IN_QUERY = re.compile(
 
 
 def without_password(text: str) -> str:
-    """Return `text` with users, passwords and secrets of URLs replaced by ``***``."""
+    """Return `text` with the users, passwords and secrets of URLs in it replaced by ``***``."""
     return _USERINFO.sub("***@", _IN_QUERY.sub(r"\1***", text))  # a secret may hold an @ too
 
 
@@ -59,7 +59,10 @@ def place_of(url: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message without passwords, or the name of its type."""
+    """Return the first line of an error's message, without passwords.
+
+    The type's name if it is empty.
+    """
     return (without_password(str(error)).splitlines() or [type(error).__name__])[0]
 
 
@@ -72,10 +75,13 @@ def shorten_message(text: str) -> str:
 
 
 class SweepError(Exception):
-    """Base of all errors that this package raises; escapes unprintable characters in messages."""
+    """Base of all errors that this package raises.
+
+    Characters that cannot be printed are escaped.
+    """
 
     exit_code: ClassVar[int] = 5
-    """Exit code of the command line that this error ends."""
+    """Exit code of a command that this error ends."""
 
     def __init__(self, message: str) -> None:
         super().__init__(shorten_message(printable(message)))
@@ -89,13 +95,13 @@ class SweepError(Exception):
 
 
 class UsageError(SweepError):
-    """A mistake of the user; shown as one line without a traceback, and nothing was written."""
+    """Mistake of the user; shown as one line without a traceback, and nothing was written."""
 
     exit_code = 2
 
 
 class NameTaken(UsageError):
-    """A sweep of this name exists."""
+    """A sweep of this name exists already."""
 
 
 class UnknownMetric(UsageError):
@@ -126,9 +132,9 @@ _ADDED = re.compile("(sampler|pruner|scheduler|searcher|search|callback|logger)$
 
 
 def _suggestion(kind: str, name: object, known_names: Sequence[str]) -> str:
-    """Return the suggestion ``; did you mean 'x'?`` for the known name closest to `name`.
+    """Return ``; did you mean 'x'?`` for the known name closest to `name`; empty if none is close.
 
-    Empty if no name is close.
+    `kind` is the kind of plugin, for which names of other tools are known too.
     """
     word = _ADDED.sub("", re.sub("[^a-z0-9]", "", str(name).lower()))
     ours = _ELSEWHERE.get(kind, {}).get(word, word)
@@ -136,7 +142,7 @@ def _suggestion(kind: str, name: object, known_names: Sequence[str]) -> str:
 
 
 class UnknownName(UsageError):
-    """An unknown name.
+    """A name that does not exist, of a plugin, sweep or file; the message lists the known names.
 
     Args:
         kind: kind of the missing object, for example ``searcher``.
@@ -148,26 +154,26 @@ class UnknownName(UsageError):
         self.known = tuple(known_names)
         self.hint = hint
         self.suggestion = _suggestion(kind, name, self.known)
-        """``; did you mean 'x'?`` for the most similar known name, or empty."""
+        """Text ``; did you mean 'x'?`` with the most similar known name; empty if none is close."""
         names = ", ".join(self.known) or "none"
         text = f"unknown {kind} {shorten(name)}; known: {names}{self.suggestion}"
         super().__init__(f"{text}; {hint}" if hint else text)
 
 
 class Place(NamedTuple):
-    """The place of a setting: a file or the option of a command, and the line in it."""
+    """Place in which a setting was written: a file or the option of a command, and a line."""
 
     file: str = ""
-    """File as the user wrote it, or the option; empty if the setting comes from Python."""
+    """File as the user named it, or the option; empty if the setting comes from Python."""
     line: int | None = None
-    """Line in the file, from 1; None if there is none."""
+    """Number of the line in the file, from 1; None if there is none."""
 
     def __str__(self) -> str:
         return self.file if self.line is None else f"{self.file}:{self.line}"
 
 
 class BadConfig(UsageError):
-    """An invalid setting.
+    """A setting whose value is not allowed.
 
     Args:
         key: path of the setting in the spec, for example ``checkpoint.every``, or an option.
@@ -199,11 +205,11 @@ class BadConfig(UsageError):
 
 
 class BadSpace(BadConfig):
-    """An invalid search space."""
+    """A part of the search space that is not allowed."""
 
 
 class Mistakes(BadConfig):
-    """Several mistakes in one text, in their order; has the fields of the first BadConfig."""
+    """Several mistakes in one spec, one line each; it has the fields of the first BadConfig."""
 
     def __init__(self, mistakes: Sequence[UsageError]) -> None:
         self.mistakes = tuple(mistakes)
@@ -214,17 +220,18 @@ class Mistakes(BadConfig):
 
 
 class Gathering:
-    """Collects the mistakes in one text, so that the user sees all of them at once."""
+    """Collection of the mistakes in one spec, so that the user sees all of them at once."""
 
     def __init__(self, source: "Source | None" = None, refused: Iterable[str] = ()) -> None:
         self.source = source
-        """Source in which the line of an error without one is looked up by its key."""
+        """Text of the spec, in which the line of an error without one is looked up by its key; None
+        for none."""
         self._found: dict[str, tuple[float, UsageError]] = {}
         self._refused = set(refused)
 
     @property
     def refused(self) -> frozenset[str]:
-        """Top-level keys of the text that contain a mistake."""
+        """Top-level keys of the spec that contain a mistake."""
         return frozenset(self._refused)
 
     def add(self, error: UsageError, key: str = "") -> None:
@@ -248,18 +255,27 @@ class Gathering:
         self._found.setdefault(str(error), (math.inf if line is None else line, error))
 
     def collect(self, key: str = "") -> "_Collector":
-        """Return a context manager that adds a UsageError raised in its body, and suppresses it."""
+        """Return a context manager that adds a UsageError raised in its body instead of raising it.
+
+        `key` is the top-level key that the body reads.
+        """
         return _Collector(self, key)
 
     def run(self, function: Callable[[], T], *reads: str) -> T | None:
-        """Call `function` unless a key in `reads` has a mistake; None if skipped or failed."""
+        """Return the result of `function`, unless a top-level key in `reads` has a mistake.
+
+        Returns None if the function was not called or raised a UsageError, which is added.
+        """
         if not self._refused.intersection(reads):
             with self.collect(reads[0] if reads else ""):
                 return function()
         return None
 
     def check(self) -> None:
-        """Raise the mistakes in the order of their lines, those without a line last."""
+        """Raise the collected mistakes in the order of their lines, those without a line last.
+
+        One is raised as it is, several as `Mistakes`. Does nothing without a mistake.
+        """
         ordered = [error for _, error in sorted(self._found.values(), key=lambda pair: pair[0])]
         if len(ordered) == 1:
             raise ordered[0]
@@ -273,12 +289,12 @@ class Gathering:
 
 @dataclass(frozen=True)
 class _Collector:
-    """Adds a UsageError raised in its body to `gathering`, and suppresses it."""
+    """Context manager that adds a UsageError raised in its body to `gathering`, and hides it."""
 
     gathering: Gathering
     """Collection to which the error is added."""
     key: str
-    """Key of the spec that the body checks; empty if the error names one itself."""
+    """Top-level key that the body reads; empty if the error names one itself."""
 
     def __enter__(self) -> None:
         pass
@@ -291,7 +307,7 @@ class _Collector:
 
 
 def _overlap(key: str, other: str) -> bool:
-    """Return whether two settings are equal or one contains the other."""
+    """Return whether two settings, named by their keys, are equal or one contains the other."""
     short, long = sorted((key, other), key=len)
     return long.startswith(short) and long[len(short) :][:1] in ("", ".", "[")
 
@@ -300,11 +316,11 @@ def _overlap(key: str, other: str) -> bool:
 
 
 class TrialError(SweepError):
-    """A failure of one trial; it is recorded, and the sweep continues."""
+    """Failure of one trial; it is recorded, and the sweep continues."""
 
 
 class WorkerLost(TrialError):
-    """The trial's process died.
+    """The process that ran a slice of a trial died.
 
     Args:
         worker_exit: exit code, negative if a signal ended the process; None if unknown.
@@ -320,14 +336,14 @@ class WorkerLost(TrialError):
 
 
 class LimitPassed(TrialError):
-    """The trial exceeded a final limit, such as its time."""
+    """A trial exceeded a limit that ends it for good, such as its time."""
 
 
 # ---- history and storage --------------------------------------------------------------------
 
 
 class LedgerError(SweepError):
-    """An error of the history; the driver stops, and nothing is lost."""
+    """Error of the ledger; the driver stops, and nothing is lost."""
 
 
 class DamagedLedger(LedgerError):
@@ -342,7 +358,7 @@ class DamagedLedger(LedgerError):
 
 
 class IllegalMove(LedgerError):
-    """A change of a trial's status that is not allowed."""
+    """A change of a trial's status that is not allowed; nothing was written."""
 
     def __init__(self, trial: int, before: str, after: str) -> None:
         self.trial = trial
@@ -352,7 +368,7 @@ class IllegalMove(LedgerError):
 
 
 class SweepLocked(LedgerError):
-    """Another driver holds the sweep; `holder` describes it, for example by host and pid."""
+    """Another process holds the sweep; `holder` describes it, for example by host and pid."""
 
     exit_code = 3
 
@@ -363,7 +379,7 @@ class SweepLocked(LedgerError):
 
 
 class StorageError(SweepError):
-    """A disk, database or server failed; the message names the reason and a remedy."""
+    """A disk, database or server failed; the message has the reason and a remedy."""
 
     exit_code = 4
 
@@ -389,13 +405,16 @@ _REMEDIES_OF_WRITING = {
 
 
 def remedy(error: OSError) -> str:
-    """Return the remedy of a system's error; empty if it has one in its text or none is known."""
+    """Return a remedy for an error of the operating system.
+
+    Returns an empty text if its message has the remedy, or none is known.
+    """
     found = _REMEDIES.get(error.errno or 0, "")
     return "" if found in str(error) else found
 
 
 def with_remedy(error: OSError) -> str:
-    """Return the reason of a system's error while something was written, with its remedy."""
+    """Return the reason of a system's error while a file was written, with a remedy."""
     reason, code = error.strerror or str(error), error.errno or 0
     found = remedy(error) or _REMEDIES_OF_WRITING.get(code, "run this again when that is repaired")
     return f"{reason}; {found}"
@@ -416,23 +435,30 @@ _OF_THE_SPACE = (("space",), ("forbid",), ("initial",))
 
 @dataclass(frozen=True)
 class Source:
-    """The text from which settings were read; all sources compare equal."""
+    """Text from which a spec was read, to name the file and line of each setting in messages.
+
+    All sources compare equal.
+    """
 
     file: str = field(default="", compare=False)
-    """File name as the user wrote it; empty if not read from a file."""
+    """Name of the file as the user wrote it; empty if the settings come from elsewhere."""
     marks: Mapping[KeyPath, Place] = field(default_factory=dict, compare=False, repr=False)
-    """Path → place of its key or list item."""
+    """Path of a key or list item in the spec → place at which it was written."""
     prefix: KeyPath = field(default=(), compare=False)
-    """Path in the spec to which all other paths are relative."""
+    """Path in the spec of the part that this object is about; all other paths are relative to
+    it."""
     remarks: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    """Remarks for the user about the reading, in sentences."""
+    """Sentences for the user about how the text was read."""
 
     def sub_source(self, *parts: str | int) -> "Source":
-        """Return this source with paths relative to one part of it."""
+        """Return the source of a part of this one, to which paths are then relative."""
         return Source(self.file, self.marks, (*self.prefix, *parts))
 
     def locate(self, path: KeyPath) -> Place:
-        """Return the place of `path`, or of the innermost setting around it that was written."""
+        """Return the place of the setting at `path`.
+
+        If that was not written, it is the place of the innermost setting around it that was.
+        """
         full = (*self.prefix, *path)
         for end in range(len(full), -1, -1):
             if full[:end] in self.marks:
@@ -440,7 +466,7 @@ class Source:
         return Place(self.file)
 
     def key(self, path: KeyPath) -> str:
-        """Return `path` as a text, for example ``space.lr.loguniform[0]``."""
+        """Return the path of a setting as a text, for example ``space.lr.loguniform[0]``."""
         text = ""
         for part in (*self.prefix, *path):
             if isinstance(part, str) and len(part) > LONGEST_PART:
@@ -451,7 +477,7 @@ class Source:
     def refuse(
         self, path: KeyPath, value: object, allowed: str, hint: str = "", problem: str = ""
     ) -> BadConfig:
-        """Return the error for a mistake at `path`; does not raise it.
+        """Return the error for a mistake in the setting at `path`, without raising it.
 
         `allowed` describes accepted values, `problem` the mistake if it is another. `hint` gives
         advice.

@@ -38,23 +38,26 @@ ScriptTrainable = TrainingFunction | type[Trainable]
 
 @dataclass(frozen=True)
 class PickledTrainable:
-    """The file of a sweep's pickled trainable."""
+    """File with the pickled trainable of a script or notebook."""
 
     file: str
-    """Path of the file."""
+    """Path of the file, which is a checkpoint file."""
     sweep_id: str
-    """Id of the sweep to which it must belong."""
+    """ID of the sweep to which the file must belong."""
     trust: Trust | None = None
-    """Accepted signatures; None for those of the current user."""
+    """Key with the accepted signers; None for those of the current user."""
 
 
 def is_of_script(name: str) -> bool:
-    """Return whether a spec's trainable comes from a script or notebook."""
+    """Return whether a trainable's name in a spec says that it comes from a script or notebook."""
     return name.startswith(f"{SCRIPT}:")
 
 
 def name_of(trainable: object) -> str:
-    """Return the name for a spec: a path, or ``__main__:name`` if it cannot be imported."""
+    """Return the name of a trainable for a spec.
+
+    It is ``package.module:Name``, or ``__main__:name`` if other processes cannot import it.
+    """
     name = name_of_function(trainable)
     if (
         importable(trainable)
@@ -67,9 +70,10 @@ def name_of(trainable: object) -> str:
 
 
 def class_of(trainable: object, saves: bool | None = None) -> type[Trainable]:
-    """Return the class for a function, or `trainable` if it is a class; else raise BadConfig.
+    """Return the class of a trainable: itself, or one that wraps a function.
 
-    `saves` is True or False if it is known whether the function's reports have checkpoints.
+    `saves` is True or False if it is known whether the function's reports have checkpoints. Raises
+    BadConfig for other objects, and UsageError for a function that cannot be a trainable.
     """
     if isinstance(trainable, type):
         if issubclass(trainable, Trainable) and trainable is not Trainable:
@@ -101,19 +105,22 @@ def _qualname(value: object) -> str:
 
 
 def newest(folder: Path, sweep_id: str) -> PickledTrainable | None:
-    """Return the newest trainable in `folder`; None if there is none."""
+    """Return the newest trainable in the folder of a sweep's pickled trainables.
+
+    Returns None if there is none.
+    """
     files = [path for path in folder.glob("ckpt-*") if file.parse_name(path.name)]
     return PickledTrainable(str(max(files, key=_step)), sweep_id) if files else None
 
 
 def _step(path: Path) -> int:
-    """Return the step in the name of a checkpoint file; 0 for other names."""
+    """Return the number in the name of a checkpoint file; 0 for other names."""
     parsed = file.parse_name(path.name)
     return parsed[0] if parsed else 0
 
 
 def write(folder: Path, trainable: type[Trainable], sweep_id: str) -> PickledTrainable:
-    """Write a trainable to a new file in `folder`.
+    """Pickle a trainable into a new signed file in `folder`, and return the file's description.
 
     Raises:
         UsageError: it cannot be pickled.
@@ -143,12 +150,16 @@ def write(folder: Path, trainable: type[Trainable], sweep_id: str) -> PickledTra
 
 
 def source_of(stored: PickledTrainable) -> str:
-    """Return the digest in the header of a trainable's file; loads no code."""
+    """Return the digest of the code in the header of a trainable's file, without loading code."""
     return str(file.identify(Path(stored.file))[1].get("source", ""))
 
 
 def is_usable(stored: PickledTrainable | None, source: str) -> bool:
-    """Return whether the file has this digest, present libraries and this user's signature."""
+    """Return whether a trainable's file need not be written again.
+
+    It must have this digest of the code, the present versions of libraries and this user's
+    signature. False for None and for a damaged file.
+    """
     if stored is None:
         return False
     try:
@@ -160,7 +171,7 @@ def is_usable(stored: PickledTrainable | None, source: str) -> bool:
 
 
 def load(name: str, stored: PickledTrainable | None) -> type[Trainable]:
-    """Return the class of the script's trainable `name`.
+    """Load the pickled trainable of a script, named `name` in the spec, and return its class.
 
     Raises:
         UsageError: there is no file, or other versions of libraries wrote it.
@@ -194,7 +205,10 @@ def load(name: str, stored: PickledTrainable | None) -> type[Trainable]:
 def _script_needed_message(
     stored: PickledTrainable, header: Mapping[str, Any], problem: str
 ) -> str:
-    """Return the message that a trainable can only be resumed from the script that defines it."""
+    """Return the message that a trainable can only be resumed from its script.
+
+    `header` is that of its file, and `problem` says why the file does not suffice.
+    """
     name, script = header.get("trainable"), header.get("script")
     where = f"the script {script}" if script else "the notebook"
     call = f"sweep.resume({Path(stored.file).parents[1].name!r}, trainable={name})"
@@ -202,18 +216,18 @@ def _script_needed_message(
 
 
 def pickled_object(trainable: type[Trainable]) -> object:
-    """Return the object that is pickled for a trainable: its function, or the class."""
+    """Return the object that is pickled for a trainable: its function, or the class itself."""
     return trainable.function if issubclass(trainable, FunctionTrainable) else trainable
 
 
 def libraries() -> dict[str, str]:
-    """Return the versions that must be equal in processes that exchange pickles."""
+    """Return the versions that must be equal in processes that exchange pickles: name → version."""
     found = {name: importlib.metadata.version(name) for name in LIBRARIES}
     return {"python": platform.python_version(), **found, "sweep": __version__}
 
 
 def _script() -> str:
-    """Return the path of the running script; empty in a notebook."""
+    """Return the absolute path of the running script; empty in a notebook."""
     path = getattr(sys.modules.get(SCRIPT), "__file__", None)
     return "" if path is None else str(Path(path).resolve())
 
@@ -222,7 +236,7 @@ def _script() -> str:
 
 
 def digest(value: object) -> str:
-    """Return the SHA-256 of a function or class: of its code and the values that it uses.
+    """Return the SHA-256 of a function or class: of its code and of all values that it uses.
 
     Line numbers do not count. Of importable objects only the names count.
     """
@@ -230,18 +244,21 @@ def digest(value: object) -> str:
 
 
 def digest_of(trainable: type[Trainable]) -> str:
-    """Return the `digest` of a trainable's class."""
+    """Return the SHA-256 of a trainable's code: that of its function, or of the class."""
     return digest(pickled_object(trainable))
 
 
 class _Walk:
-    """Describes everything that determines a value's behaviour, as lines; each object once."""
+    """Description of everything that determines a value's behaviour, as lines of text.
+
+    Each object once.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[int, object]] = {}  # keeps objects alive, so ids stay unique
 
     def of(self, value: object) -> Iterator[str]:
-        """Yield the lines for `value`."""
+        """Yield the lines that describe `value` and, recursively, everything that it uses."""
         if value is None or isinstance(value, bool | int | float | complex | str | bytes):
             yield f"{type(value).__name__} {value!r}"
             return
@@ -267,7 +284,7 @@ _OF_PYTHON = frozenset({"__dict__", "__weakref__", "__module__", "__doc__", "__f
 
 
 def _parts(value: Any) -> list[Any]:
-    """Return the parts of a value, in a fixed order."""
+    """Return the values that a value consists of, in a fixed order."""
     match value:
         case CodeType():
             sizes = (value.co_argcount, value.co_posonlyargcount, value.co_kwonlyargcount)
@@ -294,7 +311,7 @@ def _parts(value: Any) -> list[Any]:
 
 
 def _content(cell: Any) -> object:
-    """Return the content of a closure's cell; None if it is empty."""
+    """Return the value in a closure's cell; None if it is empty."""
     try:
         return cell.cell_contents
     except ValueError:  # nothing is in it yet
@@ -302,7 +319,7 @@ def _content(cell: Any) -> object:
 
 
 def _reduced(value: Any) -> list[Any]:
-    """Return the parts that pickle would write for a value; empty if pickle refuses it."""
+    """Return the values that pickle would write for a value; empty if pickle refuses it."""
     reduce = copyreg.dispatch_table.get(type(value))
     try:
         reduced: Any = value.__reduce_ex__(4) if reduce is None else reduce(value)

@@ -32,19 +32,25 @@ _RAISED_BY = "raised by "
 
 
 def names(package: str) -> list[str]:
-    """Return the names of the plugins of `package`: its modules without a leading underscore."""
+    """Return the names of the built-in plugins in a package, sorted.
+
+    They are its modules without a leading underscore.
+    """
     found = pkgutil.iter_modules(importlib.import_module(package).__path__)
     return sorted(module.name for module in found if not module.name.startswith("_"))
 
 
 def raised_by(error: Exception) -> str:
-    """Return which user's plugin raised an error, as a text; empty if none did."""
+    """Return a text that names the user's plugin and method that raised an error.
+
+    Returns empty if none did.
+    """
     notes = (note for note in getattr(error, "__notes__", ()) if note.startswith(_RAISED_BY))
     return next(notes, "").removeprefix(_RAISED_BY)
 
 
 def add_paths(paths: Iterable[str]) -> None:
-    """Append folders to the import path; they never hide installed modules.
+    """Append folders to `sys.path`, so that they never hide installed modules.
 
     Child processes inherit the path: workers, environments and evaluation workers.
     """
@@ -54,7 +60,10 @@ def add_paths(paths: Iterable[str]) -> None:
 
 
 def _hiding(module: str, paths: Iterable[str]) -> str:
-    """Return a text that names the file that hides a module of `paths`; empty if none does."""
+    """Return a text that names the file that is imported instead of a module in `paths`.
+
+    Returns empty if there is none.
+    """
     top, _, below = module.partition(".")
     origin = importing.module_origin(top)
     own = [file for folder in paths if (file := Path(folder, f"{top}.py")).is_file()]
@@ -65,29 +74,33 @@ def _hiding(module: str, paths: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """One kind of plugin; its classes are derived from ``T``."""
+    """One kind of plugin, such as searchers, whose classes are derived from one base."""
 
     noun: str
     """Name of the kind in messages, such as ``searcher``."""
     package: str
-    """Package of the built-in plugins, and name of the group of entry points."""
+    """Package with the built-in plugins, which is also the group of entry points."""
     base: type[Any]
     """Base class of all plugins of this kind."""
     attribute: str = ""
-    """Name of the class in a built-in file; empty for the only one derived from `base`."""
+    """Name of the class in the file of a built-in plugin; empty to take the only class derived from
+    `base`."""
     defines: tuple[str, ...] = ()
-    """Names of methods that each class must define."""
+    """Names of attributes that each class must define itself, not inherit from `base`."""
 
     def is_shipped(self, name: str) -> bool:
-        """Return whether `name` is a built-in plugin."""
+        """Return whether a built-in plugin has this name."""
         return ":" not in name and name in names(self.package)
 
     def is_installed(self, name: str) -> bool:
-        """Return whether `name` is a built-in plugin or an entry point, not code of a sweep."""
+        """Return whether a built-in plugin or an entry point has this name.
+
+        Such a plugin is no code of a sweep.
+        """
         return self.is_shipped(name) or name in importing.entry_points(self.package)
 
     def find(self, name: str, paths: Iterable[str] = ()) -> type[T]:
-        """Return the class of the plugin `name`.
+        """Import and return the class of the plugin `name`.
 
         Args:
             name: a file's name, ``package.module:Name``, or the name of an entry point.
@@ -102,7 +115,10 @@ class Kind(Generic[T]):
         return self.checked(name, self.imported(name, paths))
 
     def imported(self, name: str, paths: Iterable[str]) -> object:
-        """Import and return the object at a path or entry point; raises as `find` does."""
+        """Import and return the object at a path or entry point, without checking it.
+
+        Raises as `find`.
+        """
         add_paths(paths)
         path: str | None = name
         try:
@@ -125,7 +141,10 @@ class Kind(Generic[T]):
 
     @contextlib.contextmanager
     def calling(self, name: str, method: str) -> Iterator[None]:
-        """Add a note to errors of a user's plugin in the block; it names plugin and `method`."""
+        """Add a note to an error that a user's plugin raises inside the block.
+
+        The note names the plugin and its method, for `raised_by`. Errors of sweep get none.
+        """
         try:
             yield
         except SweepError:
@@ -136,9 +155,10 @@ class Kind(Generic[T]):
             raise
 
     def checked(self, name: str, loaded: Any, alternative: str = "") -> type[T]:
-        """Return `loaded` if it is a class of this kind; else raise UsageError.
+        """Return `loaded` if it is a class of this kind that defines all it must.
 
-        `alternative` is a text that the message adds about what else is allowed.
+        Returns else raise UsageError. `alternative` is a text for the message about what else is
+        allowed.
         """
         if isinstance(loaded, type) and self.base in inspect.getmro(loaded)[1:]:
             missing = object()
@@ -160,7 +180,10 @@ class Kind(Generic[T]):
         )
 
     def _shipped(self, name: str) -> type[T]:
-        """Import the plugin `name` of this package; return its class, or raise UsageError."""
+        """Import the built-in plugin `name` and return its class.
+
+        Raises UsageError if its file does not have exactly one.
+        """
         with importing.large_import():
             module = importlib.import_module(f"{self.package}.{name}")
         if self.attribute:
@@ -180,7 +203,7 @@ class Kind(Generic[T]):
 
 @cache
 def trainables() -> "Kind[Trainable]":
-    """Return the kind of trainables; imported on first use, since most commands need none."""
+    """Return the kind of trainables, imported at the first call, since most commands need none."""
     from trainables.trainable import Trainable
 
     return Kind("trainable", "trainables.algorithms", Trainable)
@@ -189,9 +212,9 @@ def trainables() -> "Kind[Trainable]":
 def find_trainable(
     name: str, paths: Iterable[str], stored: "PickledTrainable | None" = None
 ) -> "type[Trainable]":
-    """Return the class of a spec's trainable; UsageError if it cannot be found.
+    """Import and return the class of a spec's trainable; raises UsageError if it cannot be found.
 
-    This extends the import path, also for its settings.
+    Appends `paths` to the import path, where environments and callbacks are found, too.
 
     Args:
         name: as for `Kind.find`; a path or an entry point may lead to a function, too, or to

@@ -16,10 +16,10 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its confidence interval at `LEVEL`."""
+    """Estimate with its confidence interval at the level `LEVEL`."""
 
     value: float
-    """The estimate itself."""
+    """Estimate, such as a mean or a probability."""
     low: float
     """Lower end of the interval."""
     high: float
@@ -28,16 +28,16 @@ class Interval:
 
 @dataclass(frozen=True)
 class Spread:
-    """The spread of the scores of a setting, estimated from one or several settings."""
+    """Spread of scores under different seeds, estimated from one or several settings."""
 
     deviation: float
-    """Standard deviation."""
+    """Standard deviation of one score."""
     freedom: int
     """Degrees of freedom of the estimate: number of scores minus number of means."""
 
 
 def total(values: Iterable[float]) -> float:
-    """Return the sum, rounded once; infinite if it exceeds the range of floats."""
+    """Return the sum of the values, rounded once; infinite if it exceeds the range of floats."""
     terms = list(values)
     try:
         return math.fsum(terms)
@@ -52,23 +52,24 @@ def mean(values: Sequence[float]) -> float:
 
 
 def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    """Return the weighted mean of values; the sum of the weights must be positive."""
+    """Return the mean of values with these weights, whose sum must be positive."""
     whole = math.fsum(weights)
     return math.fsum(w / whole * v for w, v in zip(weights, values, strict=True) if w)
 
 
 def t_quantile(level: float, freedom: int) -> float:
-    """Return the quantile at `level` of Student's t distribution with `freedom` degrees."""
+    """Return the quantile at `level` (0 to 1) of Student's t with `freedom` degrees."""
     from scipy import special
 
     return float(special.stdtrit(freedom, level))
 
 
 def pooled_spread(groups: Sequence[Sequence[float]]) -> Spread | None:
-    """Return the spread within groups, assumed equal in all; None if no group has two scores.
+    """Return the spread of scores within groups, assumed equal in all groups.
 
-    It is infinite if the distance of scores exceeds the range of floats. This is the residual
-    deviation of a one-way layout (Fisher, Statistical Methods for Research Workers, 1925, ch. 7).
+    Returns None if no group has two scores. It is infinite if the distance of scores exceeds the
+    range of floats. This is the residual deviation of a one-way layout (Fisher, Statistical Methods
+    for Research Workers, 1925, ch. 7).
     """
     several = [(group, mean(group)) for group in groups if len(group) > 1]
     freedom = sum(len(group) - 1 for group, _ in several)
@@ -79,7 +80,10 @@ def pooled_spread(groups: Sequence[Sequence[float]]) -> Spread | None:
 
 
 def confidence_bound(values: Sequence[float], level: float, upper: bool) -> float:
-    """Return the one-sided Student-t bound of the mean; raises ValueError for fewer than two."""
+    """Return the one-sided Student-t bound of the mean, the upper or else the lower one.
+
+    `level` is the confidence, 0 to 1. Raises ValueError for fewer than two values.
+    """
     spread = pooled_spread([values])
     if spread is None:
         raise ValueError("one score has no spread")
@@ -88,7 +92,7 @@ def confidence_bound(values: Sequence[float], level: float, upper: bool) -> floa
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
-    """Return the mean of at least two scores with its two-sided Student-t interval."""
+    """Return the mean of at least two scores with its two-sided Student-t interval at `LEVEL`."""
     tail = (1.0 + LEVEL) / 2.0
     low, high = (confidence_bound(values, tail, upper) for upper in (False, True))
     return Interval(mean(values), low, high)
@@ -97,10 +101,11 @@ def mean_interval(values: Sequence[float]) -> Interval:
 def bootstrap_interval(
     values: Sequence[float], estimate: Callable[[Sequence[float]], float], seed: int
 ) -> Interval:
-    """Return an estimate with its percentile bootstrap interval; `estimate` gets sorted scores.
+    """Return an estimate from some scores with its percentile bootstrap interval at `LEVEL`.
 
-    Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice, 2021,
-    section 4.1, with one task.
+    `estimate` is a function of sorted scores. `seed` determines the `RESAMPLES` resamples. Agarwal
+    et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice, 2021, section 4.1,
+    with one task.
     """
     from trainables.core import rng
 
@@ -114,12 +119,13 @@ def bootstrap_interval(
 
 
 def improvement(better: Sequence[float], worse: Sequence[float]) -> Interval:
-    """Return the probability that a run of `better` beats one of `worse`; a tie counts as half.
+    """Return the probability that a run of `better` beats one of `worse`, with its interval.
 
-    The Mann-Whitney statistic (Agarwal et al. 2021, section 4.3: probability of improvement) with
-    the interval of Newcombe, Confidence intervals for an effect size measure based on the
-    Mann-Whitney statistic, part 2, 2006, method 5. It is correct for few runs, too, where a
-    bootstrap returns [1, 1] as soon as no runs overlap. Higher scores are better.
+    Both are scores of runs; higher is better, and a tie counts as half. It is the Mann-Whitney
+    statistic (Agarwal et al. 2021, section 4.3: probability of improvement) with the interval of
+    Newcombe, Confidence intervals for an effect size measure based on the Mann-Whitney statistic,
+    part 2, 2006, method 5. It is correct for few runs, too, where a bootstrap returns [1, 1] as
+    soon as no runs overlap.
     """
     wins = sum((x > y) + 0.5 * (x == y) for x in better for y in worse)
     pairs = len(better) * len(worse)
@@ -134,16 +140,20 @@ def improvement(better: Sequence[float], worse: Sequence[float]) -> Interval:
 
 
 def _variance(theta: float, runs: float, pairs: int) -> float:
-    """Return the variance of the Mann-Whitney statistic at `theta` (Hanley and McNeil, 1982).
+    """Return the variance of the Mann-Whitney statistic if its true value is `theta`.
 
-    `runs` is the mean size of the two samples, `pairs` the product of their sizes.
+    Hanley and McNeil, 1982. `runs` is the mean size of the two samples, `pairs` the product of
+    their sizes.
     """
     overlap = (1.0 - theta) / (2.0 - theta) + theta / (1.0 + theta)
     return theta * (1.0 - theta) * (1.0 + (runs - 1.0) * overlap) / pairs
 
 
 def _edge(inside: float, outside: float, too_far: Callable[[float], bool]) -> float:
-    """Return where `too_far` becomes true, between `inside` and `outside` in [0, 1]."""
+    """Return the point between `inside` and `outside` from which on `too_far` is true.
+
+    All are in [0, 1].
+    """
     for _ in range(60):
         middle = (inside + outside) / 2.0
         inside, outside = (inside, middle) if too_far(middle) else (middle, outside)

@@ -6,7 +6,7 @@ __version__ = "1.0.0"
 
 
 def unsupported() -> str:
-    """Return why sweep cannot run on this system, as one line; empty if it can."""
+    """Return a line on why sweep cannot run on this operating system; empty if it can."""
     system: str = sys.platform
     if system.startswith("linux"):
         return ""
