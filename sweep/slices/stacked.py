@@ -86,8 +86,7 @@ class _Lane:
         return self.slice.outcome(end)
 
     def fail(self, error: BaseException) -> SliceOutcome:
-        """Write what can still be written, stop the trainable, and return the outcome of a
-        failure."""
+        """Write what can still be written, stop the trainable, and return the failed outcome."""
         self.leave()
         stop_quietly(self.trainable)
         return self.slice.failed(error)
