@@ -31,35 +31,39 @@ PACKAGE = __name__
 
 @dataclass(frozen=True)
 class TrackerContext:
-    """The sweep to copy, and the destination."""
+    """Sweep that a tracker copies, and where to."""
 
     folder: Folder
     """Folder of the sweep."""
     sweep_id: str
-    """Unique ID; two sweeps may have one name."""
+    """Unique ID of the sweep; two sweeps may have one name."""
     name: str
     """Name of the sweep."""
     created_at: float
     """Time of creation in seconds since 1970 (UTC)."""
     spec: SweepSpec
-    """Spec of the sweep."""
+    """Present spec of the sweep."""
     objective: Objective
     """Objective by which trials are compared."""
     tracking_uri: str | None = None
-    """URI of an MLflow server or database; None for the file of the sweep's root."""
+    """URI of an MLflow server or database; None for the file ``mlflow.db`` in the sweep's root."""
     uri_is_own: bool = True
-    """True if this user has set the URI; see `sweep.driver.tracking.sync`."""
+    """True if this user has set the URI, so that the user's credentials may be sent there."""
     storage: str = ""
-    """URL of the checkpoints' object storage; empty if they are only in the folder."""
+    """URL of the object storage of the sweep's checkpoints; empty if they are only in the
+    folder."""
     paths: tuple[str, ...] = ()
-    """Folders in which the modules named by the sweep are searched."""
+    """Folders in which modules are looked for after all installed packages."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Package → version with which the sweep was created."""
+    """Name of a package → version with which the sweep was created."""
     first_spec: SweepSpec | None = None
-    """Spec with which the sweep was created; None if it has not been changed."""
+    """Spec with which the sweep was created; None if it is still `spec`."""
 
     def earlier_events(self, k: float) -> Iterator[list[Recorded]]:
-        """Yield the events 1 to `k` (infinite for all) from the ledger, in order, in batches."""
+        """Yield the events with numbers from 1 to `k` from the ledger, in order, in lists.
+
+        An infinite `k` yields all.
+        """
         with closing(Ledger(self.folder.ledger)) as ledger:
             for records in iterate(ledger):
                 yield [record for record in records if record.number <= k]
@@ -67,7 +71,7 @@ class TrackerContext:
                     return
 
     def history(self, k: float, shows_unsaved: bool = False) -> History:
-        """Return the history up to event `k`, see `earlier_events`.
+        """Return the history of the sweep up to event number `k`, read from the ledger.
 
         With `shows_unsaved`, results that may be computed again count.
         """
@@ -78,35 +82,42 @@ class TrackerContext:
 
 
 class Tracker(Protocol):
-    """The protocol of a tracker; its main method is `publish`."""
+    """Base of all trackers, whose main method is `publish`; called in a thread of its own."""
 
     def __init__(self, context: TrackerContext) -> None:
-        """Create the tracker quickly: open nothing and import nothing large."""
+        """Store the context; open nothing and import nothing large."""
         ...
 
     def publish(self, records: Sequence[Recorded]) -> None:
-        """Copy events, in the order of their numbers; after an exception they come again."""
+        """Copy these events, in the order of their numbers.
+
+        The first call begins with the first event not copied yet. After an exception the same
+        events come again, also in a later process, and must then change nothing twice.
+        """
         ...
 
     def close(self) -> None:
-        """Close everything that `publish` opened."""
+        """Close everything that `publish` opened; a later `publish` opens it again."""
         ...
 
 
 @runtime_checkable
 class Comparable(Protocol):
-    """A tracker whose copy `sweep verify` can compare with the ledger."""
+    """Tracker whose copy `sweep verify` can compare with the ledger."""
 
     def unreadable(self) -> str:
-        """Return why an existing copy cannot be read; empty if it can."""
+        """Return a text on why an existing copy cannot be read; empty if it can."""
         ...
 
     def differences(self) -> list[str]:
-        """Return the differences of copy and ledger as texts; raises if it is unreachable."""
+        """Return the differences between the copy and the whole ledger, one text each.
+
+        Raises an error of any kind if the copy cannot be reached.
+        """
         ...
 
     def set_aside(self) -> None:
-        """Remove the parts of the copy that sending all events again would not repair."""
+        """Remove those parts of the copy that would stay wrong if all events were sent again."""
         ...
 
 

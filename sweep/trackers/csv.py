@@ -15,12 +15,12 @@ from sweep.trackers._shared.trial_files import IDENTITY, FileTracker, Standing, 
 
 
 class Tracker(FileTracker):
-    """A CSV file for each seed of a trial, with a row for each iteration."""
+    """Writes a CSV file for each seed of a trial, with a row for each iteration."""
 
     file = "progress.csv"
 
     def read(self, content: bytes) -> Standing:
-        """Return the rows of a file, up to the first invalid line."""
+        """Return the positions of the rows in a file's contents, up to the first invalid line."""
         header, *lines = content.split(b"\n")[:-1] or [b""]
         columns = _cells(header)
         if columns[:1] != [IDENTITY]:
@@ -39,27 +39,30 @@ class Tracker(FileTracker):
         return _line(columns)
 
     def columns(self, row: Row) -> Iterable[str]:
-        """Return a column for each result."""
+        """Return the name of a column for each result in a row."""
         return map(_plain, identified(row))
 
     def encode(self, row: Row, columns: Sequence[str], ended_at: float, place: int) -> bytes:
-        """Return a line with a cell for each column."""
+        """Return a row as a line with a cell for each column, empty for missing results."""
         result = {_plain(name): value for name, value in identified(row).items()}
         return _line([result.get(name, "") for name in columns])
 
     def widen(self, content: bytes, columns: Sequence[str], before: int) -> bytes:
-        """Return the content with all columns in the header and empty cells for the new ones."""
+        """Return the contents with all `columns` in the header, and empty cells for the new ones.
+
+        The contents had the first `before` columns.
+        """
         _, *rows = content.split(b"\n")[:-1]
         empty = b"," * (len(columns) - before) + b"\n"
         return b"".join([_line(columns), *(row + empty for row in rows)])
 
     def is_equal(self, expected: bytes, stored: bytes) -> bool:
-        """Return whether the cells are equal, ignoring empty ones at the end."""
+        """Return whether the cells of two lines are equal, ignoring empty ones at the end."""
         return expected.rstrip(b",\n") == stored.rstrip(b",\n")
 
 
 def _line(cells: Iterable[object]) -> bytes:
-    """Return a line of cells."""
+    """Return cells as a line of CSV."""
     text = io.StringIO()
     plain = [_plain(cell) if isinstance(cell, str) else cell for cell in cells]
     csv.writer(text, lineterminator="\n").writerow(plain)
@@ -72,5 +75,5 @@ def _plain(text: str) -> str:
 
 
 def _cells(line: bytes) -> list[str]:
-    """Return the cells of a line."""
+    """Return the cells of a line of CSV, as texts."""
     return next(csv.reader([line.decode("utf-8", "replace")]), [])

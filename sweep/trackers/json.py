@@ -13,12 +13,12 @@ from sweep.trackers._shared.trial_files import IDENTITY, FileTracker, Standing, 
 
 
 class Tracker(FileTracker):
-    """A file of JSON lines for each seed of a trial, with a line for each iteration."""
+    """Writes a file of JSON lines for each seed of a trial, with a line for each iteration."""
 
     file = "result.json"
 
     def read(self, content: bytes) -> Standing:
-        """Return the results in a file, up to the first invalid line."""
+        """Return the positions of the results in a file's contents, up to an invalid line."""
         standing = Standing()
         for line in content.splitlines(keepends=True):
             try:
@@ -39,5 +39,5 @@ class Tracker(FileTracker):
         return b""
 
     def encode(self, row: Row, columns: Sequence[str], ended_at: float, place: int) -> bytes:
-        """Return a result as one line."""
+        """Return a result as one line of JSON."""
         return json.dumps(identified(row)).encode() + b"\n"

@@ -52,14 +52,17 @@ from sweep.trackers._shared.mlflow_store import PARENT, StoredRun, connect
 
 
 class Tracker(trackers.Tracker):
-    """Copies a sweep's history to MLflow."""
+    """Copies a sweep's history to MLflow: a run for the sweep, and one for each trial."""
 
     def __init__(self, context: TrackerContext) -> None:
         self._context = context
         self._copy: _Copy | None = None
 
     def publish(self, records: Sequence[Recorded]) -> None:
-        """Copy events; after a failure the state of the store is read again."""
+        """Write to MLflow what these events change; after a failure its state is read again.
+
+        All earlier events are sent first if MLflow lacks them, or if the metric was changed.
+        """
         copy, self._copy = self._copy, None
         first = records[0].number
         if copy is not None and copy.k != first - 1:
@@ -84,7 +87,10 @@ class Tracker(trackers.Tracker):
         self._copy = copy
 
     def _resend_copy(self, k: int) -> "_Copy":
-        """Return a copy up to event `k` that is sent again from the start; existing rows stay."""
+        """Return a copy in which all events up to number `k` were sent again.
+
+        Existing rows stay.
+        """
         copy = _Copy(self._context, 0)
         copy.is_complete = False
         for records in self._context.earlier_events(k):
@@ -93,19 +99,22 @@ class Tracker(trackers.Tracker):
         return copy
 
     def close(self) -> None:
-        """Close the store."""
+        """Close MLflow's database; the next `publish` opens it again."""
         copy, self._copy = self._copy, None
         if copy is not None:
             copy.close()
 
     def unreadable(self) -> str:
-        """Return why the file of all sweeps cannot be read; empty if it can, or for a server."""
+        """Return a text on why the database file of all sweeps cannot be read; empty if it can.
+
+        It is empty, too, if the copy is on a server.
+        """
         if self._context.tracking_uri is not None:
             return ""
         return tables.find_damage(self._context.folder.mlflow)
 
     def differences(self) -> list[str]:
-        """Return the differences between the copy and the whole ledger.
+        """Return a text for each difference between the copy and the whole ledger.
 
         Raises:
             StorageError: another person named the server, which would get this user's credentials.
@@ -122,7 +131,7 @@ class Tracker(trackers.Tracker):
             return [text for text, _ in check.differences()]
 
     def set_aside(self) -> None:
-        """Remove the runs that sending all events again would not repair.
+        """Delete the runs that sending all events again would not repair.
 
         Raises:
             StorageError: the file of all sweeps is damaged.
@@ -141,19 +150,22 @@ class Tracker(trackers.Tracker):
 
 @dataclass
 class _Run:
-    """A run, and up to which iteration the store may have its rows already."""
+    """Run of the copy, and up to which iteration MLflow may have its rows already."""
 
     stored: StoredRun
-    """Run in the store."""
+    """Run as it is in MLflow."""
     iteration: float = 0
-    """Iteration up to which rows are looked up before they are sent."""
+    """Number of the iteration up to which rows are looked up before they are sent; infinite for
+    all."""
     scored: bool = False
-    """True if the scores of the run in the store were read, so that rows of later events are
-    new."""
+    """True if the run's scores in MLflow are known, so that rows of later events are new there."""
 
 
 class _Copy:
-    """The sweep's runs, updated to event `k` and then kept up to date."""
+    """Copy of a sweep in MLflow: all its runs, kept up to date from event to event.
+
+    It begins with the state after event number `k`, which MLflow should have already.
+    """
 
     def __init__(self, context: TrackerContext, k: int) -> None:
         self._context = context
@@ -161,15 +173,15 @@ class _Copy:
         for records in context.earlier_events(k):
             self._content.extend(records)
         self.is_complete = True
-        """True if the copy will contain all earlier events after the next ones."""
+        """True if MLflow has all earlier events, which the sweep's run then says."""
         self._store = connect(context)
         self._origin: dict[str, str] = {}
         self._shown: int | None = None
-        """Number of trials when the page's view was written; None before that."""
+        """Number of trials when the view of MLflow's page was written; None before that."""
         self._pick: int | None = None
-        """Number of the trial that is shown first."""
+        """Number of the trial that the page shows first; None before one."""
         self._runs: dict[str, _Run] = {}
-        """Name (`run_name`; empty for the sweep's own) → run."""
+        """Name of a run (`run_name`; empty for the sweep's own) → the run."""
         for run in sorted(self._store.runs(), key=lambda run: -len(run.metrics)):
             if run.name not in self._runs:
                 self._runs[run.name] = _known(run)
@@ -177,7 +189,7 @@ class _Copy:
                 self._store.delete(run)
 
     def close(self) -> None:
-        """Close the store."""
+        """Close MLflow's database."""
         self._store.close()
 
     @property
@@ -187,12 +199,12 @@ class _Copy:
 
     @property
     def lacks_earlier_events(self) -> bool:
-        """True if the store has no run of the sweep, or lacks events that precede its newest."""
+        """True if MLflow has no run of the sweep, or sending all events was interrupted."""
         parent = self._runs.get("")
         return parent is None or COMPLETE not in parent.stored.tags
 
     def publish(self, records: Sequence[Recorded]) -> None:
-        """Write the changes by `records`: for each trial the rows first, then the status."""
+        """Write to MLflow what these events change: of each run the rows first, then the status."""
         changes = self._content.extend(records)
         tags = {**self._content.sweep_tags(), **({COMPLETE: "true"} if self.is_complete else {})}
         with self._store.writing():
@@ -218,7 +230,7 @@ class _Copy:
             self._write_view(parent)
 
     def _write_view(self, parent: _Run) -> None:
-        """Write the view of the page at first, and when it no longer shows all trials."""
+        """Write the view of MLflow's page at first, and when it no longer shows all trials."""
         trials = len(self._content.history.trials)
         if self._shown is None or self._shown <= mlflow_view.AT_FIRST < trials:
             view = mlflow_view.view(self._context, parent.stored.id, trials)
@@ -226,7 +238,7 @@ class _Copy:
             self._shown = trials
 
     def _write_picks(self, parent: _Run) -> None:
-        """Update the order so that the page shows the pick first, the previous one at its rank."""
+        """Update the order of trials on the page after a change of the pick, which comes first."""
         history = self._content.history
         pick = None if history.best is None else history.best.number
         for number in {self._pick, pick} - {None} if pick != self._pick else ():
@@ -234,7 +246,7 @@ class _Copy:
         self._pick = pick
 
     def _schedule_paused(self) -> None:
-        """Set the runs of paused trials to scheduled, since no driver runs."""
+        """Set the runs of paused trials and replicas to scheduled, since no driver runs."""
         history = self._content.history
         for replica in (*history.replicas(Status.PAUSED), *history.test_replicas(Status.PAUSED)):
             trial = history.trials[replica.trial]
@@ -248,13 +260,19 @@ class _Copy:
                     self._set_status(run, status, None, run.stored.title)
 
     def _attach_media(self, event: Reported | Closed) -> None:
-        """Add the files that results name; a file that is added again replaces itself."""
+        """Send the files that an event's results name.
+
+        A file that is sent again replaces itself.
+        """
         run = self._runs[run_name(*self._content.run_of(event))].stored
         for file in () if run.deleted else self._content.media(event):
             self._store.attach(run, file, MEDIA)
 
     def _write_trial(self, parent: _Run, trial: Trial, rows: Sequence[Value]) -> _Run:
-        """Write the run of a trial and return it."""
+        """Write rows, tags, parameters and status of a trial's run, created if missing.
+
+        Return the run.
+        """
         tags = {PARENT: parent.stored.id, **self._content.trial_tags(trial)}
         created = self._content.created_at[trial.number]
         name = title(trial.status, f"trial {trial.number}")
@@ -266,7 +284,7 @@ class _Copy:
         return run
 
     def _write_replica(self, trial: _Run, replica: Replica, rows: Sequence[Value]) -> None:
-        """Write the run of a seed or test."""
+        """Write rows, tags and status of the run of a seed or test below a trial's run."""
         tags = {PARENT: trial.stored.id, **self._content.replica_tags(replica)}
         started = replica.started_at or self._context.created_at
         kind = "test" if is_test(replica.index) else "seed"
@@ -277,7 +295,10 @@ class _Copy:
         self._set_status(run, self._content.status_of(replica.status), replica.ended_at, name)
 
     def _run(self, name: str, title: str, tags: Mapping[str, str], started: float) -> _Run:
-        """Return a run by name, created with `tags` and start time `started` if missing."""
+        """Return the run `name`, created with these tags and title if it is missing.
+
+        `started` is its start in seconds since 1970.
+        """
         if name not in self._runs:
             self._origin = self._origin or _origin(self._context)
             given = {**self._origin, **tags}
@@ -292,7 +313,10 @@ class _Copy:
         tags: Mapping[str, str],
         parameters: Mapping[str, str],
     ) -> None:
-        """Send the rows, tags and parameters that the run lacks."""
+        """Send the rows, tags and parameters that a run lacks.
+
+        Rows with other values are corrected if MLflow allows it. Does nothing for a deleted run.
+        """
         stored = run.stored
         if stored.deleted:
             return
@@ -309,7 +333,7 @@ class _Copy:
             run.iteration, run.scored = max([run.iteration, *counted]), True
 
     def _new(self, run: _Run, rows: Sequence[Value]) -> tuple[list[Value], list[Value]]:
-        """Return the rows that the store lacks, each once, and those with another value there.
+        """Return the rows that MLflow lacks, each once, and those that have another value there.
 
         The latter are of iterations that were trained again.
         """
@@ -329,7 +353,10 @@ class _Copy:
         return new, [row for row in there if repr(known[row.key, row.time]) != repr(row.value)]
 
     def _set_status(self, run: _Run, status: str, end_time: float | None, title: str) -> None:
-        """Set status and title of a run, if they differ."""
+        """Set status and title of a run, unless they are the same.
+
+        `end_time` is in seconds since 1970.
+        """
         stored = run.stored
         at = None if end_time is None else milliseconds(end_time)
         is_so = (stored.status, stored.title) == (status, title)
@@ -339,16 +366,17 @@ class _Copy:
 
 
 def _known(run: StoredRun) -> _Run:
-    """Return a run that the store has already.
+    """Return a run that MLflow has already.
 
-    The iteration of its newest row is known only for runs of a single seed.
+    The iteration of its newest row is known only for runs of a single seed; else all rows are
+    looked up.
     """
     newest = run.metrics.get("training_iteration", 0) if "sweep.seed" in run.tags else math.inf
     return _Run(run, newest)
 
 
 def _origin(context: TrackerContext) -> dict[str, str]:
-    """Return MLflow's tags of the user, source and commit of a run."""
+    """Return MLflow's tags for the user, the source and the Git commit of a run."""
     tags = {"mlflow.source.name": context.spec.trainable, "mlflow.source.type": "LOCAL"}
     try:
         tags["mlflow.user"] = getpass.getuser()

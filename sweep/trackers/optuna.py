@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class Tracker(trackers.Tracker):
-    """Copies a sweep's history to a study."""
+    """Copies a sweep's history to a study in Optuna's tables."""
 
     def __init__(self, context: TrackerContext) -> None:
         self._context = context
         self._copy: Copy | None = None
 
     def publish(self, records: Sequence[Recorded]) -> None:
-        """Copy events; after a failure the study is read again."""
+        """Write to the study what these events change; after a failure the study is read again."""
         with large_import():
             from sweep.trackers._shared.optuna_copy import Copy
 
@@ -46,25 +46,25 @@ class Tracker(trackers.Tracker):
             raise
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the database; the next `publish` opens it again."""
         copy, self._copy = self._copy, None
         if copy is not None:
             copy.close()
 
     def unreadable(self) -> str:
-        """Return why the tables cannot be read; empty if they can."""
+        """Return a text on why the tables are missing or cannot be read; empty if they can."""
         from sweep.trackers._shared.optuna_storage import place, unreadable
 
         return unreadable(place(self._context.folder))
 
     def differences(self) -> list[str]:
-        """Return the differences between the copy and the whole ledger, one text each."""
+        """Return a text for each difference between the study and the whole ledger."""
         from sweep.trackers._shared.optuna_copy import differences
 
         return list(differences(self._context))
 
     def set_aside(self) -> None:
-        """Delete the tables: sending all events again would not repair everything."""
+        """Delete the tables, since sending all events again would not repair everything."""
         from sweep.trackers._shared.optuna_storage import place, remove
 
         remove(place(self._context.folder))

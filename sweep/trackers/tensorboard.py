@@ -27,12 +27,12 @@ _FIRST = text(1, IDENTITY) + single(2, 0)[:1]
 
 
 class Tracker(FileTracker):
-    """An event file of TensorBoard for each seed of a trial, and its settings."""
+    """Writes an event file of TensorBoard for each seed of a trial, with its settings."""
 
     file = "events.out.tfevents.sweep"
 
     def read(self, content: bytes) -> Standing:
-        """Return the records in a file, up to the first invalid one."""
+        """Return the positions of the rows' records in a file, up to the first invalid one."""
         standing, heads = Standing(), 0
         for size, data in _records(content):
             place = data.find(_FIRST)
@@ -45,14 +45,14 @@ class Tracker(FileTracker):
     def head(
         self, columns: Sequence[str], created: Created, created_at: float, replica: int
     ) -> bytes:
-        """Return the version of the format, and the trial's searched settings."""
+        """Return two records: the version of the format, and the trial's searched settings."""
         version = _record(double(1, created_at) + text(3, VERSION))
         return version + _record(
             double(1, created_at) + message(5, _settings(created.searched, created_at))
         )
 
     def encode(self, row: Row, columns: Sequence[str], ended_at: float, place: int) -> bytes:
-        """Return a result as one record: all its numbers at one step."""
+        """Return a result as one record, with all its numbers at one step."""
         steps = to_number(row.metrics.get("timesteps_total"))
         step = int(steps) if steps is not None and 0 <= steps < 2**63 else row.iteration
         values = b"".join(
@@ -62,7 +62,7 @@ class Tracker(FileTracker):
 
 
 def _iteration(data: bytes, place: int) -> int:
-    """Return the iteration of a row whose first value begins at `place`."""
+    """Return the iteration of a row's record whose first value begins at byte `place`."""
     (value,) = struct.unpack_from("<f", data, place + len(_FIRST))
     return int(value)
 
@@ -71,7 +71,7 @@ def _iteration(data: bytes, place: int) -> int:
 
 
 def _settings(searched: Mapping[str, Any], began: float) -> bytes:
-    """Return the record with a trial's searched settings for TensorBoard's page HPARAMS.
+    """Return the bytes of a trial's searched settings for TensorBoard's page HPARAMS.
 
     It is a ``SessionStartInfo`` (``tensorboard/plugins/hparams/plugin_data.proto``). `began` is the
     start of the trial, in seconds since 1970.
@@ -85,7 +85,7 @@ def _settings(searched: Mapping[str, Any], began: float) -> bytes:
 
 
 def _setting(value: Any) -> bytes:
-    """Return a ``google.protobuf.Value``: a number, a boolean, or else a text."""
+    """Return a value as a ``google.protobuf.Value``: a number, a boolean, or else a text."""
     if isinstance(value, bool):
         return varint(4, int(value))
     if (found := to_number(value)) is not None:
@@ -99,13 +99,13 @@ _HEAD, _CRC = struct.Struct("<Q"), struct.Struct("<I")
 
 
 def _record(data: bytes) -> bytes:
-    """Return a record with its checksums."""
+    """Return a record of an event file with these contents, with length and checksums."""
     size = _HEAD.pack(len(data))
     return b"".join([size, _CRC.pack(_masked(size)), data, _CRC.pack(_masked(data))])
 
 
 def _records(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield size and content of each record, up to the first incomplete one."""
+    """Yield size in bytes and contents of each record of a file, up to an incomplete one."""
     around = _HEAD.size + 2 * _CRC.size
     at = 0
     while at + around <= len(content):
@@ -121,13 +121,13 @@ def _records(content: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _masked(content: bytes) -> int:
-    """Return the masked checksum used in records."""
+    """Return the checksum of some bytes as event files store it: CRC-32C, rotated and shifted."""
     crc = crc32c(content)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def crc32c(content: Iterable[int]) -> int:
-    """Return the checksum with Castagnoli's polynomial."""
+    """Return the CRC-32C of some bytes (checksum with Castagnoli's polynomial)."""
     table = _table()
     crc = 0xFFFFFFFF
     for byte in content:
@@ -137,7 +137,7 @@ def crc32c(content: Iterable[int]) -> int:
 
 @cache
 def _table() -> tuple[int, ...]:
-    """Return the table of checksums of single bytes."""
+    """Return the CRC-32C of each single byte, 256 entries."""
     entries = list(range(256))
     for _ in range(8):
         entries = [entry >> 1 ^ (0x82F63B78 if entry & 1 else 0) for entry in entries]

@@ -35,12 +35,12 @@ _ROW = re.compile(rb"\x12[\x80-\xff]*[\x00-\x7f]\x12.\x08", re.DOTALL)
 
 
 class Tracker(FileTracker):
-    """A run of W&B for each seed of a trial, made offline, to be sent when you like."""
+    """Writes an offline run of W&B for each seed of a trial, to be sent when you like."""
 
     file = "run-sweep.wandb"
 
     def read(self, content: bytes) -> Standing:
-        """Return the rows in a file, up to the first record that belongs to none."""
+        """Return the positions of the rows in a file, up to a record that belongs to none."""
         standing = Standing()
         for data, end in _records(content):
             if data.startswith(tag(RUN)) and not standing.start:
@@ -55,7 +55,10 @@ class Tracker(FileTracker):
     def head(
         self, columns: Sequence[str], created: Created, created_at: float, replica: int
     ) -> bytes:
-        """Return the run's record: its name, project and group, and all settings of the trial."""
+        """Return the file's header and the run's record, with all settings of the trial.
+
+        The record also has the run's name, project and group.
+        """
         name = replica_name(created.trial, replica)
         config = b"".join(_item(key, value) for key, value in created.config.items())
         whole = int(created_at)
@@ -90,17 +93,17 @@ class Tracker(FileTracker):
 
 
 def _item(key: str, value: Any) -> bytes:
-    """Return a key with its value as JSON."""
+    """Return a key and its value as JSON, as an item of a record."""
     return message(1, text(1, key) + text(16, json.dumps(value)))
 
 
 def _as_integer(value: float) -> float:
-    """Return the number as an integer if it is one that W&B can read."""
+    """Return a number as an integer if it is one that W&B can read exactly, else unchanged."""
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
 def _iteration(data: bytes) -> int:
-    """Return the iteration of a row's record, or -1."""
+    """Return the iteration of a row's record; -1 if it has none."""
     found = _ROW.match(data)
     return read_varint(data, found.end()) if found else -1
 
@@ -109,7 +112,7 @@ def _iteration(data: bytes) -> int:
 
 
 def _record(data: bytes, place: int) -> bytes:
-    """Return a record that begins at byte `place`, in pieces if it does not fit into a block."""
+    """Return a record that begins at byte `place` of a file, in pieces that fit into its blocks."""
     written, begins = list[bytes](), True
     while data or begins:
         room = _BLOCK - place % _BLOCK
@@ -125,7 +128,7 @@ def _record(data: bytes, place: int) -> bytes:
 
 
 def _records(content: bytes) -> Iterator[tuple[bytes, int]]:
-    """Yield the content of each record and the byte after it, up to the first damaged one."""
+    """Yield the contents of each record and the offset of its end, up to the first damaged one."""
     if not content.startswith(_HEAD):
         return
     place, parts = len(_HEAD), list[bytes]()
@@ -146,5 +149,5 @@ def _records(content: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def _checksum(kind: int, part: bytes) -> int:
-    """Return the checksum of a piece."""
+    """Return the checksum of a piece of a record and its kind."""
     return zlib.crc32(part, zlib.crc32(bytes([kind])))

@@ -58,9 +58,10 @@ Call = tuple[str, tuple[Any, ...]]
 
 
 def find(name: str, paths: Iterable[str]) -> type[Any]:
-    """Return the class that a spec names.
+    """Return the user's class that a spec names.
 
-    Raises UsageError if it cannot be imported, is not a class, or has no method or a misspelt one.
+    `paths` are folders that are searched for modules, too. Raises UsageError if it cannot be
+    imported, is not a class, or has no method or a misspelt one.
     """
     kind: plugins.Kind[Any] = plugins.Kind("callback", trackers.PACKAGE, object)
     loaded = kind.imported(name, paths)
@@ -83,7 +84,10 @@ def find(name: str, paths: Iterable[str]) -> type[Any]:
 
 
 class Caller(trackers.Tracker):
-    """Calls one class in a process of its own; `say` shows a message to the user."""
+    """Tracker that calls the methods of one class of the user, in a process of its own.
+
+    `name` is the class's name in the spec; `say` shows a message to the user.
+    """
 
     def __init__(self, context: TrackerContext, name: str, say: Callable[[str], None]) -> None:
         self._context = context
@@ -97,7 +101,10 @@ class Caller(trackers.Tracker):
         self._failed: Counter[str] = Counter()
 
     def publish(self, records: Sequence[Recorded]) -> None:
-        """Call the methods for these events; failures are reported and not repeated."""
+        """Call the user's methods for these events, one after another, and wait for each.
+
+        Exceptions and deaths of the process are reported and not repeated.
+        """
         if self._history is None or self._history.k != records[0].number - 1:
             self._history = self._context.history(records[0].number - 1, shows_unsaved=True)
         for record in records:
@@ -107,7 +114,7 @@ class Caller(trackers.Tracker):
                     self._call(method, arguments)
 
     def close(self) -> None:
-        """End the process, and report how often exceptions were raised."""
+        """End the process, and report how often each method raised an exception."""
         for method, count in sorted(self._failed.items()):
             if count > 1:
                 self._say(f"callback {self._name}: {method} raised {count} times in all")
@@ -117,7 +124,10 @@ class Caller(trackers.Tracker):
             self._child = None
 
     def give_up(self) -> None:
-        """Call nothing more and kill the process; may be called from another thread."""
+        """Call nothing more, and kill the process; may be called from another thread.
+
+        A call that waits then raises StorageError in its thread.
+        """
         self._given_up.set()
         child = self._child
         if child is not None and child.is_alive:
@@ -125,7 +135,10 @@ class Caller(trackers.Tracker):
                 os.kill(child.pid, signal.SIGKILL)
 
     def _call(self, method: str, arguments: tuple[Any, ...]) -> None:
-        """Call a method in the process; report an exception or the process's death."""
+        """Call a method in the process, started if needed.
+
+        Report an exception or the process's death.
+        """
         try:
             if self._child is None:
                 args = (self._name, self._context.paths)
@@ -147,7 +160,10 @@ class Caller(trackers.Tracker):
             raise StorageError(f"callback {self._name}: the sweep has ended")
 
     def _report_death(self, method: str, error: TrainableError) -> None:
-        """Count and report the death of the process."""
+        """Count and report the death of the process during a call of `method`.
+
+        Raises StorageError if `give_up` killed it.
+        """
         child, self._child = self._child, None
         if child is not None:
             child.kill()
@@ -161,7 +177,7 @@ class Caller(trackers.Tracker):
 
 
 class _Server:
-    """The part in the child process: it holds the instance of the user's class."""
+    """Object in the child process that holds the instance of the user's class."""
 
     def __init__(self, name: str, paths: tuple[str, ...]) -> None:
         os.dup2(2, 1)  # standard output carries replies
@@ -169,7 +185,10 @@ class _Server:
         self._its = find(name, paths)()
 
     def call(self, method: str, arguments: tuple[Any, ...]) -> str:
-        """Call a method; return a text about the exception it raised, or an empty text."""
+        """Call a method of the user's object.
+
+        Returns a line about the exception that it raised; empty without one.
+        """
         try:
             getattr(self._its, method)(*arguments)
         except BaseException as error:  # noqa: BLE001 it may raise anything, and is called again
@@ -186,7 +205,10 @@ class _Server:
 
 
 def calls(context: TrackerContext, history: History, record: Recorded) -> Iterator[Call]:
-    """Yield method and arguments of each call for an event; `history` includes the event."""
+    """Yield the name of the method and the arguments of each call that an event causes.
+
+    `history` includes the event.
+    """
     event = record.event
     match event:
         case Opened() if event.slice == 0:
@@ -216,13 +238,19 @@ def calls(context: TrackerContext, history: History, record: Recorded) -> Iterat
 
 
 def _results(trial: Mapping[str, Any], event: Reported | Closed) -> Iterator[Call]:
-    """Yield a call for each new result of an event; `trial` is the data of its trial."""
+    """Yield a call for each result that no earlier event had.
+
+    `trial` describes the trial as plain data.
+    """
     for row in event.new_rows:
         yield "on_trial_result", (trial, dict(row.metrics))
 
 
 def _ended(trial: Mapping[str, Any], status: Status, error: str) -> Iterator[Call]:
-    """Yield the call for the end of a trial, if it has ended; `trial` is the trial's data."""
+    """Yield the call for the end of a trial, if `status` is a final one.
+
+    `trial` describes the trial as plain data; `error` is its traceback or empty.
+    """
     if status is Status.FAILED:
         yield "on_trial_error", (trial, error or str(trial["reason"]))
     elif status in FINISHED:
@@ -232,7 +260,7 @@ def _ended(trial: Mapping[str, Any], status: Status, error: str) -> Iterator[Cal
 def _trial(
     context: TrackerContext, history: History, event: Opened | Reported | Closed | Moved, k: int
 ) -> dict[str, Any]:
-    """Return the data that a callback gets about the trial of event `k`."""
+    """Return plain data that describes the trial of event number `k` to a callback."""
     trial, replica = history.trials[event.trial], history.replica(event.trial, event.replica)
     test = is_test(event.replica)
     return {
@@ -252,7 +280,10 @@ def _trial(
 
 
 def _sweep(context: TrackerContext, history: History, event: TermEnded, k: int) -> dict[str, Any]:
-    """Return the data that a callback gets about the sweep at a driver's end."""
+    """Return plain data that describes the sweep to a callback at the end of a driver's term.
+
+    `k` is the number of the event.
+    """
     best = history.best
     best_trial = None
     if best is not None:

@@ -16,17 +16,20 @@ _STEPS = "timesteps_total"
 
 
 class Curve:
-    """The curve of one trial, updated by the results of its slices."""
+    """Curve of one trial over all its seeds, extended by the results of its slices."""
 
     def __init__(self, objective: Objective) -> None:
         self._objective = objective
         self._upto = 0
-        """Last iteration of the curve."""
+        """Number of the last iteration of the curve."""
         self._waiting: dict[int, dict[int, Row]] = {}
-        """Iteration → replica → its result, while other replicas have none."""
+        """Iteration → index of a replica → its result, while other replicas have none."""
 
     def extend(self, trial: Trial, event: Reported | Closed) -> Iterator[Row]:
-        """Yield the rows that the event adds; `trial` is its state after the event."""
+        """Yield the rows that the results in an event complete, one per iteration.
+
+        `trial` is the trial after the event.
+        """
         for row in event.rows:
             if row.iteration > self._upto:
                 self._waiting.setdefault(row.iteration, {})[event.replica] = row
@@ -40,7 +43,10 @@ class Curve:
             self._upto = iteration
 
     def _row(self, iteration: int, rows: list[Row]) -> Row:
-        """Return the aggregated row of one iteration."""
+        """Return the row of an iteration, with the metric aggregated over the seeds' rows.
+
+        It also has their largest number of environment steps.
+        """
         metrics: dict[str, Scalar] = {"training_iteration": iteration}
         steps = [to_number(row.metrics.get(_STEPS)) for row in rows]
         found = [step for step in steps if step is not None]
@@ -56,7 +62,10 @@ class Curve:
 
 
 def aggregate_seeds(objective: Objective, values: Sequence[float | None]) -> float | None:
-    """Return the aggregate of the seeds' values at one iteration, or None if one is missing."""
+    """Return the aggregate of the seeds' values of the metric at one iteration.
+
+    Returns None if a value is missing or, of several, not finite.
+    """
     if len(values) == 1:
         return values[0]
     finite = [value for value in values if value is not None and math.isfinite(value)]

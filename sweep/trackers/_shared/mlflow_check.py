@@ -30,18 +30,18 @@ Place = tuple[str, int]
 
 
 class Check:
-    """Compares the sweep's runs with the ledger."""
+    """Comparison of a sweep's runs in MLflow with its ledger; reads both when it is created."""
 
     def __init__(self, context: TrackerContext, only_read: bool = True) -> None:
         self._context = context
         self._content = Content(context)
         self._keys: dict[str, RunKey] = {}
-        """Name of each run that should exist → its trial and replica; without the sweep's own run.
-        """
+        """Name of each run that should exist → its trial and replica; without the sweep's own
+        run."""
         self._due: dict[str, dict[Place, Value]] = defaultdict(dict)
-        """Name → rows that should exist."""
+        """Name of a run → rows that it should have."""
         self._sure: dict[str, float] = {}
-        """Name → last iteration that was run only once; absent if all were."""
+        """Name of a run → last iteration that was certainly run only once; absent if all were."""
         for records in context.earlier_events(math.inf):
             self._take(records)
         self._store = find_store(context, only_read)
@@ -50,7 +50,11 @@ class Check:
             self._runs.setdefault(run.name, []).append(run)
 
     def differences(self) -> Iterator[tuple[str, StoredRun | None]]:
-        """Yield each difference, with its run if sending all events again does not repair it."""
+        """Yield a text for each difference.
+
+        With it comes its run if sending all events again would not repair the difference, else
+        None.
+        """
         names = ["", *self._keys]
         for name in sorted(self._runs.keys() - set(names)):
             unknown = f"the run of trial {name}, which is not in the ledger"
@@ -62,7 +66,7 @@ class Check:
                 yield f"{title}: {problem}", wrong
 
     def set_aside(self) -> None:
-        """Delete the runs that sending all events again would not repair."""
+        """Delete the runs that sending all events again would not repair, marked as set aside."""
         wrong = {run.id: run for _, run in self.differences() if run is not None}
         aside = {"sweep.id": f"{self._context.sweep_id} (set aside)"}
         for _, run in sorted(wrong.items()):
@@ -71,7 +75,7 @@ class Check:
                 self._store.delete(run)
 
     def close(self) -> None:
-        """Close the store."""
+        """Close MLflow's database."""
         if self._store is not None:
             self._store.close()
 
@@ -93,7 +97,10 @@ class Check:
             self._sure[""] = 0
 
     def _compare(self, name: str) -> Iterator[tuple[str, StoredRun | None]]:
-        """Yield the differences of one run, each with the run if it cannot be repaired."""
+        """Yield the differences of the run `name`.
+
+        With each the run if it cannot be repaired, else None.
+        """
         runs = self._runs.get(name, [])
         if not runs:
             yield "has no run", None
@@ -115,7 +122,7 @@ class Check:
                 yield f"is {run.status}, should be {statuses[0]}", None
 
     def _statuses(self, name: str) -> list[str]:
-        """Return the statuses that a run may have, the right one first."""
+        """Return the statuses in MLflow that a run may have, the right one first."""
         history = self._content.history
         if not name:
             return [SWEEP_STATUS[history.ended]]
@@ -125,21 +132,27 @@ class Check:
         return [self._content.status_of(its.status), *waits]
 
     def _settings(self, name: str, run: StoredRun) -> Iterator[str]:
-        """Yield the differences of a run's parameters."""
+        """Yield a text for each parameter of a run that has a wrong value."""
         expected = self._parameters(name)
         for setting, seen in sorted(run.parameters.items()):
             if expected.get(setting) != seen:
                 yield f"the setting {setting} is {seen}"
 
     def _parameters(self, name: str) -> dict[str, str]:
-        """Return the parameters that a run should have."""
+        """Return the parameters that a run should have, name → text.
+
+        Returns empty for runs of single seeds.
+        """
         trial, replica = self._keys.get(name, (0, 0))
         return parameters(self._content.history.trials[trial]) if replica == WHOLE else {}
 
     def _wrong_rows(
         self, name: str, expected: Mapping[Place, Value], standing: Mapping[Place, Sequence[float]]
     ) -> Iterator[str]:
-        """Yield texts about rows that are duplicate, have other times, or other values."""
+        """Yield texts about rows of a run that occur twice, have other times, or other values.
+
+        `expected` has the rows that should be there, `standing` the values of those that are.
+        """
         if twice := sum(len(values) > 1 for values in standing.values()):
             yield f"{twice} rows occur more than once"
         ours = {key for key, _ in expected}
@@ -159,7 +172,10 @@ class Check:
             yield f"{len(wrong)} rows have another value, the first is {first}"
 
     def _standing(self, run: StoredRun) -> dict[Place, list[float]]:
-        """Return key and time of each row in the store → its values, several if duplicate."""
+        """Return the rows of a run in MLflow: key and time → its values.
+
+        There are several values if the row occurs more than once.
+        """
         standing: dict[Place, list[float]] = {}
         rows = self._store.rows(run, run.metrics.keys()) if self._store else ()
         for row in rows:
@@ -168,7 +184,7 @@ class Check:
 
 
 def _active(runs: Sequence[StoredRun]) -> list[StoredRun]:
-    """Return the runs that are not deleted."""
+    """Return those runs that are not deleted."""
     return [run for run in runs if not run.deleted]
 
 

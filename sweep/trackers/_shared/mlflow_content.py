@@ -107,19 +107,19 @@ _KEY = re.compile(r"[\w.\-/ :]+")
 
 
 class Value(NamedTuple):
-    """One row of a curve in MLflow."""
+    """Row of a curve in MLflow."""
 
     key: str
     """Name of the curve."""
     number: int
-    """Number of the iteration or event that the row is about; together with `key` it identifies the
+    """Number of the iteration or event that the row is about. Together with `key` it identifies the
     row."""
     value: float
-    """Value on the vertical axis of the curve."""
+    """Value on the vertical axis of the curve; finite or NaN."""
     step: int
-    """Value on the horizontal axis of the curve."""
+    """Value on the horizontal axis of the curve: environment steps, else iterations."""
     time: int
-    """Milliseconds since 1970; different for all rows of one key."""
+    """Time in milliseconds since 1970, different for all rows of one key."""
 
 
 #: Trial of a run, and its replica or test; -1 for the trial itself.
@@ -129,29 +129,35 @@ WHOLE = -1
 
 @dataclass
 class Changes:
-    """The changes of the copy by some events."""
+    """Rows that some events add to the runs in MLflow."""
 
     runs: dict[RunKey, list[Value]] = field(default_factory=dict)
-    """Run → its new rows; includes every run that the events concern."""
+    """Key of a run → its new rows, perhaps none; has every run that the events concern."""
     sweep: list[Value] = field(default_factory=list)
     """New rows of the sweep's own run."""
 
 
 class Times:
-    """The times of a run's rows: number → milliseconds since 1970, all different."""
+    """Times of a run's rows in MLflow: number → milliseconds since 1970, all different.
+
+    The number is that of the iteration or event that the row is about.
+    """
 
     def __init__(self) -> None:
         self._numbers, self._times = array("q"), array("q")
         self._last = 0
 
     def of(self, number: int) -> int | None:
-        """Return the time of a row, or None if it is unknown."""
+        """Return the time of the row with this number; None if it has none."""
         place = bisect_left(self._numbers, number)
         known = place < len(self._numbers) and self._numbers[place] == number
         return self._times[place] if known else None
 
     def add(self, number: int, milliseconds: int) -> int:
-        """Return the row's time; an unknown one becomes `milliseconds` or the newest plus 1."""
+        """Return the time of the row with this number, giving it one if it has none.
+
+        A new one is `milliseconds`, or the newest plus 1 if that is not later.
+        """
         known = self.of(number)
         if known is not None:
             return known
@@ -163,45 +169,49 @@ class Times:
 
 
 class Content:
-    """The content of the copy: `extend` returns new rows, other methods the present state."""
+    """Everything that MLflow should show about a sweep, computed from its events.
+
+    `extend` returns the new rows; other methods return the present tags and statuses.
+    """
 
     def __init__(self, context: TrackerContext) -> None:
         self.history = History(context.objective, shows_unsaved=True)
         self.ended_at = 0.0
-        """End of the newest term in seconds since 1970."""
+        """End of the newest term in seconds since 1970; 0 before one."""
         self.created_at: dict[int, float] = {}
-        """Trial → time of creation in seconds since 1970."""
+        """Number of a trial → time of its creation in seconds since 1970."""
         self._context = context
         self._spec_changes = SpecChanges(context.first_spec or context.spec)
         objective = context.objective
         others = (name for name in objective.other_results if name not in (SCORE, EXPECTED))
         self._compared = frozenset({objective.metric, *others})
-        """Results that are sent as curves even if they are counts, without names used for scores.
-        """
+        """Names of results that are sent as curves even if they are counts; without those named
+        like a score."""
         self._steps = self._iterations = 0
         """Of all trials, so far."""
         self._standing: dict[int, int] = {}
-        """Trial → its steps so far; the maximum over its seeds."""
+        """Number of a trial → its environment steps so far, the maximum over its seeds."""
         self._scored: dict[int, tuple[int, float]] = {}
-        """Trial → its steps and score at its last pause or end."""
+        """Number of a trial → its steps and score when the score was last sent."""
         self._said: dict[int, tuple[int, float]] = {}
-        """Trial → its steps and expected score when last sent."""
+        """Number of a trial → its steps and expected score when the latter was last sent."""
         self._curves: dict[int, Curve] = {}
-        """Trial → its curve, if trials have several seeds."""
+        """Number of a trial → its curve over all seeds; filled only if trials may have several
+        seeds."""
         self._began: dict[tuple[int, int], float] = {}
-        """Trial and replica → start of the newest slice."""
+        """Trial and replica → start of the newest slice in seconds since 1970."""
         self._results: dict[RunKey, Times] = defaultdict(Times)
-        """Run → times of its iterations."""
+        """Key of a run → times of its iterations."""
         self._events: dict[RunKey | None, Times] = defaultdict(Times)
-        """Run (None for the sweep's own) → times of the events that have rows."""
+        """Key of a run (None for the sweep's own) → times of the events that have rows."""
 
     @property
     def grouped(self) -> bool:
-        """True if trials may have several seeds, each with a run below the trial's."""
+        """True if trials may have several seeds, so that each seed has a run below the trial's."""
         return self._context.spec.seed_plan != 1
 
     def extend(self, records: Sequence[Recorded]) -> Changes:
-        """Apply events in order and return the changes."""
+        """Apply events, in the order of their numbers, and return the rows that they add."""
         changes = Changes()
         self._spec_changes.extend(records)
         for record in records:
@@ -222,7 +232,10 @@ class Content:
         return changes
 
     def _end(self, changes: Changes, record: Recorded) -> None:
-        """Add the rows at a driver's end, including expected scores, which all trials influence."""
+        """Add the rows at the end of a driver's term.
+
+        They are counts of trials, and expected scores, which all trials influence.
+        """
         self.ended_at = record.time
         changes.sweep += self._counts(record)
         for trial in self.history.ranked()[:SAID_AT_THE_END]:
@@ -230,7 +243,7 @@ class Content:
             rows += self._expected(trial, record)
 
     def _add(self, changes: Changes, event: Reported | Closed, record: Recorded) -> None:
-        """Add the rows of a slice, and their effects on its trial and the sweep."""
+        """Add the rows of an event's results to its run, its trial's run and the sweep's own."""
         run = self._about(event)[-1]
         changes.runs[run] += self._rows(run, event, record.time)
         if event.rows and not is_test(event.replica):
@@ -243,7 +256,10 @@ class Content:
             self._standing[event.trial] = step
 
     def _rows(self, run: RunKey, event: Reported | Closed, end_time: float) -> Iterator[Value]:
-        """Yield the rows of a slice's results."""
+        """Yield the rows of an event's results.
+
+        Its slice, or the event, ended at `end_time` (seconds since 1970).
+        """
         replica = self.history.replica(event.trial, event.replica)
         earliest = replica.started_at or self._context.created_at
         began = max(self._began.get((event.trial, event.replica), end_time), earliest)
@@ -252,19 +268,28 @@ class Content:
             yield from values(row, self._results[run].add(row.iteration, made), self._compared)
 
     def status_of(self, status: Status) -> str:
-        """Return the status of a trial's or replica's run: scheduled if paused without a driver."""
+        """Return MLflow's status for a status of a trial or replica.
+
+        A paused one is scheduled if no driver runs.
+        """
         return RESTS if status is Status.PAUSED and self.history.ended else STATUS[status]
 
     def _of_event(
         self, name: str, value: float, record: Recorded, run: RunKey | None = None, step: int = 0
     ) -> Value:
-        """Return a row about an event; `run` is its run, None for the sweep's own run."""
+        """Return a row about an event, not an iteration, for the curve `name`.
+
+        `run` is its run; None for the sweep's own run, whose step is the sum of all trials' steps.
+        """
         time = self._events[run].add(record.number, milliseconds(record.time))
         step = step if run else self._steps or self._iterations
         return Value(name, record.number, finite(value), step, time)
 
     def _about(self, event: Event) -> list[RunKey]:
-        """Return the runs that an event changes; the run that gets its results is the last."""
+        """Return the keys of the runs that an event changes.
+
+        The last is the one that gets its results.
+        """
         if isinstance(event, Created):
             return [(event.trial, WHOLE)]
         if not isinstance(event, Opened | Reported | Closed | Moved | Dropped):
@@ -273,11 +298,14 @@ class Content:
         return [(event.trial, WHOLE), *own]
 
     def run_of(self, event: Reported | Closed) -> RunKey:
-        """Return the run that gets the event's results."""
+        """Return the key of the run that gets the event's results."""
         return self._about(event)[-1]
 
     def media(self, event: Reported | Closed) -> Iterator[Path]:
-        """Yield the files that the event's results name, such as videos of episodes."""
+        """Yield the paths of files that the event's results name, such as videos of episodes.
+
+        They are in the trial's folder. Links and files that do not exist are left out.
+        """
         trial = self._context.folder.trial(event.trial, event.replica)
         folder = trial / MEDIA
         if leads_elsewhere(trial) or folder.is_symlink():
@@ -292,7 +320,11 @@ class Content:
                     yield file
 
     def _group(self, event: Reported | Closed) -> Iterator[Value]:
-        """Yield the aggregates of a trial's seeds by iteration, with the latest of their times."""
+        """Yield rows of the metric aggregated over a trial's seeds.
+
+        They are of the iterations that the event completes; none if trials have one seed. The time
+        is the latest of the seeds'.
+        """
         if not self.grouped:
             return
         trial = self.history.trials[event.trial]
@@ -308,6 +340,7 @@ class Content:
         """Yield the score of a trial that paused or ended, unless it was sent for these steps.
 
         A seed that joined changes the score, and MLflow's newest row is the one with most steps.
+        The expected score follows if it has changed.
         """
         trial, step = self.history.trials[number], self._standing.get(number)
         milestone = trial.milestones[-1] if trial.milestones else None
@@ -325,7 +358,7 @@ class Content:
         yield from self._expected(trial, record)
 
     def _expected(self, trial: Trial, record: Recorded) -> Iterator[Value]:
-        """Yield the expected score of a trial's settings, unless it is unchanged."""
+        """Yield the expected score of a trial's settings, unless it was sent as it is."""
         expected, step = self.history.expected(trial), self._standing.get(trial.number)
         if expected is None or step is None:
             return
@@ -337,9 +370,10 @@ class Content:
         yield self._of_event(name, expected.value, record, whole, step)
 
     def _progress(self, event: Closed, record: Recorded) -> Iterator[Value]:
-        """Yield the best score so far and the machine's load: a row for each slice that ended.
+        """Yield the best score so far and the machine's load as rows of the sweep's own run.
 
-        With several objectives also the number of trials on the front.
+        They come with each slice that ended. With several objectives, so does the number of trials
+        on the front.
         """
         best = self.history.highest
         score = None if best is None else best.score
@@ -354,13 +388,13 @@ class Content:
                 yield self._of_event(name, sum(finite_ones) / len(finite_ones), record)
 
     def _counts(self, record: Recorded) -> Iterator[Value]:
-        """Yield the number of trials in each status, at a driver's end."""
+        """Yield the number of trials in each status as rows of the sweep's own run."""
         for status in Status:
             count = self.history.count(status)
             yield self._of_event(f"trials/{status.lower()}", count, record)
 
     def sweep_tags(self) -> dict[str, str]:
-        """Return the tags of the sweep's own run.
+        """Return the tags of the sweep's own run, name → text.
 
         ``sweep.front`` is one only with several objectives, and ``sweep.changes`` only if the space
         or the end was changed.
@@ -389,7 +423,10 @@ class Content:
         }
 
     def trial_tags(self, trial: Trial) -> dict[str, str]:
-        """Return the tags of a trial's run but its parent run; ``sweep.parent`` for offspring."""
+        """Return the tags of a trial's run, name → text, except the one that names its parent run.
+
+        ``sweep.parent`` is the parent trial of an offspring.
+        """
         bred = {} if trial.parent is None else {"sweep.parent": str(trial.parent)}
         expected = self.history.expected(trial)
         order = ranking.order_text(trial, expected, trial is self.history.best)
@@ -406,12 +443,12 @@ class Content:
         }
 
     def replica_tags(self, replica: Replica) -> dict[str, str]:
-        """Return the tags of a run below a trial's, for one seed or test."""
+        """Return the tags of the run of one seed or test below a trial's, name → text."""
         test = {"sweep.test": "true"} if is_test(replica.index) else {}
         return {**self._tags(replica), **test, "sweep.run": run_name(replica.trial, replica.index)}
 
     def _tags(self, replica: Replica) -> dict[str, str]:
-        """Return the tags of a replica."""
+        """Return the tags about one replica, name → text."""
         newest, index, lost = replica.newest_checkpoint, replica.index, replica.lost_results
         unsaved = f"{lost} after iteration {replica.saved_to}" if lost else ""
         return {
@@ -427,47 +464,50 @@ class Content:
 
 
 def _steps_of(trial: Trial) -> tuple[float, ...]:
-    """Return the environment steps of each replica."""
+    """Return the number of environment steps of each replica, for `History.total`."""
     return tuple(replica.steps for replica in trial.replicas)
 
 
 def _iterations_of(trial: Trial) -> tuple[float, ...]:
-    """Return the number of results of each replica."""
+    """Return the number of results of each replica, for `History.total`."""
     return tuple(float(len(replica.curve)) for replica in trial.replicas)
 
 
 def run_name(trial: int, replica: int) -> str:
-    """Return the name of a run in its sweep: ``3``, ``3.0`` (a seed) or ``3.test0`` (a test)."""
+    """Return the name of a run: ``3`` (a trial), ``3.0`` (a seed) or ``3.test0`` (a test).
+
+    `replica` is `WHOLE` for the trial itself.
+    """
     if replica == WHOLE:
         return str(trial)
     return replica_name(trial, replica) if replica else f"{trial}.0"
 
 
 def score_key(metric: str) -> str:
-    """Return the key of a trial's score in a sweep with this metric."""
+    """Return the name of the curve of trials' scores; another one if the metric has that name."""
     return OTHER_SCORE if metric == SCORE else SCORE
 
 
 def expected_key(metric: str) -> str:
-    """Return the key of the expected score in a sweep with this metric."""
+    """Return the name of the curve of expected scores; another one if the metric has that name."""
     return OTHER_EXPECTED if metric == EXPECTED else EXPECTED
 
 
 def keys_of_events(metric: str) -> tuple[str, str]:
-    """Return the keys whose rows are about events, not iterations."""
+    """Return the names of the curves whose rows are about events, not iterations."""
     return score_key(metric), expected_key(metric)
 
 
 def title(status: Status, name: str) -> str:
-    """Return the title of a run: its name, after a mark for some statuses."""
+    """Return the title of a run on MLflow's page: its name, perhaps after a mark (``pruned``)."""
     return f"{PREFIX.get(status, '')}{name}"
 
 
 def values(row: Row, time: int, compared: Container[str]) -> Iterator[Value]:
-    """Yield the numbers of a result that was made at `time` as rows.
+    """Yield the numbers of a result as rows of curves, all with the time `time` in milliseconds.
 
     The iteration comes first: a store that lacks it lacks the other numbers, too. `compared` are
-    the names of results that trials are compared by, which are always sent.
+    the names of results that are sent even if they are counts.
     """
     step, metrics = _step(row), row.metrics
     first = metrics.get("training_iteration")
@@ -482,7 +522,7 @@ def values(row: Row, time: int, compared: Container[str]) -> Iterator[Value]:
 
 @lru_cache(maxsize=10_000)
 def _curve(name: str, is_compared: bool) -> str:
-    """Return the name of a result in MLflow; empty if it is not sent as a curve."""
+    """Return the name of a result's curve in MLflow; empty if it is not sent as a curve."""
     if is_compared:
         return key(name)
     if name in COUNTS or name.split("/")[0] in NOT_CURVES:
@@ -491,12 +531,10 @@ def _curve(name: str, is_compared: bool) -> str:
 
 
 def made_at(row: Row, began: float, end_time: float) -> float:
-    """Return when a result was made, in seconds since 1970.
+    """Return the time at which a result was made, in seconds since 1970.
 
-    Its slice lasted from `began` to `end_time`.
-
-    The time is the result's ``timestamp``, limited to the slice, since a trainable may report any
-    number. Without a timestamp, it is the end of the slice.
+    It is the result's ``timestamp``, limited to the slice from `began` to `end_time`, since a
+    trainable may report any number. Without a timestamp, it is the end of the slice.
     """
     said = row.metrics.get("timestamp")
     made = math.nan if said is None or isinstance(said, str) else finite(said)
@@ -504,12 +542,12 @@ def made_at(row: Row, began: float, end_time: float) -> float:
 
 
 def milliseconds(seconds: float) -> int:
-    """Return a time as MLflow stores it."""
+    """Return a time in seconds as MLflow stores it: whole milliseconds."""
     return int(seconds * 1000)
 
 
 def _step(row: Row) -> int:
-    """Return a result's value on MLflow's horizontal axis: environment steps, else iterations."""
+    """Return a result's value on the horizontal axis: environment steps, else the iteration."""
     steps = row.metrics.get("timesteps_total")
     if isinstance(steps, int | float) and 0 <= steps <= _LARGEST_STEP:
         return int(steps)
@@ -517,7 +555,7 @@ def _step(row: Row) -> int:
 
 
 def finite(value: Scalar) -> float:
-    """Return the value as MLflow's stores hold it; NaN stays."""
+    """Return a number as MLflow's tables hold it: infinity becomes the largest float; NaN stays."""
     try:
         number = float(value)
     except OverflowError:  # an int beyond the range of float
@@ -526,7 +564,10 @@ def finite(value: Scalar) -> float:
 
 
 def parameters(trial: Trial) -> dict[str, str]:
-    """Return all settings of a trial by dotted name: searched ones, then fixed ones."""
+    """Return all settings of a trial for MLflow, dotted name → text.
+
+    Searched ones come first, then fixed ones.
+    """
     settings = {**trial.searched, **_unsearched_leaves(trial.config, trial.searched)}
     return {key(name): parameter(value) for name, value in settings.items()}
 
@@ -534,9 +575,9 @@ def parameters(trial: Trial) -> dict[str, str]:
 def _unsearched_leaves(
     config: Mapping[str, Any], searched: Container[str], above: str = ""
 ) -> dict[str, Any]:
-    """Return the leaves of a trainable's settings without the searched ones.
+    """Return the nested settings that are not searched: dotted name → value.
 
-    `above` is the name of the mapping that contains them, empty at the top.
+    `above` is the name, with a dot, of the mapping `config`; empty at the top.
     """
     leaves: dict[str, Any] = {}
     for part, value in config.items():
@@ -552,7 +593,10 @@ def _unsearched_leaves(
 
 @lru_cache(maxsize=10_000)
 def key(name: str) -> str:
-    """Return `name` if MLflow accepts it, else its allowed characters and a digest."""
+    """Return a name for MLflow.
+
+    `name` if MLflow accepts it, else its allowed characters and a digest.
+    """
     normal = posixpath.normpath(name) == name and name[0] not in "./"
     if normal and len(name) <= LONGEST_KEY and _KEY.fullmatch(name):
         return name
@@ -562,12 +606,15 @@ def key(name: str) -> str:
 
 
 def parameter(value: Any) -> str:
-    """Return a setting as a text: strings unchanged, everything else as canonical JSON."""
+    """Return a setting's value as a text: strings unchanged, everything else as canonical JSON.
+
+    A text of more than `LONGEST_PARAMETER` characters is cut.
+    """
     return truncate(value if isinstance(value, str) else choice_key(value), LONGEST_PARAMETER)
 
 
 def truncate(text: str, limit: int) -> str:
-    """Return `text` for a database, cut to `limit` characters with a note."""
+    """Return a text for a database, cut to `limit` characters with a note that says so."""
     # replaces lone surrogates from file names
     text = text.encode("utf-8", "backslashreplace").decode()
     if len(text) <= limit:
@@ -577,9 +624,9 @@ def truncate(text: str, limit: int) -> str:
 
 
 def _note(context: TrackerContext, changed: Sequence[str]) -> str:
-    """Return the description of the sweep for MLflow's page.
+    """Return the description of the sweep on MLflow's page, in Markdown.
 
-    `changed` has a text for each change of the space or the end.
+    `changed` has a sentence for each change of the space or the end.
     """
     spec = context.spec
     since = truncate("\n".join(f"- {text}" for text in changed), LONGEST_TAG)

@@ -75,7 +75,7 @@ REVISIONS = {"b7e2c1a4d9f3": "3.16", "dc11669786a5": "3.17", "f4a9b2c7d1e6": "3.
 
 
 class Standing(NamedTuple):
-    """A row of a curve in the store."""
+    """Row of a curve as it is in MLflow."""
 
     key: str
     """Name of the curve."""
@@ -89,28 +89,28 @@ class Standing(NamedTuple):
 
 @dataclass
 class StoredRun:
-    """A run in the store."""
+    """Run as it is in MLflow; methods of a store update it."""
 
     id: str
     """Id of the run in MLflow."""
     title: str
-    """Name that MLflow shows."""
+    """Title that MLflow's page shows."""
     status: str = "RUNNING"
     """Status in MLflow's words, such as ``RUNNING``."""
     deleted: bool = False
-    """True if the run is marked as deleted."""
+    """True if a user or sweep has marked the run as deleted."""
     tags: dict[str, str] = field(default_factory=dict)
-    """Key → value of each tag."""
+    """Name of a tag → its text."""
     parameters: dict[str, str] = field(default_factory=dict)
     """Name → value of each parameter, as text."""
     metrics: dict[str, float] = field(default_factory=dict)
-    """Key → value of its newest row."""
+    """Name of a curve → value of its newest row."""
     ended: int | None = None
-    """End in milliseconds since 1970; None while it runs."""
+    """End of the run in milliseconds since 1970; None while it runs."""
 
     @property
     def name(self) -> str:
-        """Name within its sweep (`run_name`); empty for the sweep's own run."""
+        """Name of the run within its sweep (`run_name`); empty for the sweep's own run."""
         return self.tags.get("sweep.run", self.tags.get("sweep.trial", ""))
 
 
@@ -119,7 +119,10 @@ Store: TypeAlias = "FileStore | ServerStore"
 
 
 def connect(context: TrackerContext) -> "Store":
-    """Return the store of a sweep, creating its experiment or restoring a deleted one."""
+    """Return the store of a sweep's runs, creating the database, tables and experiment if missing.
+
+    An experiment that was deleted is restored.
+    """
     if context.tracking_uri is not None:
         return ServerStore(context, _experiment(open_client(context), context.name, None))
     database = context.folder.mlflow.absolute()
@@ -142,7 +145,10 @@ def connect(context: TrackerContext) -> "Store":
 
 
 def find_store(context: TrackerContext, only_read: bool) -> "Store | None":
-    """Return the store of a sweep, or None if its experiment does not exist."""
+    """Return the store of a sweep's runs; None if the sweep has no experiment there.
+
+    With `only_read`, a database file is opened read-only.
+    """
     database = context.folder.mlflow
     if context.tracking_uri is None and _is_known(database):
         opened = tables.connect_read_only(database) if only_read else _opened(database)
@@ -156,7 +162,7 @@ def find_store(context: TrackerContext, only_read: bool) -> "Store | None":
 
 
 def store_url(folder: Folder) -> str:
-    """Return the URL of the root's database, valid for any path.
+    """Return the URL of MLflow's database file in the sweep's root, valid for any path.
 
     The URL names the SQLite driver because MLflow treats a bare ``sqlite:///`` URL as text,
     including escapes, and creates a folder with that name.
@@ -165,14 +171,14 @@ def store_url(folder: Folder) -> str:
 
 
 def _url(database: Path) -> "sa.URL":
-    """Return SQLAlchemy's URL of a database file."""
+    """Return SQLAlchemy's URL of an SQLite file."""
     import sqlalchemy as sa
 
     return sa.URL.create("sqlite+pysqlite", database=str(database.absolute()))
 
 
 def _is_known(database: Path) -> bool:
-    """Return whether the file has the tables that `FileStore` supports."""
+    """Return whether a database file has a revision of MLflow's tables known to `FileStore`."""
     try:
         with closing(tables.connect_read_only(database)) as connection:
             found = connection.execute("SELECT version_num FROM alembic_version").fetchall()
@@ -182,12 +188,12 @@ def _is_known(database: Path) -> bool:
 
 
 def _opened(database: Path) -> sqlite3.Connection:
-    """Return a connection with explicit transactions."""
+    """Return a connection to a database file that begins no transaction by itself."""
     return sqlite3.connect(database, timeout=60.0, isolation_level=None)
 
 
 class FileStore:
-    """A sweep's runs in MLflow's tables in a file; writes happen in transactions."""
+    """Runs of a sweep in MLflow's tables in an SQLite file, written with SQL in transactions."""
 
     def __init__(self, context: TrackerContext, database: sqlite3.Connection) -> None:
         self._context = context
@@ -196,11 +202,11 @@ class FileStore:
         self._artifacts = ""
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the database."""
         self._database.close()
 
     def find(self) -> bool:
-        """Return whether the sweep's experiment exists, and store its ID."""
+        """Return whether the sweep's experiment exists, and remember its ID."""
         query = "SELECT experiment_id, artifact_location FROM experiments WHERE name = ?"
         found = self._database.execute(query, (self._context.name,)).fetchone()
         if found is not None:
@@ -208,7 +214,10 @@ class FileStore:
         return found is not None
 
     def find_or_create(self, artifacts: str) -> None:
-        """Create the sweep's experiment, or restore it with its runs if it was deleted."""
+        """Create the sweep's experiment, or restore it with its runs if it was deleted.
+
+        `artifacts` is the URL of the folder for files of runs.
+        """
         now = int(time.time() * 1000)
         with self.writing() as database:
             if self.find():
@@ -236,7 +245,10 @@ class FileStore:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Run the block in a transaction; inside another one, it is part of that one."""
+        """Run the block in one transaction.
+
+        Within another such block, it is part of that transaction.
+        """
         if self._database.in_transaction:
             yield self._database
             return
@@ -250,7 +262,10 @@ class FileStore:
             raise
 
     def runs(self) -> list[StoredRun]:
-        """Return all runs of the sweep, including deleted ones."""
+        """Return all runs of the sweep, even deleted ones.
+
+        They have their tags, parameters and the newest value of each curve.
+        """
         its = (
             "SELECT run_uuid FROM tags WHERE key = 'sweep.id' AND value = :sweep AND run_uuid IN "
             "(SELECT run_uuid FROM runs WHERE experiment_id = :experiment)"
@@ -275,7 +290,7 @@ class FileStore:
         return list(runs.values())
 
     def rows(self, run: StoredRun, keys: Collection[str]) -> list[Standing]:
-        """Return the rows of a run with these keys."""
+        """Return the rows of a run's curves with these names."""
         query = (
             "SELECT key, timestamp, step, value, is_nan FROM metrics WHERE run_uuid = ? AND key = ?"
         )
@@ -286,7 +301,7 @@ class FileStore:
         ]
 
     def create(self, title: str, started: int, tags: Mapping[str, str]) -> StoredRun:
-        """Create a run with start time `started` (ms)."""
+        """Create a run and return it; `started` is its start in milliseconds since 1970."""
         run = StoredRun(uuid.uuid4().hex, title)
         artifacts = f"{self._artifacts}/{run.id}/artifacts"
         user = tags.get("mlflow.user", "unknown")
@@ -308,9 +323,9 @@ class FileStore:
         tags: Mapping[str, str],
         parameters: Mapping[str, str],
     ) -> None:
-        """Add rows, tags and parameters to a run.
+        """Add rows, tags and parameters to a run; tags replace older ones of the same name.
 
-        A run deleted by a user is only marked as deleted.
+        A run that a user deleted is only marked as deleted in `run`.
         """
         with self.writing() as database:
             stage = "SELECT lifecycle_stage FROM runs WHERE run_uuid = ?"
@@ -331,7 +346,7 @@ class FileStore:
         run.tags.update(tags)
 
     def _insert(self, run: str, rows: Sequence[Value]) -> None:
-        """Insert rows, and update the newest row of each key in MLflow's table of latest rows."""
+        """Insert rows, and update the newest row of each curve in MLflow's table of these."""
         stored = [
             (key, 0.0 if value != value else value, at, run, step, value != value)
             for key, _, value, step, at in rows
@@ -353,7 +368,7 @@ class FileStore:
         )
 
     def replace(self, run: StoredRun, rows: Sequence[Value]) -> None:
-        """Change the values of existing rows."""
+        """Change the values of rows that exist, found by key and time."""
         sets = "SET value = ?, is_nan = ? WHERE run_uuid = ? AND key = ? AND timestamp = ?"
         with self.writing() as database:
             for table in ("metrics", "latest_metrics"):
@@ -366,7 +381,10 @@ class FileStore:
                 )
 
     def set_status(self, run: StoredRun, status: str, end_ms: int | None, title: str) -> None:
-        """Set status and title of a run; `end_ms` (ms) is None while it runs."""
+        """Set status and title of a run.
+
+        `end_ms` is its end in milliseconds since 1970, None while it runs.
+        """
         with self.writing() as database:
             database.execute(
                 "UPDATE runs SET status = ?, end_time = ?, name = ? WHERE run_uuid = ?",
@@ -376,7 +394,7 @@ class FileStore:
         run.status, run.title, run.ended = status, title, end_ms
 
     def delete(self, run: StoredRun) -> None:
-        """Delete a run."""
+        """Mark a run as deleted, as MLflow's page does."""
         now = int(time.time() * 1000)
         change = "UPDATE runs SET lifecycle_stage = 'deleted', deleted_time = ? WHERE run_uuid = ?"
         with self.writing() as database:
@@ -393,7 +411,7 @@ class FileStore:
             )
 
     def attach(self, run: StoredRun, file: Path, subfolder: str = "") -> None:
-        """Add a file to a run's artifacts, if these are in a local folder.
+        """Copy a file to a run's artifacts, if these are in a local folder.
 
         Raises:
             NotRegular: `file` is a link or no regular file.
@@ -427,7 +445,7 @@ engine.dispose()
 
 
 def _make(database: Path, lock: int) -> None:
-    """Create the tables in a draft, and rename it when they are complete.
+    """Create MLflow's database file with its tables, whole or not at all.
 
     The file `TABLES` contains the result of MLflow's migrations for the release that we ship with.
     For another release the migrations are run, which takes seconds; they are not one transaction
@@ -446,7 +464,9 @@ def _make(database: Path, lock: int) -> None:
 
 
 def _migrate(database: Path, draft: Path, lock: int) -> None:
-    """Run MLflow's migrations in a child process that ends with this one and inherits the lock.
+    """Run MLflow's migrations on the file `draft` in a child process.
+
+    The child process ends with this one and inherits the lock.
 
     Raises:
         StorageError: the migrations failed.
@@ -472,7 +492,10 @@ def _migrate(database: Path, draft: Path, lock: int) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """Hold a file's lock inside the block, so that only one of two sweeps creates tables."""
+    """Hold the lock of a file inside the block, and yield its descriptor.
+
+    It waits for other sweeps, so that only one creates MLflow's tables.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -485,7 +508,7 @@ def _locked(path: Path) -> Iterator[int]:
 
 
 class ServerStore:
-    """A sweep's runs behind MLflow's client, without an active run or global tracking URI."""
+    """Runs of a sweep behind MLflow's client, without an active run or global tracking URI."""
 
     def __init__(self, context: TrackerContext, experiment: str) -> None:
         self._context = context
@@ -493,18 +516,21 @@ class ServerStore:
         self._experiment = experiment
 
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing: the client has nothing to close."""
 
     def writing(self) -> AbstractContextManager[object]:
-        """Return an empty context: each request is independent."""
+        """Return a context that does nothing: each request is independent."""
         return nullcontext()
 
     def runs(self) -> list[StoredRun]:
-        """Return all runs of the sweep, including deleted ones."""
+        """Return all runs of the sweep, even deleted ones.
+
+        They have their tags, parameters and the newest value of each curve.
+        """
         return [_stored(run) for run in self._search()]
 
     def _search(self) -> "Iterator[Run]":
-        """Yield all runs of the sweep, page by page."""
+        """Yield all runs of the sweep as MLflow's client returns them, page by page."""
         from mlflow.entities import ViewType
 
         token: str | None = None
@@ -520,7 +546,7 @@ class ServerStore:
             token = page.token or ""
 
     def rows(self, run: StoredRun, keys: Collection[str]) -> list[Standing]:
-        """Return the rows of a run with these keys."""
+        """Return the rows of a run's curves with these names."""
         return [
             Standing(row.key, row.timestamp, row.step, row.value)
             for key in sorted(keys)
@@ -528,7 +554,7 @@ class ServerStore:
         ]
 
     def create(self, title: str, started: int, tags: Mapping[str, str]) -> StoredRun:
-        """Create a run with start time `started` (ms)."""
+        """Create a run and return it; `started` is its start in milliseconds since 1970."""
         return _stored(self._client.create_run(self._experiment, started, dict(tags), title))
 
     def log(
@@ -538,7 +564,10 @@ class ServerStore:
         tags: Mapping[str, str],
         parameters: Mapping[str, str],
     ) -> None:
-        """Add rows, tags and parameters to a run."""
+        """Add rows, tags and parameters to a run in batches.
+
+        Tags replace older ones of the same name.
+        """
         from mlflow.entities import Metric, Param, RunTag
 
         for names in _batches(list(parameters), PARAMETERS_AT_ONCE):
@@ -558,9 +587,10 @@ class ServerStore:
         """Do nothing: a server cannot change rows."""
 
     def set_status(self, run: StoredRun, status: str, end_ms: int | None, title: str) -> None:
-        """Set status and title of a run; `end_ms` (ms) is None while it runs.
+        """Set status and title of a run.
 
-        A server keeps the old end time of a run that continues until the run ends again.
+        `end_ms` is its end in milliseconds since 1970, None while it runs. A server keeps the old
+        end time of a run that continues until the run ends again.
         """
         if end_ms is None or title != run.title:
             self._client.update_run(run.id, status, title)
@@ -569,7 +599,7 @@ class ServerStore:
         run.status, run.title, run.ended = status, title, end_ms or run.ended
 
     def delete(self, run: StoredRun) -> None:
-        """Delete a run."""
+        """Mark a run as deleted, as MLflow's page does."""
         self._client.delete_run(run.id)
         run.deleted = True
 
@@ -578,10 +608,10 @@ class ServerStore:
         self._client.set_experiment_tag(self._experiment, key, value)
 
     def attach(self, run: StoredRun, file: Path, subfolder: str = "") -> None:
-        """Add a media file of trials (`subfolder` is given) if the server stores files.
+        """Send a media file of a trial to a run's artifacts, if the server stores files.
 
-        Many servers accept only rows, and others would write to the current folder; other files are
-        ignored. Failures are logged.
+        Only files with a `subfolder` are media files. Many servers accept only rows, and others
+        would write to the current folder; other files are ignored. Failures are logged.
         """
         place = self._client.get_run(run.id).info.artifact_uri if subfolder else ""
         if urlsplit(place).scheme not in ("", "file"):
@@ -593,7 +623,7 @@ class ServerStore:
 
 
 def _stored(run: "Run") -> StoredRun:
-    """Return the run that MLflow's client returned."""
+    """Return a run of MLflow's client as a `StoredRun`."""
     info, data = run.info, run.data
     deleted = info.lifecycle_stage == "deleted"
     tags, params, metrics = dict(data.tags), dict(data.params), dict(data.metrics)
@@ -602,20 +632,23 @@ def _stored(run: "Run") -> StoredRun:
 
 
 def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """Yield the items in parts of at most `size` items."""
+    """Yield the items in parts of at most `size`, in order."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
 
 
 def open_client(context: TrackerContext) -> "MlflowClient":
-    """Return MLflow's client for the sweep's store; it creates the tables if the file has none."""
+    """Return MLflow's client for the place to which a sweep is copied.
+
+    It creates the tables if the database file has none.
+    """
     return client_of(
         store_url(context.folder) if context.tracking_uri is None else context.tracking_uri
     )
 
 
 def client_of(url: str) -> "MlflowClient":
-    """Return MLflow's client for the store at `url`."""
+    """Return MLflow's client for the server or database at `url`, importing MLflow."""
     with large_import():
         prepare()
         from mlflow import MlflowClient
@@ -624,7 +657,10 @@ def client_of(url: str) -> "MlflowClient":
 
 
 def prepare() -> None:
-    """Import MLflow with our environment and check of responses, and silence its loggers."""
+    """Import MLflow, with the variables in `ENVIRONMENT`, and silence its loggers.
+
+    Its check of a server's response is replaced by `_whole`.
+    """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from mlflow.utils import rest_utils
@@ -637,14 +673,14 @@ def prepare() -> None:
 
 
 _verified: list[Callable[..., Any]] = []
-"""MLflow's own check of a response."""
+"""MLflow's own check of a response, as the only item once `prepare` was called."""
 
 
 def _whole(response: Any, endpoint: str, *args: Any, **options: Any) -> Any:
-    """Check a response for MLflow: raise ConnectionError if it is cut off, without a body.
+    """Return a server's response after checking it for MLflow.
 
-    A connection that breaks within the headers leaves such a response: a search would find no runs,
-    and they would be created a second time.
+    Raises ConnectionError if it has no body. A connection that breaks within the headers leaves
+    such a response: a search would find no runs, and they would be created a second time.
     """
     if response.status_code == HTTPStatus.OK and not response.content:
         raise ConnectionError(f"the answer of {endpoint} was cut off")
@@ -652,7 +688,10 @@ def _whole(response: Any, endpoint: str, *args: Any, **options: Any) -> Any:
 
 
 def _experiment(client: "MlflowClient", name: str, artifacts: str | None) -> str:
-    """Return the ID of the experiment, created if missing, or restored with its runs if deleted."""
+    """Return the ID of the experiment `name`, created if missing, restored if deleted.
+
+    `artifacts` is the URL of the folder for files of runs; None for the server's own.
+    """
     found = client.get_experiment_by_name(name)
     if found is None:
         created: str = client.create_experiment(name, artifacts, EXPERIMENT_TAGS)

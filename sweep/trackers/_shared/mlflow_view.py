@@ -28,21 +28,25 @@ MORE = f"the best {AT_FIRST} trials; “Load more” below the list adds the nex
 
 
 def tag(context: TrackerContext) -> str:
-    """Return the tag of the sweep's view."""
+    """Return the name of the tag that holds the sweep's view of its experiment."""
     return f"{TAG}{context.sweep_id}"
 
 
 def address(page: str, experiment: int, sweep_id: str | None) -> str:
-    """Return the address of an experiment's runs on the server `page`, in a view if given."""
+    """Return the address of an experiment's runs on MLflow's page at `page`.
+
+    It opens the view of the sweep `sweep_id`, if given.
+    """
     wanted = {**MODE, **CHARTS, **({"viewStateShareKey": sweep_id} if sweep_id else {})}
     return f"{page}/#/experiments/{experiment}/runs?{urlencode(wanted, quote_via=quote)}"
 
 
 def view(context: TrackerContext, parent: str, trials: int) -> str:
-    """Return the value of the tag for a sweep, whose own run is `parent`.
+    """Return the value of the tag that holds the sweep's view, as JSON.
 
-    If the tag would be too long, only the first searched settings are shown. If the page does not
-    show all trials at first, the heading of the charts says so.
+    `parent` is the ID of its own run. If the tag would be too long, only the first searched
+    settings are shown. If the page does not show all trials at first, the heading of the charts
+    says so.
     """
     searched = [name for name in context.spec.space.searched if not name.startswith("_")]
     names = searched or list(context.spec.space.searched)
@@ -53,7 +57,7 @@ def view(context: TrackerContext, parent: str, trials: int) -> str:
 
 
 def _view(context: TrackerContext, parent: str, names: Sequence[str], heading: str) -> str:
-    """Return the value of the tag: a view as JSON, with columns for these settings."""
+    """Return a view as JSON, with columns for these settings and this heading of its charts."""
     spec = context.spec
     score, metric, params = score_key(spec.metric), key(spec.metric), [key(name) for name in names]
     section = f"{context.sweep_id[:12]}-section"
@@ -129,7 +133,7 @@ def _view(context: TrackerContext, parent: str, names: Sequence[str], heading: s
 
 
 def _chart(section: str, number: int, name: str) -> dict[str, Any]:
-    """Return the common fields of a chart."""
+    """Return the fields that all charts of a view have; `number` is the index of the chart."""
     return {
         "uuid": f"{section}-{number}",
         "runsCountToCompare": AT_FIRST,

@@ -25,7 +25,10 @@ from sweep.trackers._shared.optuna_storage import DRAFT, Storage, exists, place
 
 
 class Copy:
-    """The study, and the history up to event `k`; `publish` makes them equal."""
+    """Study of a sweep in Optuna's tables, kept equal to the history.
+
+    It is created or found with the history up to event number `k`.
+    """
 
     def __init__(self, context: TrackerContext, k: int) -> None:
         self._context = context
@@ -38,17 +41,20 @@ class Copy:
         if self._storage.metrics(self._study) != metrics(context):
             self._storage.name_metrics(self._study, metrics(context))
         self._trials = self._storage.trials(self._study)
-        """Trials of the study, by number."""
+        """Trials of the study as they are in the tables, by number."""
         self._domains = Domains(context)
         self._compared = False
         """True once every trial was compared with the history, not only those of new events."""
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the database."""
         self._storage.close()
 
     def publish(self, records: Sequence[Recorded]) -> None:
-        """Update the study to the last of `records`."""
+        """Write to the study what these events change.
+
+        If Optuna does not allow the change, a new study replaces the present one.
+        """
         self.history.extend(records)
         trials = self.history.trials
         self._compared &= not self._domains.update(trials)
@@ -63,7 +69,7 @@ class Copy:
         self._compared = True
 
     def _create(self, name: str) -> int:
-        """Create an empty study and return its ID."""
+        """Create an empty study with the sweep's directions and attributes, and return its ID."""
         spec = self._context.spec
         attributes = {
             "sweep_id": self._context.sweep_id,
@@ -76,7 +82,7 @@ class Copy:
         return study
 
     def _can_become(self, expected: Iterable[FrozenTrial]) -> bool:
-        """Return whether the study's trials can become `expected` by additions alone."""
+        """Return whether the study's trials can become the trials `expected` by additions alone."""
         known, of = self._trials, self._context.spec.metric
         if not self._compared and self._storage.attribute(self._study, "metric") != of:
             return False
@@ -87,7 +93,7 @@ class Copy:
         )
 
     def _grow(self, expected: Sequence[FrozenTrial]) -> None:
-        """Add the trials that the study lacks, and the values that its other trials lack."""
+        """Add the trials of `expected` that the study lacks, and values that its others lack."""
         known = self._trials
         older = [trial for trial in expected if trial.number < len(known)]
         for trial in older:
@@ -101,7 +107,7 @@ class Copy:
         known += new
 
     def _rewrite(self) -> None:
-        """Write a new study with all trials, which replaces the present one."""
+        """Write a new study with all trials of the history, which replaces the present one."""
         draft = self._create(DRAFT.format(self._context.name))
         trials = [frozen(self._domains, trial) for trial in self.history.trials]
         self._storage.write(draft, trials)
@@ -110,12 +116,12 @@ class Copy:
 
 
 def metrics(context: TrackerContext) -> list[str]:
-    """Return the names of a trial's values."""
+    """Return the names of each trial's values in the study: the metric, further objectives."""
     return [context.spec.metric, *context.spec.objectives]
 
 
 class Domains:
-    """The domains of a study's parameters: those of the space, with all values of old trials.
+    """Domains of a study's parameters: those of the space, extended by the values of old trials.
 
     The space may have been changed, and Optuna requires equal choices in all trials of a study.
     """
@@ -124,10 +130,10 @@ class Domains:
         space = context.spec.space
         self.by_name = {name: space.role(name) for name in space.searched}
         self._read = 0
-        """Number of the trials whose values the domains contain, the first ones."""
+        """Number of first trials whose values the domains contain."""
 
     def update(self, trials: Sequence[Trial]) -> bool:
-        """Extend the domains to the values of all trials; return whether one has changed."""
+        """Extend the domains by the values of all trials; return whether one has changed."""
         before = dict(self.by_name)
         for trial in trials[self._read :]:
             for name in trial.searched.keys() & self.by_name.keys():
@@ -137,7 +143,7 @@ class Domains:
 
 
 def frozen(known: Domains, trial: Trial) -> FrozenTrial:
-    """Return `trial` as a trial of the study with these domains."""
+    """Return a trial as a trial of the study, with the parameters in these domains."""
     domains = known.by_name
     searched = {name: value for name, value in trial.searched.items() if name in domains}
     state = STATES[trial.status]
@@ -167,7 +173,7 @@ def frozen(known: Domains, trial: Trial) -> FrozenTrial:
 
 
 def _attributes(trial: Trial) -> dict[str, Any]:
-    """Return the user attributes of a trial."""
+    """Return the user attributes of a trial in Optuna: status, reason, real settings and so on."""
     newest = trial.leader.newest_checkpoint
     several = len(trial.replicas) > 1
     bred = {} if trial.parent is None else {"parent": trial.parent}
@@ -182,7 +188,7 @@ def _attributes(trial: Trial) -> dict[str, Any]:
 
 
 def _violations(trial: Trial) -> dict[str, float]:
-    """Return how far the trial violates each constraint, by the names that Optuna's samplers use.
+    """Return how far the trial violates each constraint, by the names of Optuna's samplers.
 
     So `optuna.load_study(…).best_trial` ignores a trial that violates one.
     """
@@ -191,7 +197,11 @@ def _violations(trial: Trial) -> dict[str, float]:
 
 
 def _curve(trial: Trial) -> dict[int, float]:
-    """Return ``time_attr`` → metric, aggregated over seeds; of two at one time the later result."""
+    """Return the trial's curve for Optuna.
+
+    ``time_attr`` as an integer → metric, aggregated over the seeds. Of two results at one time the
+    later one counts.
+    """
     first, *others = (
         {p.iteration: p for p in replica.curve} for replica in trial.compared_replicas
     )
@@ -206,18 +216,24 @@ def _curve(trial: Trial) -> dict[int, float]:
 
 
 def _last(curve: Mapping[int, float]) -> list[float]:
-    """Return the values of a pruned trial: in Optuna its last reported one."""
+    """Return the value of a pruned trial in Optuna, its last reported one, in a list.
+
+    Returns empty without one.
+    """
     value = curve[max(curve)] if curve else math.nan
     return [] if math.isnan(value) else [value]
 
 
 def _local_time(seconds: float | None) -> datetime:
-    """Return a time in seconds since 1970, or 0, for Optuna: local, without time zone."""
+    """Return a time in seconds since 1970 as Optuna stores it: local, without time zone.
+
+    None becomes 1970.
+    """
     return datetime.fromtimestamp(seconds or 0.0)
 
 
 def _may_become(old: FrozenTrial, new: FrozenTrial) -> bool:
-    """Return whether adding to `old` makes it `new`."""
+    """Return whether Optuna allows `old` to become `new`, by additions alone."""
     if old.distributions != new.distributions:  # the space was changed
         return False
     if old.params != new.params or old.intermediate_values.keys() - new.intermediate_values.keys():
@@ -231,7 +247,7 @@ def _may_become(old: FrozenTrial, new: FrozenTrial) -> bool:
 
 
 def missing(old: FrozenTrial, new: FrozenTrial) -> FrozenTrial:
-    """Return a copy of `new` with only those values and attributes that `old` lacks."""
+    """Return a copy of the trial `new` with only those values and attributes that `old` lacks."""
     lacking = copy.copy(new)
     lacking.intermediate_values = {
         step: value
@@ -254,7 +270,10 @@ def _is_equal(old: float | None, new: float) -> bool:
 
 
 def differences(context: TrackerContext) -> Iterator[str]:
-    """Yield the differences between the study, opened read-only, and the whole ledger."""
+    """Yield a text for each difference between the study and the whole ledger.
+
+    The study is opened read-only.
+    """
     history, found = context.history(math.inf), _read(context)
     if found is None:
         yield f"has no study {context.name}"
@@ -274,7 +293,10 @@ def differences(context: TrackerContext) -> Iterator[str]:
 
 
 def _read(context: TrackerContext) -> tuple[list[str] | None, object, list[FrozenTrial]] | None:
-    """Return the study's names of values, its metric and its trials; None if there is no study."""
+    """Return the names of the study's values, its metric and its trials, opened read-only.
+
+    Returns None if there is no study.
+    """
     at = place(context.folder)
     if not exists(at):
         return None
@@ -287,7 +309,10 @@ def _read(context: TrackerContext) -> tuple[list[str] | None, object, list[Froze
 
 
 def _compare(old: FrozenTrial, new: FrozenTrial) -> str:
-    """Return the first difference of two trials as a text; empty if they are equal."""
+    """Return the first difference between a trial in the study and the one expected, as a phrase.
+
+    Returns empty if none.
+    """
     if old.state is not new.state or old.values != new.values:
         return f"is {old.state.name} {old.values}, should be {new.state.name} {new.values}"
     if old.distributions != new.distributions or old.params != new.params:

@@ -71,14 +71,17 @@ def exists(place: "Place") -> bool:
 
 
 def unreadable(place: "Place") -> str:
-    """Return why an existing copy cannot be read; empty if it can."""
+    """Return a text on why the tables at a place are missing or cannot be read.
+
+    Returns empty if they can.
+    """
     if isinstance(place, Path):
         return tables.find_damage(place)
     return "" if exists(place) else f"{place.shown} is gone"
 
 
 def remove(place: "Place") -> None:
-    """Delete Optuna's tables with all their contents."""
+    """Delete Optuna's tables at a place with all their contents."""
     if not isinstance(place, Path):
         place.drop_schema()
         return
@@ -87,7 +90,7 @@ def remove(place: "Place") -> None:
 
 
 class Storage:
-    """Optuna's tables in a file or on a server; created unless opened with `only_read`."""
+    """Optuna's tables in a file or on a server; they are created unless `only_read` is True."""
 
     def __init__(self, place: "Place", only_read: bool = False) -> None:
         url, engine = (
@@ -105,12 +108,12 @@ class Storage:
             self._widen()
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the connections to the database."""
         self._rdb.remove_session()
         self._rdb.engine.dispose()
 
     def _widen(self) -> None:
-        """Change the column of steps to 64 bits, if it is not yet."""
+        """Change the column of steps on a server to 64 bits, if it is not yet."""
         with self._rdb.engine.begin() as connection:
             columns = sa.inspect(connection).get_columns(_VALUES.name)
             (found,) = (column["type"] for column in columns if column["name"] == "step")
@@ -119,14 +122,17 @@ class Storage:
                 connection.execute(sa.text(change))
 
     def find(self, name: str) -> int | None:
-        """Return the ID of a study, or None if there is none."""
+        """Return the ID of the study with this name; None if there is none."""
         try:
             return self._rdb.get_study_id_from_name(name)
         except KeyError:
             return None
 
     def rename(self, name: str, sweep_id: str) -> None:
-        """Give the sweep's study this name, if it still has the folder's previous one."""
+        """Give the study of this sweep the name `name`, if no study has it.
+
+        Its folder was renamed.
+        """
         studies = self._rdb.get_all_studies()
         if any(study.study_name == name for study in studies):
             return
@@ -139,27 +145,33 @@ class Storage:
                     connection.execute(its.values(study_name=name))
 
     def create(self, name: str, directions: Iterable[str], attributes: Mapping[str, Any]) -> int:
-        """Create an empty study and return its ID."""
+        """Create an empty study with directions (``maximize`` …) and user attributes.
+
+        Return its ID.
+        """
         study = self._rdb.create_new_study([StudyDirection[d.upper()] for d in directions], name)
         for key, value in attributes.items():
             self._rdb.set_study_user_attr(study, key, value)
         return study
 
     def metrics(self, study: int) -> list[str] | None:
-        """Return the names of the values of a study's trials, or None if they have none."""
+        """Return the names of the values of a study's trials; None if they have none."""
         names: list[str] | None = self._rdb.get_study_system_attrs(study).get(METRIC_NAMES)
         return names
 
     def name_metrics(self, study: int, names: list[str]) -> None:
-        """Name the values of a study's trials, as `Study.set_metric_names` does."""
+        """Name the values of a study's trials, as `optuna.Study.set_metric_names` does."""
         self._rdb.set_study_system_attr(study, METRIC_NAMES, names)
 
     def attribute(self, study: int, key: str) -> object:
-        """Return an attribute of a study that `create` has stored; None if there is none."""
+        """Return a user attribute of a study; None if it has none of this name."""
         return self._rdb.get_study_user_attrs(study).get(key)
 
     def replace(self, old: int, new: int, name: str) -> None:
-        """Give the study `new` the name of `old` in one transaction, and delete `old`."""
+        """Give the study `new` the name `name` of the study `old`, then delete `old`.
+
+        Both are IDs. The names change in one transaction.
+        """
         with self._rdb.engine.begin() as connection:
             for study, its_name in ((old, OUTDATED.format(name)), (new, name)):
                 update = sa.update(models.StudyModel).where(models.StudyModel.study_id == study)
@@ -167,7 +179,7 @@ class Storage:
         self._rdb.delete_study(old)
 
     def sweep_up(self, name: str) -> None:
-        """Delete leftovers of a crash before or during `replace`."""
+        """Delete studies that a crash before or during `replace` left behind."""
         for leftover in (DRAFT.format(name), OUTDATED.format(name)):
             study = self.find(leftover)
             if study is not None:
@@ -218,14 +230,17 @@ class Storage:
 
 
 def _file_options(path: Path, only_read: bool) -> tuple[str, dict[str, Any]]:
-    """Return URL and engine options of SQLAlchemy for a file."""
+    """Return SQLAlchemy's URL and engine options for Optuna's tables in a file."""
     connect = tables.connect_read_only if only_read else _connect
     url = sa.URL.create("sqlite", database=str(path)).render_as_string(hide_password=False)
     return url, {"creator": lambda: connect(path)}
 
 
 def _server_options(place: "postgres.Database", only_read: bool) -> tuple[str, dict[str, Any]]:
-    """Return URL and engine options of SQLAlchemy for a server: one connection that is kept."""
+    """Return SQLAlchemy's URL and engine options for Optuna's tables on a server.
+
+    It keeps one connection. Creates the schema unless `only_read`.
+    """
     if not only_read:
         place.make_schema()
         place.close()
@@ -234,7 +249,7 @@ def _server_options(place: "postgres.Database", only_read: bool) -> tuple[str, d
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    """Return a connection to a file, in WAL mode if possible."""
+    """Return a connection to a database file, in WAL mode if possible."""
     connection = sqlite3.connect(path, timeout=60.0, check_same_thread=False)
     # another process has it open: keep the mode until later
     with suppress(sqlite3.OperationalError):
@@ -246,12 +261,12 @@ def _connect(path: Path) -> sqlite3.Connection:
 def _with_ids(
     rows: Callable[[FrozenTrial], Iterable[Row]], trials: Iterable[FrozenTrial]
 ) -> list[Row]:
-    """Return the rows that `rows` yields for each trial, with the trial's ID."""
+    """Return the rows that `rows` yields for each trial, each with the trial's ID."""
     return [{"trial_id": trial._trial_id, **row} for trial in trials for row in rows(trial)]
 
 
 def _state(trial: FrozenTrial) -> Row:
-    """Return the row of a trial in its table; Optuna's model determines the columns of dates."""
+    """Return the row of a trial in Optuna's table of trials: ID, state and dates."""
     model = models.TrialModel(
         datetime_start=trial.datetime_start, datetime_complete=trial.datetime_complete
     )
@@ -260,7 +275,7 @@ def _state(trial: FrozenTrial) -> Row:
 
 
 def _parameters(trial: FrozenTrial) -> Iterator[Row]:
-    """Yield the rows of a trial's parameters."""
+    """Yield the rows of a trial in Optuna's table of parameters."""
     for name, domain in trial.distributions.items():
         value = domain.to_internal_repr(trial.params[name])
         text = distribution_to_json(domain)
@@ -268,14 +283,14 @@ def _parameters(trial: FrozenTrial) -> Iterator[Row]:
 
 
 def _scores(trial: FrozenTrial) -> Iterator[Row]:
-    """Yield the rows of a trial's values."""
+    """Yield the rows of a trial in Optuna's table of values."""
     for objective, score in enumerate(trial.values or ()):
         stored, kind = models.TrialValueModel.value_to_stored_repr(score)
         yield {"objective": objective, "value": stored, "value_type": kind}
 
 
 def _values(trial: FrozenTrial) -> Iterator[Row]:
-    """Yield the rows of a trial's intermediate values."""
+    """Yield the rows of a trial in Optuna's table of intermediate values."""
     stored_as = models.TrialIntermediateValueModel.intermediate_value_to_stored_repr
     for step, value in trial.intermediate_values.items():
         stored, kind = stored_as(value)
@@ -283,13 +298,16 @@ def _values(trial: FrozenTrial) -> Iterator[Row]:
 
 
 def _attributes(trial: FrozenTrial) -> Iterator[Row]:
-    """Yield the rows of a trial's user attributes."""
+    """Yield the rows of a trial in Optuna's table of user attributes."""
     for key, value in trial.user_attrs.items():
         yield {"key": key, "value_json": json.dumps(value)}
 
 
 def _system_attributes(trial: FrozenTrial) -> Iterator[Row]:
-    """Yield the rows of a trial's system attributes, in which samplers store data."""
+    """Yield the rows of a trial in Optuna's table of system attributes.
+
+    Samplers store data there.
+    """
     for key, value in trial.system_attrs.items():
         yield {"key": key, "value_json": json.dumps(value)}
 
@@ -300,7 +318,10 @@ def _upsert(
     identity: tuple[str, ...],
     rows: Sequence[Row],
 ) -> None:
-    """Insert rows, or update those that exist."""
+    """Insert rows into a table, or update those that exist.
+
+    The columns `identity` tell which row is which.
+    """
     if not rows:
         return
     server = connection.dialect.name == "postgresql"

@@ -10,12 +10,12 @@ _VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5
 
 
 def tag(field: int, kind: int = _BYTES) -> bytes:
-    """Return the first bytes of a field; by default of one that holds bytes."""
+    """Return the first bytes of a field: its number and the kind of its value, by default bytes."""
     return _plain(field << 3 | kind)
 
 
 def _plain(value: int) -> bytes:
-    """Return a number as a varint, without the first bytes of a field."""
+    """Return a number as a varint (7 bits per byte), without the first bytes of a field."""
     groups = bytearray()
     while value > 127:
         groups.append(value & 127 | 128)
@@ -24,12 +24,12 @@ def _plain(value: int) -> bytes:
 
 
 def varint(field: int, value: int) -> bytes:
-    """Return the field of a non-negative integer or a boolean."""
+    """Return the field number `field` with a non-negative integer or a boolean."""
     return tag(field, _VARINT) + _plain(value)
 
 
 def read_varint(data: bytes, offset: int) -> int:
-    """Return the varint that begins at a byte, or -1 if there is none."""
+    """Return the varint that begins at byte `offset`; -1 if there is none."""
     value = 0
     for place, byte in enumerate(data[offset : offset + 10]):
         value |= (byte & 127) << 7 * place
@@ -39,22 +39,22 @@ def read_varint(data: bytes, offset: int) -> int:
 
 
 def message(field: int, content: bytes) -> bytes:
-    """Return the field of a nested message or of bytes."""
+    """Return the field number `field` with a nested message or other bytes."""
     return tag(field) + _plain(len(content)) + content
 
 
 def text(field: int, content: str) -> bytes:
-    """Return the field of a text, with lone surrogates from file names escaped."""
+    """Return the field number `field` with a text; lone surrogates from file names are escaped."""
     return message(field, content.encode("utf-8", "backslashreplace"))
 
 
 def double(field: int, value: float) -> bytes:
-    """Return the field of a 64-bit float."""
+    """Return the field number `field` with a 64-bit float."""
     return tag(field, _DOUBLE) + struct.pack("<d", value)
 
 
 def single(field: int, value: float) -> bytes:
-    """Return the field of a 32-bit float; infinite if out of range."""
+    """Return the field number `field` with a 32-bit float; infinite if out of its range."""
     try:
         packed = struct.pack("<f", value)
     except OverflowError:

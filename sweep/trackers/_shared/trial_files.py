@@ -49,19 +49,22 @@ Seed = tuple[int, int]
 
 @dataclass
 class Standing:
-    """The complete rows of a file, without leftovers of a crash after them."""
+    """Positions of the complete rows in a file; leftovers of a crash after them do not count."""
 
     start: int = 0
-    """Bytes before the first row; 0 if the file has not been started."""
+    """Number of bytes before the first row; 0 if the file has not been started."""
     columns: list[str] = field(default_factory=list)
-    """Names of the columns in the header of the file, such as CSV; empty without a header."""
+    """Names of the columns in the file's header, as in CSV; empty without a header."""
     iterations: "array[int]" = field(default_factory=lambda: array("q"))
-    """Iteration of each row."""
+    """Iteration of each row, ascending."""
     ends: "array[int]" = field(default_factory=lambda: array("q"))
-    """End of each iteration's row, in bytes."""
+    """Offset in bytes at which each row ends."""
 
     def add(self, iteration: int, size: int) -> bool:
-        """Add a row of `size` bytes; return False if its iteration does not follow."""
+        """Add a row of `size` bytes at the end.
+
+        Return False if its iteration is not above the last one's.
+        """
         if self.iterations and iteration <= self.iterations[-1]:
             return False
         self.iterations.append(iteration)
@@ -69,33 +72,36 @@ class Standing:
         return True
 
     def cut(self, iteration: int) -> None:
-        """Forget the rows after `iteration`."""
+        """Forget the rows of later iterations than `iteration`."""
         kept = bisect_right(self.iterations, iteration)
         del self.iterations[kept:], self.ends[kept:]
 
     @property
     def end(self) -> int:
-        """End of the last row, in bytes."""
+        """Offset in bytes at which the last row ends."""
         return self.ends[-1] if self.ends else self.start
 
 
 class FileTracker(trackers.Tracker):
-    """Keeps one file for each seed; a subclass defines its format."""
+    """Base of trackers that keep one file for each seed of a trial.
+
+    A subclass defines its format.
+    """
 
     file: ClassVar[str]
-    """Name of the files."""
+    """Name of the file in the folder of each seed."""
 
     def __init__(self, context: TrackerContext) -> None:
         self._context = context
         self._created: dict[int, tuple[Created, float]] = {}
-        """Trial → the event that created it, and its time."""
+        """Number of a trial → the event that created it, and its time in seconds since 1970."""
         self._standing: dict[Seed, Standing] = {}
 
     # ---- defined by a subclass ------------------------------------------------------------------
 
     @abstractmethod
     def read(self, content: bytes) -> Standing:
-        """Return the rows of a file."""
+        """Return the positions of the rows in a file's contents, up to the first invalid one."""
 
     @abstractmethod
     def head(
@@ -103,7 +109,8 @@ class FileTracker(trackers.Tracker):
     ) -> bytes:
         """Return the bytes before the first row of a file.
 
-        `created` is the event of the trial's creation, `created_at` its time in seconds since 1970.
+        `created` is the event of the trial's creation, `created_at` its time in seconds since 1970,
+        and `replica` the index of the seed.
         """
 
     @abstractmethod
@@ -117,26 +124,33 @@ class FileTracker(trackers.Tracker):
     def tail(self, event: Reported | Closed, place: int) -> bytes:
         """Return the bytes after the last row until further rows follow; none by default.
 
-        `place` is the offset in the file at which they will begin.
+        `event` is the newest event with results, and `place` the offset in the file at which they
+        will begin.
         """
         return b""
 
     def columns(self, row: Row) -> Iterable[str]:
-        """Return the columns that a row needs; none if every row names its values."""
+        """Return the names of the columns that a row needs; none if every row names its values."""
         return ()
 
     def widen(self, content: bytes, columns: Sequence[str], before: int) -> bytes:
-        """Return `content`, which had the first `before` columns, with all columns."""
+        """Return the contents of a file with all `columns`, of which it had the first `before`.
+
+        By default they do not change.
+        """
         return content
 
     def is_equal(self, expected: bytes, stored: bytes) -> bool:
-        """Return whether a row in a file equals the one that should be there."""
+        """Return whether the bytes of a row in a file equal those that should be there."""
         return expected == stored
 
     # ---- writing --------------------------------------------------------------------------------
 
     def publish(self, records: Sequence[Recorded]) -> None:
-        """Copy events; if this fails, the file is read again next time."""
+        """Write the results in these events to the files, and sync each file.
+
+        If this fails, the file is read again next time.
+        """
         for record in records:
             match record.event:
                 case Created() as event:
@@ -147,11 +161,14 @@ class FileTracker(trackers.Tracker):
                     self._take(event, record)
 
     def close(self) -> None:
-        """Forget the positions of rows."""
+        """Forget the positions of rows, so that files are read again."""
         self._standing.clear()
 
     def _take(self, event: Reported | Closed, record: Recorded) -> None:
-        """Apply the results of an event to the file of its seed."""
+        """Write the results of an event to the file of its seed, after the rows that stay.
+
+        Rows after the event's `source` are cut off first.
+        """
         seed = (event.trial, event.replica)
         folder = self._folder(seed)
         if not event.rows and not (folder / self.file).exists():
@@ -179,7 +196,10 @@ class FileTracker(trackers.Tracker):
             self._standing[seed] = standing
 
     def _with_columns(self, parent: int, standing: Standing, rows: Sequence[Row]) -> Standing:
-        """Rewrite the file atomically if the rows have new columns; return its rows."""
+        """Rewrite the file atomically if the rows have columns that it lacks; return its positions.
+
+        `parent` is the descriptor of the folder.
+        """
         known = len(standing.columns)
         self._add_columns(standing.columns, rows)
         if len(standing.columns) == known or not known:
@@ -191,7 +211,7 @@ class FileTracker(trackers.Tracker):
         return self.read(content)
 
     def _read_rows(self, parent: int) -> Standing:
-        """Return the rows of the file in the open folder `parent`.
+        """Return the positions of the rows in the file in the open folder `parent`.
 
         Temporary files of other processes are deleted first.
         """
@@ -202,14 +222,17 @@ class FileTracker(trackers.Tracker):
         return self.read(_content(parent, self.file))
 
     def _add_columns(self, columns: list[str], rows: Iterable[Row]) -> None:
-        """Append the columns that the rows need and `columns` lacks."""
+        """Append to `columns` the names that the rows need and it lacks."""
         known = set(columns)
         for row in rows:
             columns += [name for name in self.columns(row) if name not in known]
             known.update(columns)
 
     def _write_parameters(self, event: Opened, k: int) -> None:
-        """Write the file with the trial's settings if it differs."""
+        """Write the file with the trial's settings if it differs.
+
+        `k` is the number of the event.
+        """
         content = parameters(self._of(event.trial, k)[0])
         folder = self._folder((event.trial, event.replica))
         _make(folder)
@@ -219,7 +242,10 @@ class FileTracker(trackers.Tracker):
                 disk.sync(parent)
 
     def _of(self, trial: int, k: int) -> tuple[Created, float]:
-        """Return the event before event `k` that created a trial, and its time."""
+        """Return the event that created a trial, and its time.
+
+        The ledger is read up to event `k` if needed.
+        """
         if trial not in self._created:
             for record in (
                 record for records in self._context.earlier_events(k) for record in records
@@ -229,17 +255,17 @@ class FileTracker(trackers.Tracker):
         return self._created[trial]
 
     def _folder(self, seed: Seed) -> Path:
-        """Return the folder of a seed."""
+        """Return the folder of a seed, such as ``logs/trial-3``."""
         return self._context.folder.logs / f"trial-{replica_name(*seed)}"
 
     # ---- comparing ------------------------------------------------------------------------------
 
     def unreadable(self) -> str:
-        """Return an empty text: an unreadable file counts as one that differs."""
+        """Return an empty text: a file that cannot be read counts as one that differs."""
         return ""
 
     def differences(self) -> list[str]:
-        """Return the differences between the files and the whole ledger, one text each."""
+        """Return a text for each difference between the files and the whole ledger."""
         expected: dict[Seed, dict[int, tuple[Row, float]]] = {}
         last: dict[Seed, Reported | Closed] = {}
         for records in self._context.earlier_events(math.inf):
@@ -271,7 +297,11 @@ class FileTracker(trackers.Tracker):
         expected: Mapping[int, tuple[Row, float]],
         newest: Reported | Closed | None,
     ) -> Iterator[str]:
-        """Yield the differences of one seed's folder."""
+        """Yield the differences of one seed's folder, as phrases.
+
+        `expected` maps an iteration to its row and the time of its event; `newest` is the last
+        event with results.
+        """
         if not folder.is_dir():
             yield "is missing"
             return
@@ -288,7 +318,11 @@ class FileTracker(trackers.Tracker):
         expected: Mapping[int, tuple[Row, float]],
         newest: Reported | Closed | None,
     ) -> Iterator[str]:
-        """Yield the differences between a file and the rows `expected` in it, as phrases."""
+        """Yield the differences between a file's contents and the rows `expected`, as phrases.
+
+        `expected` maps an iteration to its row and the time of its event; `newest` is the last
+        event with results.
+        """
         standing = self.read(content)
         starts = dict(zip(standing.iterations, [standing.start, *standing.ends], strict=False))
         ends = dict(zip(standing.iterations, standing.ends, strict=True))
@@ -317,14 +351,14 @@ class FileTracker(trackers.Tracker):
             yield f"has {len(wrong)} other rows, the first is of iteration {min(wrong)}"
 
     def set_aside(self) -> None:
-        """Delete the files, which sending all events again would not repair."""
+        """Delete the files, since wrong rows would stay if all events were sent again."""
         for file in self._context.folder.logs.glob(f"trial-*/{self.file}"):
             with _opened(file.parent) as parent:
                 os.unlink(self.file, dir_fd=parent)
 
 
 def curves(row: Row) -> dict[str, float]:
-    """Return a row's numbers, without those that differ between two runs of the same training."""
+    """Return a row's numbers, without those that differ if training is repeated, such as times."""
     return {
         name: value
         for name, result in identified(row).items()
@@ -334,7 +368,10 @@ def curves(row: Row) -> dict[str, float]:
 
 
 def made_at(row: Row, ended_at: float) -> float:
-    """Return the time of a result: its timestamp if that is before `ended_at`, else `ended_at`."""
+    """Return the time of a result in seconds since 1970.
+
+    It is its timestamp if that is before `ended_at`, the end of its slice; else `ended_at`.
+    """
     said = to_number(row.metrics.get("timestamp"))
     return said if said is not None and 0 < said <= ended_at else ended_at
 
@@ -345,12 +382,15 @@ def identified(row: Row) -> dict[str, Scalar]:
 
 
 def parameters(created: Created) -> bytes:
-    """Return all settings of a trial, searched and fixed, as the contents of a file."""
+    """Return the contents of the file ``params.json``: all settings of a trial as JSON."""
     return json.dumps(created.config, indent=2, sort_keys=True).encode() + b"\n"
 
 
 def _make(folder: Path) -> None:
-    """Create a trial's folder durably; StorageError if it or its parent is a link."""
+    """Create a trial's folder durably, if it does not exist.
+
+    Raises StorageError if it or its parent is a link.
+    """
     _refuse_links(folder)
     for missing in (folder.parent, folder):
         if not missing.is_dir():
@@ -361,7 +401,10 @@ def _make(folder: Path) -> None:
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[int]:
-    """Yield a descriptor of a trial's folder."""
+    """Yield the descriptor of a trial's folder.
+
+    Raises StorageError if it or its parent is a link.
+    """
     _refuse_links(folder)
     with disk.open_folder(folder) as descriptor:
         yield descriptor
@@ -376,7 +419,10 @@ def _refuse_links(folder: Path) -> None:
 
 @contextmanager
 def _file(parent: int, name: str) -> Iterator[int]:
-    """Yield a descriptor of a file in the open folder `parent` for writing, created if missing."""
+    """Yield the descriptor of a file in the open folder `parent` for writing.
+
+    It is created if missing.
+    """
     try:
         file = disk.open_file(name, os.O_WRONLY, parent)
     except FileNotFoundError:
