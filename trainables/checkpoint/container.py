@@ -59,13 +59,14 @@ def build(
     outside_sections: Mapping[int, segments.Section],
     trust: signing.Trust | None = None,
 ) -> list[Piece]:
-    """Return the checkpoint file as pieces to be written one after the other.
+    """Return the bytes of a checkpoint file, as pieces to be written one after the other.
 
-    The last is the digest.
+    These are the header, the pickled state, its arrays, and at the end the SHA-256 of all that.
 
     Args:
-        header: JSON data for the header.
-        outside_sections: index of an array → its section, for arrays that are in segments.
+        header: JSON data for the header; a list of the sections (state and arrays) is added.
+        outside_sections: index of an array → its header entry, for arrays that `segments.write` has
+            written to files of their own.
         trust: has the key that signs the file; None for no signature.
 
     Raises:
@@ -104,7 +105,10 @@ def build(
 def _header_bytes(
     header: Mapping[str, Any], sections: list[segments.Section], trust: signing.Trust | None
 ) -> bytes:
-    """Return the header as JSON, signed if `trust` is given; raises StateError as `build` does."""
+    """Return the header with its list of `sections` as JSON, signed if `trust` is given.
+
+    Raises StateError if it is not JSON or too long.
+    """
     entries = {**header, "format": FORMAT, "min_reader": MIN_READER, "sections": sections}
     try:
         strict_json.check_depth(header)
@@ -118,17 +122,17 @@ def _header_bytes(
 
 
 def _name(index: int) -> str:
-    """Return the name of the section at `index`: the state is 0, its arrays follow."""
+    """Return the name of a file's section by its index: ``state`` is 0, ``array-0`` is 1."""
     return f"array-{index - 1}" if index else "state"
 
 
 def _aligned(position: int) -> int:
-    """Return the next multiple of `_ALIGNMENT` from `position` on."""
+    """Return the lowest multiple of `_ALIGNMENT` bytes that is at least `position`."""
     return -(-position // _ALIGNMENT) * _ALIGNMENT
 
 
 def _padding(length: int) -> bytes:
-    """Return the zeros that align the end of `length` bytes."""
+    """Return the zero bytes that fill up `length` bytes to a multiple of `_ALIGNMENT`."""
     return bytes(_aligned(length) - length)
 
 
@@ -136,7 +140,7 @@ def _padding(length: int) -> bytes:
 
 
 def digest_of(content: memoryview, source: object) -> str:
-    """Return the SHA-256 of a file's content without its last 32 bytes, hexadecimal.
+    """Compute the SHA-256 of a file's content without its last 32 bytes, hexadecimal.
 
     Raises CorruptCheckpoint if the file is too short. `source` names the file in errors.
     """
@@ -161,7 +165,7 @@ def check_seal(content: memoryview, digest: str, source: object) -> None:
 
 
 def header_of(content: memoryview, source: object) -> dict[str, Any]:
-    """Return the header of content whose digest was checked.
+    """Return the JSON header of a file's content, whose digest was checked before.
 
     `source` names the file in errors.
 
@@ -184,9 +188,12 @@ def header_of(content: memoryview, source: object) -> dict[str, Any]:
 
 
 def parse(content: memoryview, header: dict[str, Any], source: Path) -> Packed:
-    """Return the state of a file whose header has been read; its arrays are copies.
+    """Return the packed state of a file; its arrays are copies, not views of `content`.
 
-    `content` are all bytes of the file at `source`, which has its segments beside it.
+    Args:
+        content: all bytes of the file.
+        header: the file's header, as `header_of` returned it.
+        source: path of the file; its segments are in the same folder.
 
     Raises:
         CorruptCheckpoint: a section or segment is invalid.
@@ -208,7 +215,10 @@ def parse(content: memoryview, header: dict[str, Any], source: Path) -> Packed:
 
 
 def verify(content: memoryview, header: dict[str, Any], source: Path) -> None:
-    """Check all sections and segments without keeping them; raises as `parse` does."""
+    """Check the digests of all sections and segments of a file, without making a state of them.
+
+    The arguments are those of `parse`. Raises CorruptCheckpoint if one is missing or damaged.
+    """
     with _valid_sections(source):
         for section, body in _sections(header, content):
             if body is None:
@@ -217,9 +227,9 @@ def verify(content: memoryview, header: dict[str, Any], source: Path) -> None:
 
 @contextlib.contextmanager
 def _valid_sections(source: object) -> Iterator[None]:
-    """Turn errors of invalid section entries inside the block into CorruptCheckpoint.
+    """Raise CorruptCheckpoint for a ValueError, TypeError or KeyError inside the block.
 
-    `source` names the file in errors.
+    Such errors come from invalid entries in the header's list of sections. `source` names the file.
     """
     try:
         yield
@@ -231,7 +241,7 @@ def _valid_sections(source: object) -> Iterator[None]:
 
 
 def _check_magic(content: memoryview, source: object) -> None:
-    """Raise WrongFormat or CorruptCheckpoint unless the content begins with the magic bytes.
+    """Raise WrongFormat unless the content begins as a checkpoint, or CorruptCheckpoint if cut off.
 
     `source` names the file in errors.
     """
@@ -260,7 +270,10 @@ def _check_versions(header: Mapping[str, Any], source: object) -> None:
 def _sections(
     header: Mapping[str, Any], content: memoryview
 ) -> Iterator[tuple[segments.Section, memoryview | None]]:
-    """Yield each section with its bytes, or None if in segments; ValueError for gaps."""
+    """Yield each section's header entry with its bytes, whose digest is checked.
+
+    The bytes are None if they are in segments. Raises ValueError for an invalid entry or a gap.
+    """
     listed = header["sections"]
     if not isinstance(listed, list) or not listed:
         raise ValueError("expected a list with the section 'state'")
@@ -285,7 +298,10 @@ def _sections(
 
 
 def _body(section: segments.Section, data: memoryview) -> memoryview:
-    """Return the bytes of a section, the first of `data`; ValueError if they do not match it."""
+    """Return the bytes of a section, which are the first of `data`.
+
+    Raises ValueError unless their length and SHA-256 are those in the section's header entry.
+    """
     name, length = section["name"], section["len"]
     if not 0 <= length <= len(data):
         raise ValueError(f"the section {name} reaches beyond the end")

@@ -53,16 +53,18 @@ def publish(
     epoch: int,
     durable: bool = True,
 ) -> None:
-    """Write `pieces` as the file `name` in the folder `parent`, replacing an existing one.
+    """Write `pieces` as the file `name` in the folder `parent`, replacing an existing one at once.
 
-    The name is durable only after `sync`.
+    They are written to a temporary file, which is then renamed. The name is durable only after
+    `sync`.
 
     Args:
         parent: descriptor of the folder.
         size: sum of the sizes of `pieces`, bytes.
-        epoch: the driver's term, for the temporary file's name.
-        durable: False to skip fsync: the bytes then outlive the process, but perhaps not a
-            power cut.
+        epoch: number of the period in which one driver holds the sweep, for the temporary file's
+            name.
+        durable: False to skip fsync: the bytes then outlive the process, but perhaps not a power
+            cut.
 
     Raises:
         OSError: the disk refused; the existing file is unchanged and the temporary one removed.
@@ -79,15 +81,18 @@ def publish(
 
 
 def sync(parent: int) -> None:
-    """Make the names in the folder `parent` (a descriptor) durable."""
+    """Flush the names in a folder to the disk (fsync), so that they survive a power cut.
+
+    `parent` is the folder's descriptor.
+    """
     os.fsync(parent)
 
 
 def make_folder(folder: Path, prefix: str) -> None:
-    """Make `folder` and missing folders above it, and flush their entries to the disk.
+    """Make `folder` and missing folders above it, and flush the entries of all of them to the disk.
 
-    A process that was killed may have made them without flushing. So the entries above are flushed
-    again until the folder contains a file whose name starts with `prefix`.
+    Existing folders are flushed, too, since a process that was killed may have made them without:
+    that is skipped once `folder` contains a file whose name starts with `prefix`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with os.scandir(folder) as entries:
@@ -110,7 +115,7 @@ def open_folder(folder: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def closing(descriptor: int) -> Iterator[int]:
-    """Close the descriptor when the block ends."""
+    """Yield the descriptor, and close it when the block ends."""
     try:
         yield descriptor
     finally:
@@ -118,7 +123,10 @@ def closing(descriptor: int) -> Iterator[int]:
 
 
 def _check_free_space(parent: int, size: int) -> None:
-    """Raise OSError (ENOSPC) unless `FREE_SPACE_FACTOR` times `size` bytes are free in `parent`."""
+    """Raise OSError (ENOSPC) unless `FREE_SPACE_FACTOR` times `size` bytes are free.
+
+    `parent` is the descriptor of a folder on the disk in question.
+    """
     found = os.statvfs(parent)
     free = found.f_bavail * found.f_frsize
     if free < FREE_SPACE_FACTOR * size:
@@ -148,9 +156,9 @@ def write_all(file: int, piece: Piece) -> None:
 
 
 def open_file(path: str | Path, flags: int, parent: int | None = None, mode: int = 0o666) -> int:
-    """Open a regular file and return its descriptor, with the arguments of `os.open`.
+    """Open a regular file as `os.open` does, and return its descriptor.
 
-    `parent` is the descriptor of the folder, None if `path` is complete.
+    `parent` is the descriptor of the folder that `path` is relative to, or None.
 
     Raises:
         NotRegular: it is a link, pipe, device or folder; never blocks on one.
@@ -173,10 +181,10 @@ def open_file(path: str | Path, flags: int, parent: int | None = None, mode: int
 
 @contextlib.contextmanager
 def open_regular_file(path: str | Path, parent: int | None = None) -> Iterator[tuple[int, int]]:
-    """Open a regular file inside the block; yields its descriptor and size in bytes.
+    """Open a regular file for reading inside the block; yields its descriptor and size in bytes.
 
-    Raises NotRegular for anything else. `parent` is the descriptor of the folder, None if `path` is
-    complete.
+    `parent` is the descriptor of the folder that `path` is relative to, or None. Raises NotRegular
+    for a link, folder, pipe or device.
     """
     with closing(open_file(path, os.O_RDONLY, parent)) as file:
         yield file, os.fstat(file).st_size

@@ -71,7 +71,7 @@ class Loaded:
     header: dict[str, Any]
     """JSON header: the caller's entries, step, epoch, versions and sections."""
     state: dict[str, Any]
-    """The state that was written."""
+    """State that `write` was given, unpacked."""
 
 
 def write(
@@ -83,16 +83,16 @@ def write(
     trust: Trust | None = None,
     durable: bool = True,
 ) -> Saved:
-    """Write one checkpoint; when this returns it survives a power cut.
+    """Write one checkpoint file and its segments; when this returns it survives a power cut.
 
     Args:
         folder: folder of the checkpoint; made if it does not exist.
         step: the trial's iteration, for the name.
-        header: JSON data, which `verify` returns without reading the state. ``step``,
-            ``epoch``, ``versions``, ``cpu``, ``threads`` and the entries of the container are
-            added.
+        header: JSON data, which `verify` returns without reading the state. ``step``, ``epoch``,
+            ``versions``, ``cpu``, ``threads`` and the entries of the container are added.
         state: data that `trainables.checkpoint.state` allows, or a packed state.
-        epoch: the driver's term, for the temporary file's name.
+        epoch: number of the period in which one driver holds the sweep, for the temporary file's
+            name.
         trust: has the key that signs the checkpoint if it contains opaque bytes; None for this
             user's key.
         durable: False to survive only the end of this process; `make_durable` does the rest.
@@ -123,7 +123,7 @@ def write(
 
 
 def make_durable(path: Path) -> None:
-    """Flush a written checkpoint to the disk, so that it survives a power cut.
+    """Flush a checkpoint that was written with ``durable=False``, to survive a power cut.
 
     Raises OSError if the disk has lost some of it, or it does not exist.
     """
@@ -166,7 +166,10 @@ def read(path: Path, digest: str | None = None, trust: Trust | None = None) -> L
 
 
 def verify(path: Path, digest: str | None = None) -> dict[str, Any]:
-    """Check a checkpoint with its segments, and return its header; raises as `read` does."""
+    """Check all digests of a checkpoint and its segments, and return its header.
+
+    Raises CheckpointError if it is missing, damaged, of another format, or unreadable.
+    """
     with _as_checkpoint_errors(path):
         content, _ = _verified(path, digest)
         header = _checked_header(path, content)
@@ -175,21 +178,27 @@ def verify(path: Path, digest: str | None = None) -> dict[str, Any]:
 
 
 def identify(path: Path) -> tuple[str, dict[str, Any]]:
-    """Return the digest and header of a checkpoint, without its segments; raises as `read` does."""
+    """Return the SHA-256 and header of a checkpoint, after checking the file but not its segments.
+
+    Raises CheckpointError if it is missing, damaged, of another format, or unreadable.
+    """
     with _as_checkpoint_errors(path):
         content, digest = _verified(path, None)
         return digest, _checked_header(path, content)
 
 
 def segments_of(path: Path) -> set[str]:
-    """Return the file names of the segments that a checkpoint needs; raises as `read` does."""
+    """Return the file names of the segments that a checkpoint needs, from its header.
+
+    Raises CheckpointError if the file is missing, damaged, of another format, or unreadable.
+    """
     header = identify(path)[1]
     with _as_checkpoint_errors(path):
         return segments.segment_names(header)
 
 
 def parse_name(name: str) -> tuple[int, str] | None:
-    """Return the step and digest in a checkpoint's file name, or None for any other name."""
+    """Return the step and SHA-256 in the name of a checkpoint's file; None for any other name."""
     match = _NAME.fullmatch(name)
     return (int(match["step"]), match["digest"]) if match else None
 
@@ -198,9 +207,9 @@ def parse_name(name: str) -> tuple[int, str] | None:
 
 
 def _join_small(pieces: Sequence[Piece], size: int) -> Iterator[Piece]:
-    """Join the pieces of a small file to two halves, since two calls are faster than fifty.
+    """Yield the pieces of a small file joined to two, since two writes are faster than fifty.
 
-    A large file's pieces stay as they are.
+    A large file's pieces are yielded as they are.
     """
     middle = len(pieces) // 2
     for half in (pieces[:middle], pieces[middle:]):
@@ -210,9 +219,10 @@ def _join_small(pieces: Sequence[Piece], size: int) -> Iterator[Piece]:
 
 
 def _environment() -> dict[str, Any]:
-    """Return the conditions, besides the state, that determine the bits of later results.
+    """Return what else determines the bits of later results, for a checkpoint's header.
 
-    These are library versions (of imported libraries only), CPU capability and number of threads.
+    These are ``versions`` of Python and of libraries that are imported, torch's CPU capability
+    ``cpu`` and its number of ``threads``.
     """
     libraries = {name: sys.modules[name] for name in _LIBRARIES if name in sys.modules}
     versions = {name: str(module.__version__) for name, module in libraries.items()}
@@ -229,7 +239,10 @@ def _environment() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _as_checkpoint_errors(path: Path) -> Iterator[None]:
-    """Turn every error inside the block into a CheckpointError that names `path`."""
+    """Turn every exception inside the block into a CheckpointError that names `path`.
+
+    SigningErrors stay as they are.
+    """
     try:
         yield
     except (CheckpointError, SigningError):
@@ -250,12 +263,11 @@ def _as_checkpoint_errors(path: Path) -> Iterator[None]:
 
 
 def _verified(path: Path, digest: str | None) -> tuple[memoryview, str]:
-    """Return the file's bytes and digest.
+    """Read a checkpoint file, and return its bytes and their SHA-256.
 
-    Raises CorruptCheckpoint unless the digest matches its name, `digest` and its trailer.
-
-    Name and `digest` are compared first: so a file with damaged first bytes is reported as a
-    corrupt checkpoint, not as a file of another format.
+    Raises CorruptCheckpoint unless the digest is the one in its name, the expected `digest` (None
+    if unknown) and the one at its end. Name and `digest` are compared first: so a file with damaged
+    first bytes is reported as a corrupt checkpoint, not as a file of another format.
     """
     content = memoryview(_content(path))
     actual = container.digest_of(content, path)
@@ -269,7 +281,10 @@ def _verified(path: Path, digest: str | None) -> tuple[memoryview, str]:
 
 
 def _content(path: Path) -> bytearray:
-    """Return all bytes of the file; raises CheckpointError if it is too large or cut off."""
+    """Read all bytes of a file.
+
+    Raises CorruptCheckpoint if it is too large or shrinks meanwhile.
+    """
     try:
         with disk.open_regular_file(path) as (file, size):
             if size > MAX_FILE_BYTES:
@@ -283,7 +298,10 @@ def _content(path: Path) -> bytearray:
 
 
 def _checked_header(path: Path, content: memoryview) -> dict[str, Any]:
-    """Return the header; raises CorruptCheckpoint if its step is not the one in the file's name."""
+    """Return the header of a file's content.
+
+    CorruptCheckpoint if the file's name has another step.
+    """
     header = container.header_of(content, path)
     named, step = parse_name(path.name), header.get("step")
     if named is not None and step != named[0]:

@@ -27,9 +27,10 @@ _CONSTANTS: Final = frozenset({NoneType, bool, float, str})
 
 
 def normalise(value: Any, path: str = "state") -> Any:
-    """Return `value` as plain containers, constants, tagged dicts and arrays.
+    """Return `value` made only of what a checkpoint stores: containers, constants and arrays.
 
-    Raises StateError if it contains a value that cannot be stored; names its path below `path`.
+    Values of other types become dicts with a type tag. Raises StateError for a value that cannot be
+    stored; `path` is the name of the whole in the message.
     """
     return Normaliser().visit(value, (None, path), 0)
 
@@ -39,7 +40,10 @@ Path = tuple[Any, str | int]
 
 
 class Normaliser:
-    """One walk over a state, which counts its values and records whether some are opaque."""
+    """Converts one state to what a checkpoint stores, and counts its values.
+
+    It also records whether some of these are bytes that may run code (`Opaque`).
+    """
 
     def __init__(self) -> None:
         #: Number of values so far.
@@ -61,17 +65,21 @@ class Normaliser:
         }
 
     def visit(self, value: Any, path: Path, depth: int) -> Any:
-        """Return the normal form of `value`, `depth` containers deep; StateError with its path."""
+        """Return a value in the form that is stored, converting its items as well.
+
+        `path` and `depth` say in which and in how many containers the value is. Raises StateError,
+        which names the path, if it cannot be stored.
+        """
         if type(value) in _CONSTANTS:
             return value
         walk = self.walks.get(type(value))
         return walk(value, path, depth) if walk else self._tagged(value, path, depth)
 
     def _enter(self, values: int, path: Path, depth: int) -> None:
-        """Count `values` more.
+        """Add `values` to the count, before a container of as many values is visited.
 
-        Raises StateError if there are too many or they are nested too deeply. `depth` is the number
-        of containers around the value.
+        Raises StateError if there are too many in all, or the container is nested too deeply:
+        `depth` is the number of containers around it.
         """
         self.values += values
         if depth >= MAX_DEPTH:
@@ -89,7 +97,7 @@ class Normaliser:
         return value
 
     def _bytes(self, value: bytes, path: Path, depth: int) -> Any:
-        """Return short bytes as they are, and long ones as a tagged dict."""
+        """Return short bytes as they are, and long ones as a tagged dict with an array."""
         return value if len(value) <= INLINE_BYTES else self._tagged(value, path, depth)
 
     def _items(self, value: Sequence[Any], path: Path, depth: int) -> list[Any]:
@@ -132,7 +140,10 @@ class Normaliser:
         }
 
     def _array(self, value: NDArray[Any], path: Path, depth: int) -> Any:
-        """Return a large array as it is, and a small or Fortran-ordered one as a tagged dict."""
+        """Return a large array unchanged, and a small or Fortran-ordered one as a tagged dict.
+
+        Raises StateError if its dtype cannot be stored.
+        """
         try:
             encoded = tagged.encode_array(value)
         except tagged.NotData as error:
@@ -147,7 +158,10 @@ class Normaliser:
         return encoded
 
     def _tagged(self, value: Any, path: Path, depth: int) -> dict[str, Any]:
-        """Return a value of any other type as a tagged dict; StateError if it is not data."""
+        """Return a tensor, a registered object and the like as a dict with a type tag.
+
+        Raises StateError for a type that cannot be stored.
+        """
         try:
             fields = tagged.encode(value)
         except tagged.NotData as error:
@@ -156,13 +170,16 @@ class Normaliser:
         return self._fields(fields, path, depth)
 
     def _fields(self, fields: dict[str, Any], path: Path, depth: int) -> dict[str, Any]:
-        """Return the fields of a tagged dict, normalised."""
+        """Return the dict of a tagged value with its fields converted to what is stored."""
         self._enter(1 + 2 * len(fields), path, depth)
         return {name: self.visit(field, path, depth + 1) for name, field in fields.items()}
 
 
 def parts_of(normal: Any, path: Path) -> list[tuple[Any, Path]]:
-    """Return the items of a normalised container with their paths; empty for other values."""
+    """Return the items of a container in stored form, each with its path.
+
+    Empty for other values.
+    """
     if isinstance(normal, dict):
         if TAG in normal:  # its fields are not places of the state
             return [(field, path) for field in normal.values()]
@@ -173,16 +190,19 @@ def parts_of(normal: Any, path: Path) -> list[tuple[Any, Path]]:
 
 
 def _is_key(key: object) -> bool:
-    """Return whether a dict in a state may have this key."""
+    """Return whether `key` may be a key of a dict in a state: a str, or an int of 64 bits.
+
+    The key that marks tagged dicts is not allowed.
+    """
     if isinstance(key, str):
         return type(key) is str and key != TAG
     return type(key) is int and -_INT64 <= key < _INT64
 
 
 def _is_set_item(item: object) -> bool:
-    """Return whether a set may contain `item`.
+    """Return whether a set in a state may contain `item`: a constant of limited size.
 
-    That is a constant whose hashes cannot be made to collide.
+    Long bytes and large ints are refused, since somebody could choose them to have equal hashes.
     """
     if type(item) is bytes:
         return len(item) <= INLINE_BYTES
@@ -201,7 +221,7 @@ def _describe(value: object) -> str:
 
 
 def _refuse(path: Path, problem: str, remedy: str) -> NoReturn:
-    """Raise StateError for the value at `path`."""
+    """Raise StateError for the value at `path`: `problem` says what it is, `remedy` what to do."""
     raise StateError(format_path(path), problem, remedy)
 
 

@@ -21,9 +21,9 @@ from trainables.errors import StateError, TrainableError, printable, shorten
 
 
 def pack(data: object, name: str, allowed: bool) -> Any:
-    """Return the state entry for what `save_checkpoint` of the class `name` returned.
+    """Return the entry in a state for what `save_checkpoint` of the class `name` returned.
 
-    That is `data` itself; or a pickle of it if `allowed`, that is, if the class has opted in.
+    That is `data` itself; if the class has opted in to pickles (`allowed`), a pickle of `data`.
     Raises StateError if it cannot be pickled.
     """
     if not allowed:
@@ -38,9 +38,10 @@ def pack(data: object, name: str, allowed: bool) -> Any:
 
 
 def unpack(packed: Any, name: str, allowed: bool) -> Any:
-    """Return the data that was given to `pack`.
+    """Return the data from which `pack` has made a state's entry.
 
-    Raises StateError if it is a pickle, and the class `name` has not opted in (`allowed`).
+    Raises StateError if it is a pickle, but the class `name` has not opted in to pickles
+    (`allowed`).
     """
     if not isinstance(packed, Opaque):
         return packed
@@ -57,16 +58,16 @@ TEMPORARY = ".tmp-folder-"
 
 
 def fresh_path(path: Path) -> Path:
-    """Return `path`, or the first of ``path_2``, ``path_3`` … that does not exist."""
+    """Return the first of `path`, ``path_2``, ``path_3`` … that does not exist."""
     candidates = (path.with_name(f"{path.name}_{n}") if n > 1 else path for n in itertools.count(1))
     return next(one for one in candidates if not one.exists())
 
 
 @contextlib.contextmanager
 def temporary_folder(parent: str | Path | None) -> Iterator[str]:
-    """Make a folder inside `parent` that is deleted when the block ends; yields its path.
+    """Make a folder inside `parent`, yield its path, and delete it when the block ends.
 
-    With None, it is in the system's folder for temporary files.
+    `parent` is made if it does not exist. With None, it is the system's folder for temporary files.
     """
     if parent is not None:
         Path(parent).mkdir(parents=True, exist_ok=True)
@@ -81,9 +82,9 @@ def temporary_folder(parent: str | Path | None) -> Iterator[str]:
 
 
 def read_files(folder: Path, place: str) -> dict[str, Opaque]:
-    """Return path in `folder` → content of all files in it.
+    """Read all files in `folder` and its subfolders; return relative path → content.
 
-    Raises StateError, which names their writer `place`, for a link, a pipe or a device.
+    Raises StateError for a link, a pipe or a device; `place` names the class that wrote it.
     """
     files: dict[str, Opaque] = {}
     for path in sorted(folder.rglob("*")):
@@ -97,7 +98,10 @@ def read_files(folder: Path, place: str) -> dict[str, Opaque]:
 
 
 def path_in(folder: str, name: str) -> str:
-    """Return the path of `name` in `folder`, or `folder`; TrainableError if it leads out."""
+    """Return the path of the file `name` in `folder`, or `folder` itself for an empty name.
+
+    Raises TrainableError if the path leads out of the folder, as with ``..``.
+    """
     root = Path(folder).resolve()
     target = (root / name).resolve()
     if not target.is_relative_to(root):
@@ -106,7 +110,10 @@ def path_in(folder: str, name: str) -> str:
 
 
 def write_files(folder: Path, files: Mapping[str, Opaque]) -> None:
-    """Write files that `read_files` returned into `folder`; raises as `path_in` does."""
+    """Write files into `folder`, given as relative path → content, as `read_files` returned them.
+
+    Raises TrainableError if a path leads out of the folder.
+    """
     for name, content in files.items():
         target = Path(path_in(str(folder), name))
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -61,11 +61,13 @@ class TooMuch(Refused):
 
 
 def scan(pickled: bytes, arrays: int, limit: int = MAX_MEMORY) -> int:
-    """Check that `pickled` is plain data; return an upper bound of the memory to load it, bytes.
+    """Check that a pickle holds plain data only, without loading it.
+
+    Returns an upper bound of the memory that loading it takes, bytes.
 
     Args:
         pickled: the pickle; nothing in it is executed.
-        arrays: number of arrays stored with the pickle, which must mention them in order.
+        arrays: number of arrays stored beside the pickle, which must mention them in order.
         limit: largest memory that loading may take, without the arrays, bytes.
 
     Raises:
@@ -88,14 +90,15 @@ def scan(pickled: bytes, arrays: int, limit: int = MAX_MEMORY) -> int:
 
 
 def _kind(value: int) -> str:
-    """Return the name of a stack value's kind."""
+    """Return the name of a value's type; `value` is an int that stands for it on the stack."""
     return _KINDS[value % _EMPTY]
 
 
 class _Machine:
-    """The stack machine of pickle, run on kinds and depths in place of values.
+    """Executes a pickle's opcodes on a stack of ints instead of values.
 
-    `limit` is the maximum memory in bytes that loading may take.
+    Each int says the type of the value and how deeply it is nested; no object is made. `limit` is
+    the maximum memory in bytes that loading may take.
     """
 
     def __init__(self, pickled: bytes, limit: int) -> None:
@@ -110,7 +113,7 @@ class _Machine:
         self.arrays = 0
 
     def run(self) -> None:
-        """Execute all opcodes up to STOP, which must be the last one; raises Refused."""
+        """Execute all opcodes up to STOP, which must be the last; raises Refused or TooMuch."""
         pickled, push = self.pickled, self.stack.append
         if not pickled.startswith(_PREAMBLE):
             raise Refused("the pickle is not of protocol 4")
@@ -155,7 +158,10 @@ class _Machine:
         return values
 
     def pop_to_mark(self) -> list[int]:
-        """Remove and return the values above the last mark, and it; raises Refused without."""
+        """Remove the last mark and the values above it; return these values.
+
+        Raises Refused if there is no mark, or TooMuch if loading takes too much memory.
+        """
         if len(self.marks) == 1:
             raise Refused("no MARK to go back to")
         self._check_memory()
@@ -165,14 +171,17 @@ class _Machine:
         return values
 
     def put(self, kind: int, values: list[int]) -> None:
-        """Push a container of `kind` that contains `values`; Refused if it is nested too deeply."""
+        """Push a container of type `kind` with these items; Refused if it is nested too deeply."""
         depth = 1 + (max(values) >> _KIND_BITS) if values else 1
         if depth > MAX_DEPTH:
             raise Refused(f"nested deeper than {MAX_DEPTH}")
         self.stack.append((depth << _KIND_BITS) + kind)
 
     def grow(self, kind: int, values: list[int]) -> None:
-        """Add `values` to the container on top of the stack; Refused if it is not of `kind`."""
+        """Add items to the container on top of the stack, which must be of type `kind`.
+
+        Raises Refused if it is not, or becomes nested too deeply.
+        """
         stack = self.stack
         if len(stack) <= self.marks[-1]:
             raise Refused("takes from an empty stack")
@@ -187,27 +196,30 @@ class _Machine:
             stack[-1] = grown
 
     def _check_memory(self) -> None:
-        """Raise TooMuch if loading takes more memory than allowed."""
+        """Raise TooMuch if loading the opcodes so far takes more memory than allowed."""
         if self.memory > self.most:
             raise TooMuch(f"loading it would take more than {self.most} bytes of memory")
 
     # ---- opcodes; the one that returns True ends the program -----------------------------------
 
     def frame(self) -> None:
-        """Execute FRAME, which announces how many bytes follow; Refused if there are fewer."""
+        """Execute FRAME; raises Refused unless as many bytes follow as it announces."""
         begin = self.position + 9
         if begin + int.from_bytes(self.pickled[begin - 8 : begin], "little") > len(self.pickled):
             raise Refused("a frame reaches beyond the end")
 
     def mark(self) -> None:
-        """Execute MARK; Refused if marks are nested too deeply."""
+        """Execute MARK: mark the top of the stack; raises Refused if too many marks are open."""
         # What stands after a mark ends in a container, which stands after the mark before it.
         if len(self.marks) > MAX_DEPTH:
             raise Refused(f"nested deeper than {MAX_DEPTH}")
         self.marks.append(len(self.stack))
 
     def array(self) -> None:
-        """Execute BINPERSID: the next array; Refused unless its number comes right before."""
+        """Execute BINPERSID: replace the number on the stack by the array of that number.
+
+        Raises Refused unless that is the next array, and the number was pushed right before.
+        """
         code, number = self.pickled[self.before], self.pickled[self.before + 1 : self.position]
         if code not in b"KMJ" or int.from_bytes(number, "little") != self.arrays:
             raise Refused(f"expected array number {self.arrays}")
@@ -216,7 +228,10 @@ class _Machine:
         self.arrays += 1
 
     def set_items(self, pairs: list[int]) -> None:
-        """Add keys and values to the dict on top of the stack; Refused for a lone key."""
+        """Execute SETITEMS: add `pairs`, keys and values in turn, to the dict on top of the stack.
+
+        Raises Refused for a key without a value, or one that is not allowed.
+        """
         if len(pairs) % 2:
             raise Refused("a key without a value")
         if pairs and (wrong := max(pairs[::2])):
@@ -225,7 +240,10 @@ class _Machine:
         self.grow(_DICT, pairs)
 
     def hashables(self) -> list[int]:
-        """Remove and return the items above the last mark; Refused if a set may not have one."""
+        """Remove the last mark and the items above it, for a set; return these items.
+
+        Raises Refused if a set may not contain one of them.
+        """
         items = self.pop_to_mark()
         if (wrong := max(items, default=_KEY)) > _ATOM:
             raise Refused(f"a {_kind(wrong)} in a set")
@@ -233,7 +251,7 @@ class _Machine:
         return items
 
     def stop(self) -> bool:
-        """Return True at the end of the program; Refused unless one value and no bytes are left."""
+        """Execute STOP and return True; raises Refused unless one value and no bytes are left."""
         self._check_memory()
         if len(self.stack) != 1 or len(self.marks) != 1:
             raise Refused(f"stops with {len(self.stack)} values on the stack; expected one")
@@ -243,12 +261,12 @@ class _Machine:
 
 
 class Opcode(NamedTuple):
-    """The effect of an opcode on the stack and the memory."""
+    """The description of an opcode that plain data may use: its argument, and its effect."""
 
     width: int
-    """Length of the argument, bytes."""
+    """Length of the argument after the opcode, bytes."""
     counted: bool
-    """True if the argument is the number of bytes that follow."""
+    """True if the argument is a length: as many bytes follow it."""
     memory: int
     """Bytes of memory that loading the opcode takes, without those that depend on its argument."""
     effect: int | Callable[[_Machine], bool | None]
@@ -291,7 +309,7 @@ ALLOWED: Final[dict[str, Opcode]] = {
 
 
 def _refuse(machine: _Machine) -> NoReturn:
-    """Raise Refused for the opcode at the machine's position."""
+    """Raise Refused for an opcode that is not allowed, at the machine's position."""
     code = machine.pickled[machine.position]
     raise Refused(f"opcode 0x{code:02x} is not allowed in plain data")
 

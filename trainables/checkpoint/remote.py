@@ -40,7 +40,7 @@ _T = TypeVar("_T")
 
 
 class RemoteError(OSError):
-    """The storage at `url` could not be read or written, though the request was right."""
+    """An error of the object storage at `url`: it could not be read or written."""
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(errno.EIO, printable(f"{url}: {reason}"))
@@ -55,9 +55,9 @@ class RemoteFileMissing(RemoteError):
 
 @dataclass(frozen=True)
 class Remote:
-    """A folder in the storage by its URL; names in it may contain slashes.
+    """A folder in object storage (or on a disk), given by its URL; file names may contain slashes.
 
-    All methods raise RemoteError if the storage fails.
+    Failed requests are repeated. All methods raise RemoteError if the storage still fails.
     """
 
     url: str
@@ -70,9 +70,10 @@ class Remote:
         return Remote(f"{self.url}/{name}", self.patience_s)
 
     def put(self, files: Mapping[str, Path]) -> None:
-        """Upload files: name in the folder → local path. Returns when all have their full size.
+        """Upload files, given as name in the folder → local path; existing ones are replaced.
 
-        Raises FileNotFoundError if a local file does not exist.
+        Returns when all have their full size in the storage. Raises FileNotFoundError if a local
+        file does not exist.
         """
         sizes = {name: path.stat().st_size for name, path in files.items()}
         try:
@@ -87,7 +88,10 @@ class Remote:
             raise RemoteError(self.url, why)
 
     def get(self, files: Mapping[str, Path]) -> None:
-        """Download files: name in the folder → local path; raises RemoteFileMissing."""
+        """Download files, given as name in the folder → local path.
+
+        Raises RemoteFileMissing if one does not exist.
+        """
 
         def read() -> None:
             opened, root = _opened(self.url)
@@ -97,7 +101,7 @@ class Remote:
         self._retry(read)
 
     def sizes(self, folder: str = "") -> dict[str, int]:
-        """Return name → size in bytes of all files, or of those in the folder `folder`."""
+        """Return name → size in bytes of all files in this folder, or in its subfolder `folder`."""
 
         def look() -> dict[str, int]:
             opened, root = _opened(self.url)
@@ -125,7 +129,7 @@ class Remote:
             self._retry(remove)
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a small file."""
+        """Write `content` to the file `name`, which is small enough for one request."""
         self._retry(lambda: self._pipe(name, content))
 
     def read(self, name: str) -> bytes:
@@ -138,7 +142,10 @@ class Remote:
         return self._retry(read)
 
     def written_at(self, name: str) -> float | None:
-        """Return the modification time of a file by the storage's clock, if it gives one."""
+        """Return the modification time of a file by the storage's clock, as a Unix timestamp.
+
+        Returns None if this kind of storage has no such times.
+        """
 
         def look() -> float | None:
             opened, root = _opened(self.url)
@@ -149,7 +156,7 @@ class Remote:
         return self._retry(look)
 
     def _put(self, files: Mapping[str, Path]) -> None:
-        """Upload files once, without a second attempt."""
+        """Upload files, given as name → local path, in a single attempt."""
         opened, root = _opened(self.url)
         if _is_disk(opened):
             for name, path in files.items():
@@ -159,7 +166,7 @@ class Remote:
         opened.put(list(map(str, files.values())), names, batch_size=CONCURRENT_TRANSFERS)
 
     def _pipe(self, name: str, content: bytes) -> None:
-        """Write `content` to a file once; durably if the storage is a local disk."""
+        """Write `content` to the file `name` in a single attempt; with fsync on a local disk."""
         opened, root = _opened(self.url)
         if not _is_disk(opened):
             opened.pipe_file(f"{root}/{name}", content)
@@ -171,7 +178,10 @@ class Remote:
             disk.sync(parent)
 
     def _retry(self, attempt: Callable[[], _T]) -> _T:
-        """Return the result of `attempt`, repeated until it succeeds; RemoteError if time is up."""
+        """Call `attempt` until it succeeds, with growing pauses, and return its result.
+
+        Raises RemoteFileMissing or RemoteError if a repetition is pointless, or time is up.
+        """
         patience_s = PATIENCE_S if self.patience_s is None else self.patience_s
         until, wait = time.monotonic() + patience_s, FIRST_WAIT_S
         while True:
@@ -192,7 +202,7 @@ class Remote:
 
 @functools.cache
 def _opened(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL, and the folder's path in it; cached.
+    """Return fsspec's file system for a URL, and the folder's path in that; cached.
 
     botocore's own retries, which take minutes, are switched off: `Remote` repeats requests itself.
     """

@@ -52,7 +52,10 @@ Section = dict[str, Any]
 
 
 def large_arrays(arrays: Sequence[NDArray[Any]]) -> list[int]:
-    """Return the indices of the arrays that go to segments."""
+    """Return the indices of the arrays that are stored in segments, files beside the checkpoint.
+
+    These are large ones, and all that would make the checkpoint's own file too large.
+    """
     chosen, inside = [], 0
     for index, array in enumerate(arrays):
         if array.nbytes >= SEGMENT_BYTES or inside + array.nbytes > INSIDE_BYTES:
@@ -63,9 +66,11 @@ def large_arrays(arrays: Sequence[NDArray[Any]]) -> list[int]:
 
 
 def write(parent: int, array: NDArray[Any], epoch: int) -> Section:
-    """Write `array` (C order) as segments in the folder `parent`; return its section, unnamed.
+    """Write `array` (C order) as segment files in the folder `parent`; return its header entry.
 
-    Segments that exist already are not written again.
+    The array is cut into chunks; a segment that exists already, byte for byte, is not written
+    again. The entry has all `KEYS` but ``name``. `parent` is the folder's descriptor, `epoch` the
+    number of the period in which one driver holds the sweep.
     """
     body = array.reshape(-1).view(np.uint8)
     chunk = _chunk_of(body.nbytes)
@@ -86,7 +91,7 @@ def write(parent: int, array: NDArray[Any], epoch: int) -> Section:
 
 
 def _chunk_of(length: int) -> int:
-    """Return the chunk size for an array of `length` bytes."""
+    """Return the size of the chunks into which an array of `length` bytes is cut, bytes."""
     chunk = CHUNK_BYTES
     while chunk * MOST_CHUNKS < length:
         chunk *= 2
@@ -94,7 +99,7 @@ def _chunk_of(length: int) -> int:
 
 
 def _is_stored(parent: int, name: str, piece: NDArray[np.uint8]) -> bool:
-    """Return whether the whole segment of `piece` exists; a damaged one is written again."""
+    """Return whether the segment `name` exists with exactly the bytes of `piece`."""
     try:
         with disk.open_regular_file(name, parent) as (file, size):
             if size != piece.nbytes:
@@ -114,14 +119,16 @@ def _is_stored(parent: int, name: str, piece: NDArray[np.uint8]) -> bool:
 
 
 def segment_names(header: Mapping[str, Any]) -> set[str]:
-    """Return the file names of the segments that a checkpoint needs, from its checked header."""
+    """Return the file names of all segments that a checkpoint with this (checked) header needs."""
     return {
         f"seg-{digest}" for section in header["sections"] for digest in section.get("segments", ())
     }
 
 
 def load(section: Section, source: Path) -> NDArray[Any]:
-    """Return the array that a checkpoint's section describes, read from segments beside `source`.
+    """Read an array from its segments, which are in the folder of the checkpoint `source`.
+
+    `section` is the array's header entry, as `write` returned it.
 
     Raises:
         CorruptCheckpoint: a segment is missing or damaged.
@@ -136,9 +143,9 @@ def load(section: Section, source: Path) -> NDArray[Any]:
 
 
 def check_memory(sections: Iterable[Section], source: Path) -> None:
-    """Raise UnreadableCheckpoint if the arrays of `sections` do not fit into free memory.
+    """Raise UnreadableCheckpoint if the arrays of these header entries exceed the free memory.
 
-    Allocating them would end the process.
+    The system would otherwise kill the process while they are allocated. `source` names the file.
     """
     import psutil
 
@@ -149,7 +156,11 @@ def check_memory(sections: Iterable[Section], source: Path) -> None:
 
 
 def verify(section: Section, source: Path) -> None:
-    """Check that all segments of `section` are whole; raises as `load` does."""
+    """Read all segments of one array, and check their digests.
+
+    Raises CorruptCheckpoint for a missing or damaged segment, ValueError for an invalid `section`,
+    the array's header entry.
+    """
     check(section, source)
     buffer = np.empty(min(section["chunk"], section["len"]), np.uint8)
     for digest, start in _chunks(section):
@@ -157,7 +168,11 @@ def verify(section: Section, source: Path) -> None:
 
 
 def check(section: Section, source: Path) -> None:
-    """Check that the numbers and the files' sizes are consistent; raises as `load` does."""
+    """Check an array's header entry, and that its segments exist with the right sizes.
+
+    Their bytes are not read. Raises CorruptCheckpoint for a segment that is missing or of another
+    size, ValueError for an invalid entry.
+    """
     length, digests = section["len"], section["segments"]
     if _length_of(section["dtype"], section["shape"]) != length or length == 0:
         raise ValueError(f"{length} bytes do not fit an array of shape {section['shape']}")
@@ -182,14 +197,17 @@ def _length_of(dtype: str, shape: Sequence[int]) -> int:
 
 
 def _chunks(section: Section) -> Iterator[tuple[str, int]]:
-    """Yield the digest and the offset in bytes of every chunk."""
+    """Yield the digest of each segment of an array, and its offset in the array in bytes."""
     for index, digest in enumerate(section["segments"]):
         yield digest, index * section["chunk"]
 
 
 @contextlib.contextmanager
 def _open_segment(source: Path, digest: str) -> Iterator[tuple[int, int]]:
-    """Open a segment; yields descriptor and size, or raises CorruptCheckpoint without one."""
+    """Open a segment beside the checkpoint `source`; yields its descriptor and size in bytes.
+
+    Raises CorruptCheckpoint if there is none.
+    """
     try:
         with disk.open_regular_file(source.with_name(f"seg-{digest}")) as found:
             yield found
@@ -198,7 +216,7 @@ def _open_segment(source: Path, digest: str) -> Iterator[tuple[int, int]]:
 
 
 def _fill(source: Path, digest: str, part: NDArray[np.uint8]) -> None:
-    """Read a segment into `part`; raises CorruptCheckpoint if it is damaged."""
+    """Read a segment into `part`, of its size; CorruptCheckpoint if the SHA-256 is not `digest`."""
     with _open_segment(source, digest) as (file, _):
         whole = disk.fill(file, part.data)
     if not whole or hashlib.sha256(part.data).hexdigest() != digest:

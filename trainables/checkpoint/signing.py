@@ -55,7 +55,11 @@ class Opaque:
 
 @dataclass(frozen=True)
 class Trust:
-    """The key and the digests by which checkpoints with opaque bytes are accepted."""
+    """A user's key, and the checkpoints that the user has declared trusted.
+
+    Checkpoints with bytes that may run code are read only if signed by this key or declared
+    trusted.
+    """
 
     key: bytes = field(repr=False)
     """Key of this user, which signs checkpoints and checks signatures; empty to do neither."""
@@ -64,7 +68,7 @@ class Trust:
 
     @property
     def name(self) -> str:
-        """Public name of the key, from which it cannot be derived; empty without a key."""
+        """Public name of the key, 16 hexadecimal digits of a hash; empty without a key."""
         if not self.key:
             return ""
         return hashlib.sha256(b"sweep key name" + self.key).hexdigest()[:16]
@@ -74,7 +78,7 @@ class Trust:
 
 
 def sign(header: Mapping[str, Any], trust: Trust) -> dict[str, Any]:
-    """Return `header` with the key's name and signature; SigningError without a key."""
+    """Return `header` with the key's name and signature added; SigningError without a key."""
     if not trust.key:
         raise SigningError(*_NO_KEY)
     named = {**header, "key": trust.name}
@@ -98,7 +102,7 @@ def check(header: Mapping[str, Any], trust: Trust, source: object) -> None:
 
 
 def _mac(key: bytes, header: Mapping[str, Any]) -> str:
-    """Return the signature of `header`, hexadecimal."""
+    """Return the HMAC-SHA256 of `header` with this key, hexadecimal: its signature."""
     return hmac.new(key, strict_json.canonical(header), hashlib.sha256).hexdigest()
 
 
@@ -106,16 +110,20 @@ def _mac(key: bytes, header: Mapping[str, Any]) -> str:
 
 
 def local() -> Trust:
-    """Return this user's key, made if absent, and trusted digests; raises SigningError."""
+    """Return this user's key and trusted digests; makes a key file if there is none.
+
+    Raises SigningError if the files cannot be read or written, or others can read them.
+    """
     with _own_folder() as folder:
         disk.make_folder(folder, "key")
         return _trust_with(folder, _read(folder / "key", KEY_BYTES) or _new_key(folder))
 
 
 def load_trust() -> Trust:
-    """Return this user's key and trusted digests on a machine that may have no key.
+    """Return this user's key and trusted digests; without a key file, an empty `Trust`.
 
-    Makes none; without a key the result is empty, and signing raises SigningError.
+    For machines to which the user may not have copied the key: none is made. Raises SigningError if
+    the files cannot be read, or others can read them.
     """
     with _own_folder() as folder:
         key = _read(folder / "key", KEY_BYTES)
@@ -123,7 +131,10 @@ def load_trust() -> Trust:
 
 
 def _trust_with(folder: Path, key: bytes) -> Trust:
-    """Return the `Trust` of a key and the list in `folder`; SigningError for a wrong length."""
+    """Return `key` with the trusted digests listed in `folder`.
+
+    Raises SigningError if the key has a wrong length, or others can read the list.
+    """
     if len(key) != KEY_BYTES:
         raise SigningError(folder / "key", f"{len(key)} bytes, not {KEY_BYTES}", "remove it")
     listed = _read(folder / "trusted", MAX_LIST_BYTES) or b""
@@ -131,7 +142,7 @@ def _trust_with(folder: Path, key: bytes) -> Trust:
 
 
 def local_if_possible() -> Trust | None:
-    """Return this user's `Trust`, or None if no key can be made; signing then raises the error."""
+    """Return what `local` returns; None if it raises SigningError, as without a home folder."""
     try:
         return local()
     except SigningError:
@@ -139,7 +150,10 @@ def local_if_possible() -> Trust | None:
 
 
 def trust_checkpoints(digests: Iterable[str]) -> None:
-    """Add digests to this user's trusted ones; SigningError if the list is not writable."""
+    """Add SHA-256 digests of checkpoint files to this user's list of trusted ones.
+
+    Raises SigningError if the list cannot be written.
+    """
     listed = sorted(local().digests | set(digests))
     text = "".join(f"{digest}\n" for digest in listed).encode()
     with _own_folder() as path, disk.open_folder(path) as folder:
@@ -149,7 +163,10 @@ def trust_checkpoints(digests: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def _own_folder() -> Iterator[Path]:
-    """Yield the folder of the key; turns errors inside the block into SigningError."""
+    """Yield the folder of key and list, ``~/.config/sweep``, which may not exist.
+
+    An OSError inside the block, or a missing home folder, becomes SigningError.
+    """
     folder = Path("~")
     try:
         folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "sweep"

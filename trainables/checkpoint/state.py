@@ -49,7 +49,7 @@ _MOST_WEIGHED = 1000
 
 @dataclass(frozen=True)
 class Packed:
-    """A state as bytes and arrays."""
+    """A state as a pickle of plain data, with the large arrays that it refers to by number."""
 
     pickled: bytes
     """Pickle of everything but the large arrays."""
@@ -64,12 +64,12 @@ class Packed:
         return len(self.pickled) + sum(array.nbytes for array in self.arrays)
 
     def copied(self) -> "Packed":
-        """Return a copy that does not change when the state's own arrays do."""
+        """Return a copy whose arrays are not shared with the object that the state describes."""
         return replace(self, arrays=[array.copy() for array in self.arrays])
 
 
 def pack(state: Any, path: str = "state") -> Packed:
-    """Normalise `state` into bytes and arrays.
+    """Convert `state` to a pickle of plain data and arrays.
 
     Args:
         path: name of the state in errors.
@@ -92,7 +92,7 @@ def pack(state: Any, path: str = "state") -> Packed:
 
 
 def _pickled(normal: Any) -> tuple[bytes, list[NDArray[Any]]]:
-    """Return the pickle of a normalised value, and its large arrays, which the pickle refers to."""
+    """Return the pickle of plain data, and the large arrays that it refers to by number."""
     buffer = io.BytesIO()
     pickler = _Pickler(buffer)
     pickler.dump(normal)
@@ -100,9 +100,9 @@ def _pickled(normal: Any) -> tuple[bytes, list[NDArray[Any]]]:
 
 
 def _heaviest(value: Any, path: Path) -> Path:
-    """Return the path of the heaviest part of a container.
+    """Return the path of that part of `value` which takes most memory, for an error message.
 
-    Descends as long as one part outweighs all others together.
+    Descends from `path` as long as one part outweighs all others together.
     """
     parts = parts_of(value, path)
     if not 0 < len(parts) <= _MOST_WEIGHED:
@@ -113,7 +113,7 @@ def _heaviest(value: Any, path: Path) -> Path:
 
 
 def _weight(normal: Any) -> int:
-    """Return the memory that loading a normalised value takes at most, bytes."""
+    """Return the largest memory that loading this plain data may take, bytes, without arrays."""
     pickled, arrays = _pickled(normal)
     try:
         return scan(pickled, len(arrays), sys.maxsize)
@@ -157,7 +157,7 @@ def unpack(
 
 
 class _Pickler(pickle.Pickler):
-    """Moves arrays out of the pickle; a normalised state contains nothing else that needs care."""
+    """A pickler that replaces arrays by numbers, and collects them."""
 
     def __init__(self, buffer: io.BytesIO) -> None:
         super().__init__(buffer, protocol=4)
@@ -165,7 +165,7 @@ class _Pickler(pickle.Pickler):
         self.arrays: list[NDArray[Any]] = []
 
     def persistent_id(self, value: Any) -> int | None:
-        """Return the number of an array, which is moved out; None for other values."""
+        """Collect an array and return its number; None for other values, which are pickled."""
         if type(value) is not _ARRAY:
             return None
         self.arrays.append(value)
@@ -176,7 +176,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Puts the arrays or copies of them back in, and refuses to find any class.
+    """An unpickler that puts arrays in place of their numbers, and refuses to find any class.
 
     Args:
         arrays: arrays that it refers to by number.
@@ -196,19 +196,23 @@ class _Unpickler(pickle.Unpickler):
         return array if self._own else array.copy()
 
     def find_class(self, module: str, name: str) -> NoReturn:
-        """Raise UnpicklingError: plain data names no classes."""
+        """Raise UnpicklingError: a pickle of plain data names no classes."""
         raise pickle.UnpicklingError(f"names code to import: {module}.{name}")
 
 
 def _decode(fields: dict[str, Any], vouch: Callable[[], None] | None) -> Any:
-    """Decode a tagged dict, after vouching for opaque bytes."""
+    """Return the value of a tagged dict; calls `vouch` first if it is bytes that may run code."""
     if vouch is not None and fields[TAG] == OPAQUE:
         vouch()
     return tagged.decode(fields)
 
 
 def _decode_all(value: Any, vouch: Callable[[], None] | None) -> Any:
-    """Return loaded data with its tagged dicts decoded, innermost first; changes it in place."""
+    """Replace all tagged dicts in unpickled data by their values, innermost first; return the data.
+
+    Lists and dicts are changed in place. `vouch` is called before bytes that may run code are
+    returned.
+    """
     kind = type(value)
     if kind is dict:
         for key, item in value.items():

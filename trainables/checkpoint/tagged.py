@@ -49,7 +49,10 @@ _STATE_DICT = "pass its state_dict(), and give that back to load_state_dict()"
 
 
 class NotData(ValueError):
-    """A value that cannot be encoded, with a remedy."""
+    """A value that cannot be stored in a checkpoint.
+
+    `found` describes it, and `remedy` says what to do.
+    """
 
     def __init__(self, description: str, remedy: str) -> None:
         super().__init__(description)
@@ -58,7 +61,7 @@ class NotData(ValueError):
 
 
 class UnknownType(ValueError):
-    """A registered class that the reading program does not know, or only in an older version."""
+    """A stored object whose class this program has not registered, or only in an older version."""
 
 
 # ---- users' classes ---------------------------------------------------------------------------
@@ -68,7 +71,7 @@ class StateType(Protocol):
     """Protocol of a class whose objects can be stored in a checkpoint."""
 
     def to_state(self) -> Any:
-        """Return everything that the object consists of, as data."""
+        """Return everything that the object consists of, as data that a checkpoint can store."""
 
     @classmethod
     def from_state(cls, state: Any, version: int) -> Self:
@@ -79,7 +82,7 @@ _Class = TypeVar("_Class", bound=type[StateType])
 
 
 class _Registered(NamedTuple):
-    """A class registered with `state_type`."""
+    """A class registered with `state_type`, whose objects can be stored."""
 
     name: str
     """Name in checkpoints."""
@@ -123,7 +126,10 @@ def state_type(name: str, version: int = 1) -> Callable[[_Class], _Class]:
 
 
 def _decode_object(name: str, version: int, data: Any) -> StateType:
-    """Return the object of a registered class; raises UnknownType if it is not registered."""
+    """Make the object of a registered class from its stored `data`.
+
+    Raises UnknownType if no class of this `name`, or only an older `version`, is registered.
+    """
     known = _by_name.get(name)
     if known is None:
         raise UnknownType(f"needs the state type {name!r}: import the module that registers it")
@@ -138,7 +144,10 @@ def _decode_object(name: str, version: int, data: Any) -> StateType:
 
 
 def encode_array(value: NDArray[Any]) -> NDArray[Any] | dict[str, Any]:
-    """Return a large array, in C order, any other as a tagged dict; NotData for its dtype."""
+    """Return an array as it is stored: a large one in C order, any other as a tagged dict.
+
+    Raises NotData if its dtype is not allowed.
+    """
     if value.dtype.str not in DTYPES:
         raise NotData(f"an array of dtype {value.dtype}", f"use {_ALLOWED_DTYPES}")
     if value.flags.f_contiguous and not value.flags.c_contiguous:
@@ -150,7 +159,7 @@ def encode_array(value: NDArray[Any]) -> NDArray[Any] | dict[str, Any]:
 
 
 def array_of(buffer: bytes | memoryview, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
-    """Return the bytes as an array, without copying; raises ValueError unless they fit exactly."""
+    """Return an array that is a view of `buffer`; ValueError unless the bytes fit the shape."""
     if dtype not in DTYPES:
         raise ValueError(f"dtype {dtype!r} is not allowed")
     for length in shape:
@@ -169,7 +178,7 @@ def _is_tensor(value: object) -> bool:
 
 
 def _encode_tensor(value: Any) -> dict[str, Any]:
-    """Return the tagged dict of a tensor; raises NotData for layouts and dtypes not allowed."""
+    """Return a torch tensor as a tagged dict; NotData for a layout or dtype that is not allowed."""
     import torch
 
     if value.layout is not torch.strided or value.is_quantized:
@@ -196,9 +205,9 @@ def _decode_tensor(data: NDArray[Any]) -> Any:
 
 
 def encode(value: Any) -> dict[str, Any]:
-    """Return the tagged dict of a value that is neither a plain container nor an array.
+    """Return a value of another type, such as a tensor, as a dict with a type tag.
 
-    Raises NotData if it cannot be stored.
+    Raises NotData if its type cannot be stored.
     """
     kind = type(value)
     if isinstance(value, np.generic):
@@ -221,7 +230,7 @@ def encode(value: Any) -> dict[str, Any]:
 
 
 def decode(tagged: dict[str, Any]) -> Any:
-    """Return the value that was given to `encode`.
+    """Return the value from which `encode` made a tagged dict.
 
     Raises UnknownType for an unknown class, and any error for damaged fields.
     """
