@@ -6,7 +6,7 @@ from typing import Any
 
 
 class TrainableError(Exception):
-    """Base of everything that this package raises on purpose."""
+    """Base class of all errors that this package raises on purpose."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the error with its fields, whatever arguments its constructor takes."""
@@ -16,17 +16,19 @@ class TrainableError(Exception):
 def _rebuild(
     kind: type[TrainableError], args: tuple[object, ...], fields: dict[str, object]
 ) -> TrainableError:
-    """Make the pickled error again without calling its constructor."""
+    """Make a pickled error again, of class `kind` with its attributes, without its constructor."""
     error = kind.__new__(kind, *args)
     error.__dict__.update(fields)
     return error
 
 
 class ConfigError(TrainableError, ValueError):
-    """Settings that cannot work.
+    """A setting whose value is not allowed.
 
     Args:
-        place: dotted path of the setting, for example ``model.hidden``.
+        place: dotted name of the setting, for example ``model.hidden``.
+        value: what the user wrote.
+        allowed: description of the allowed values.
         hint: advice on what to do next; empty when ``allowed`` says it all.
     """
 
@@ -40,7 +42,7 @@ class ConfigError(TrainableError, ValueError):
 
     @property
     def mistakes(self) -> "tuple[ConfigError, ...]":
-        """The mistakes that this error reports, one error each; here the error itself."""
+        """All mistakes that this error reports, as ConfigErrors: here only the error itself."""
         return (self,)
 
     def nested_under(self, place: str) -> "ConfigError":
@@ -49,7 +51,10 @@ class ConfigError(TrainableError, ValueError):
 
 
 class ConfigErrors(ConfigError):
-    """Several mistakes at once, one line each; `place`, `value` and so on are the first one's."""
+    """Several ConfigErrors at once, one line each.
+
+    Its attributes, such as `place` and `value`, are those of the first one.
+    """
 
     def __init__(self, errors: Sequence[ConfigError]) -> None:
         self.__dict__.update(errors[0].__dict__)
@@ -58,7 +63,7 @@ class ConfigErrors(ConfigError):
 
     @property
     def mistakes(self) -> tuple[ConfigError, ...]:
-        """The mistakes that this error reports, one error each."""
+        """All mistakes that this error reports, as ConfigErrors."""
         return self._errors
 
     def nested_under(self, place: str) -> "ConfigErrors":
@@ -67,7 +72,9 @@ class ConfigErrors(ConfigError):
 
 
 class NotImportable(TrainableError):
-    """A dotted path that cannot be imported; the caller adds where the path was written.
+    """A path ``package.module:Name`` that cannot be imported.
+
+    The caller adds in which setting the path was written.
 
     Args:
         known_names: public names of the module if the module exists but lacks the name, else None.
@@ -95,11 +102,11 @@ class StateError(TrainableError):
 
 
 class DeviceError(TrainableError):
-    """A device cannot compute any more, for all trials that share it; no trial has caused this."""
+    """A failure of a GPU that concerns all trials on it; none of them has caused it."""
 
 
 class DeviceLost(DeviceError):
-    """The device does not compute any more."""
+    """The device has failed and computes nothing any more."""
 
 
 class DeviceOutOfMemory(DeviceError):
@@ -107,7 +114,12 @@ class DeviceOutOfMemory(DeviceError):
 
 
 class CheckpointError(TrainableError):
-    """A checkpoint, at a path or an address, that cannot be used for a reason."""
+    """A checkpoint that cannot be used.
+
+    Args:
+        path: path or URL of its file.
+        reason: rest of the sentence about it.
+    """
 
     def __init__(self, path: object, reason: str) -> None:
         self.path = str(path)
@@ -135,7 +147,7 @@ class UnreadableCheckpoint(CheckpointError):
 
 
 class UntrustedCheckpoint(CheckpointError):
-    """The checkpoint holds data that may run code, and its signature is not by the reader's key."""
+    """The checkpoint holds data that may run code, and it is not signed by the reader's key."""
 
 
 class SigningError(TrainableError):
@@ -150,7 +162,7 @@ class SigningError(TrainableError):
 
 
 class EnvError(TrainableError):
-    """An environment returned something that breaks gymnasium's contract."""
+    """An environment failed, or returned something that breaks gymnasium's contract."""
 
 
 class TooManySteps(EnvError):
@@ -222,7 +234,7 @@ def nearest(word: object, known_words: Iterable[str]) -> str:
 
 
 def printable(text: str) -> str:
-    """Return `text` with control and text-direction characters escaped, safe to print."""
+    """Return `text` with control characters and marks of text direction escaped, safe to print."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

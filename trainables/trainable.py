@@ -58,43 +58,45 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrialContext:
-    """Seed, name and folder of a trial."""
+    """Facts about the trial that a trainable belongs to: seed, names, folders, resources."""
 
     seed: int = 0
-    """Seed of every random stream of this trial."""
+    """Seed from which every random stream of this trial is derived."""
     trial_id: str = "default"
-    """Name of the trial in its sweep."""
+    """Id of the trial in its sweep; ``default`` outside one."""
     trial_name: str = "default"
-    """Readable name of the trial."""
+    """Readable name of the trial, for people; ``default`` outside a sweep."""
     logdir: Path | None = None
     """Folder for files that the trainable keeps outside its checkpoints. If it is None, a new
     folder under ``results`` in the current folder, made at the first write."""
     resources: Mapping[str, float] = field(default_factory=dict)
     """Name → amount of each resource that is reserved for the trial."""
     remembered: Mapping[str, Any] = field(default_factory=dict)
-    """Results of `Trainable.remembers` in earlier trials of the same sweep.
+    """What `Trainable.remembers` returned in earlier trials of the sweep: name → plain data.
 
-    After a restore, those of the checkpoint take precedence.
-    """
+    After a restore, those of the checkpoint take precedence."""
     shared: Path | None = None
     """Folder that all trials of the sweep share, or None outside a sweep.
 
-    One trial measures something while the others wait for its file. Everything in it can be made
-    again.
-    """
+    One trial measures something and writes a file, for which the others wait. All of it can be
+    measured again, so the folder may be deleted."""
     has_settled_config: bool = False
-    """True if `Trainable.settle_config` was applied to the settings when the trial was created."""
+    """True if the ``auto`` values that `Trainable.settle_config` chose were stored with the new
+    trial."""
     metric: str = ""
     """Name of the result by which the sweep compares trials; empty outside a sweep.
 
     The number that a function trainable returns is this metric.
     """
     allows_other_kernel: bool = False
-    """True if a trial may continue without the compiled code that its checkpoint was made with."""
+    """True if the trial may continue although its compiled learner differs from the checkpoint's.
+
+    Its results may then differ in their last bits."""
     number: int = 0
     """Number of the trial in its sweep; 0 outside a sweep."""
     seed_index: int = 0
-    """Index of the replica's seed among the seeds of the trial, from 0."""
+    """Index of this run's seed among the seeds with which the trial's settings are trained, from
+    0."""
     objectives: tuple[str, ...] = ()
     """Names of the results that the sweep optimises in addition to the metric."""
 
@@ -105,9 +107,10 @@ _gives_data: set[Callable[..., Any]] = set()
 
 
 def gives_data(save_checkpoint: _Save) -> _Save:
-    """Mark a `save_checkpoint` method that writes no files: it gets no folder.
+    """Mark a `save_checkpoint` method that returns plain data and writes no files.
 
-    Overriding methods must be marked themselves.
+    It is called without a temporary folder, which saves time. Overriding methods must be marked
+    themselves.
     """
     _gives_data.add(save_checkpoint)
     return save_checkpoint
@@ -118,14 +121,14 @@ class Trainable:
 
     Args:
         config: the settings, a plain dict; deep-copied.
-        context: seed, name and folder.
-        logger_creator: makes a logger from the settings, which gets every result. Its
-            ``logdir`` takes precedence over the context's.
+        context: facts about the trial, such as its seed and folder; None for defaults.
+        logger_creator: makes a logger from the settings, which gets every result. Its ``logdir``
+            takes precedence over the context's.
     """
 
     exactness: ClassVar[str] = "as saved"
-    """Description of how exactly a checkpoint of this class restores, for `sweep show`. Trainers
-    measure a level."""
+    """Words that `sweep show` prints on how exactly a checkpoint of this class restores.
+    Trainers measure a level."""
     unsafe_pickle: ClassVar[bool] = False
     """True if `save_checkpoint` may return data that is not plain. It is pickled, and the
     checkpoint signed. Loading a pickle runs its writer's code, so other classes refuse pickles."""
@@ -135,29 +138,33 @@ class Trainable:
     settings from lucky ones. Sweeps with asha then use ``seeds: auto`` unless the spec says
     otherwise."""
     hands_over: ClassVar[bool] = False
-    """True if `get_state` may be called while `step` runs: it returns the last saved state."""
+    """True if `get_state` may be called in another thread while `step` runs. It then returns the
+    state of the last report with a checkpoint."""
     fixed_keys: ClassVar[frozenset[str]] = frozenset()
-    """Names of settings that must equal those of the checkpoint's trial when a trial continues from
-    another trial's checkpoint. A population's children inherit them. A name includes the settings
-    within it, and ``*`` stands for any one part of a dotted name."""
+    """Dotted names of settings that a trial must not change when it continues from another
+    trial's checkpoint, as in population-based training: it inherits them. A name includes the
+    settings within it, and ``*`` stands for any one part of a name."""
     config_class: "ClassVar[type[Settings] | None]" = None
-    """Model of the settings; None if it is not known which there are."""
+    """Pydantic model of the settings; None if the class does not declare its settings."""
     takes_other_settings: ClassVar[bool] = True
     """True if settings that `config_class` does not have are allowed in addition to its own."""
     at_checkpoint = True
-    """True if a checkpoint saved now contains everything done so far; always, for a class."""
+    """True if a checkpoint saved now would contain everything done so far.
+
+    It is False only for a training function that has run on since its last report with a
+    checkpoint."""
     has_ended = False
-    """True if the last `step` found nothing left to do.
+    """True if the last `step` found that training was over already, and trained nothing.
 
-    Its result, with ``done: True``, repeats that of the last iteration and is not counted.
-    """
+    Its result, with ``done: True``, repeats that of the last iteration and is not counted."""
     gives_copies = False
-    """True if a state returned by `get_state` never changes, so that it may be packed later.
+    """True if training never changes a state that `get_state` has returned, so that it may be
+    packed later.
 
-    Such a `get_state` also draws from no global stream.
-    """
+    Such a `get_state` also draws from no global stream."""
     lingers = False
-    """True if something still runs after `stop`, so that the process must be ended."""
+    """True if code of the trial, such as a thread, still runs after `stop`: the process must
+    then be ended before another trial uses it."""
 
     def __init__(
         self,
@@ -178,9 +185,9 @@ class Trainable:
 
     @property
     def is_random(self) -> bool | None:
-        """True if the results so far may depend on random numbers, False if they do not.
+        """True if the results so far may depend on random numbers, False if they cannot.
 
-        None if that is unknown, as for most trainables.
+        Returns None if that is unknown, as for most trainables.
         """
         return None
 
@@ -213,14 +220,14 @@ class Trainable:
         raise NotImplementedError(f"{type(self).__name__} must define load_checkpoint()")
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Apply new settings without rebuilding.
+        """Apply new settings to this object without building it anew; True if that was possible.
 
-        Returns False (the default) if that is not possible.
+        Returns False by default: a new object is then made.
         """
         return False
 
     def cleanup(self) -> None:
-        """End processes, and close files and environments."""
+        """End child processes, and close files and environments; called by `stop`."""
 
     def log_result(self, result: dict[str, Any]) -> None:
         """Receive each complete result; for subclasses to override."""
@@ -228,14 +235,17 @@ class Trainable:
     def remembers(self) -> dict[str, Any]:
         """Return expensive findings that hold for every trial with the same settings.
 
-        Returns name → plain JSON data, with names that distinguish the settings. They are kept in
-        each checkpoint and in the sweep's ledger, and later trials and slices get them as
+        The result is name → plain JSON data, with names that distinguish the settings. They are
+        kept in each checkpoint and in the sweep's ledger, and later trials get them as
         ``self.context.remembered``. The first value of a name is final.
         """
         return {}
 
     def _export_model(self, export_formats: Sequence[str], export_dir: str) -> dict[str, str]:
-        """Write the model in these formats into `export_dir`; returns format → path."""
+        """Write the model in these formats into `export_dir`; return format → path.
+
+        For subclasses to override; raises NotImplementedError by default.
+        """
         raise NotImplementedError(
             f"{type(self).__name__} cannot export {', '.join(export_formats)}: "
             f"it has no export_model(folder) that would write it"
@@ -243,9 +253,9 @@ class Trainable:
 
     @classmethod
     def default_resource_request(cls, config: Mapping[str, Any]) -> dict[str, float] | None:
-        """Return the resources that one trial needs, such as ``cpu`` and ``gpu``.
+        """Return name → amount of the resources that one trial needs, such as ``cpu`` and ``gpu``.
 
-        None for one CPU.
+        Returns None for one CPU.
         """
         return None
 
@@ -265,25 +275,25 @@ class Trainable:
     def complete_config(
         cls, config: Mapping[str, Any], stop: Mapping[str, float]
     ) -> dict[str, Any]:
-        """Return the settings, completed by those that follow from the stopping criteria.
+        """Return a new trial's settings, with those that follow from its stopping criteria added.
 
-        Called when a trial is created. The length of a schedule is such a setting: it is recorded,
-        so that changing the criteria later does not change the schedule of old trials.
+        `stop` is name of a result → value at which the trial ends. The length of a schedule is such
+        a setting: it is recorded, so that changing the criteria later does not change the schedule
+        of old trials.
         """
         return dict(config)
 
     @classmethod
     def show_metrics(cls, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-        """Return the settings, changed so that results contain the metrics `names`.
+        """Return a new trial's settings, changed so that its results contain the metrics `names`.
 
-        Does something only if a setting decides which metrics results contain. Called when a trial
-        is created, like `complete_config`.
+        Changes something only if a setting decides which metrics results contain.
         """
         return dict(config)
 
     @classmethod
     def result_names(cls, config: Mapping[str, Any]) -> Collection[str] | None:
-        """Return the names of all metrics with these settings, nested ones as paths.
+        """Return the names of all metrics in results with these settings, nested ones as paths.
 
         A name that ends with ``/`` stands for all below it. Returns None if they are not known in
         advance.
@@ -292,7 +302,7 @@ class Trainable:
 
     @classmethod
     def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return values for settings that are ``auto``, to be recorded with a new trial.
+        """Return key → chosen value of settings that are ``auto``, to be recorded with a new trial.
 
         So a trial continues as it began even if a later version would choose otherwise.
         """
@@ -300,20 +310,20 @@ class Trainable:
 
     @classmethod
     def align_settled(cls, values: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the recorded ``auto`` values of a later trial, given those of the sweep's `first`.
+        """Return the chosen ``auto`` values to record with a later trial of a sweep.
 
-        Keys that the first trial lacks are dropped, and values that depend on the machine are
-        copied from it, so that they are equal in all trials of a sweep.
+        `values` are those that `settle_config` returned for this trial, `first` those recorded with
+        the sweep's first trial. Keys that `first` lacks are dropped, and values that depend on the
+        machine are copied from it, so that they are equal in all trials.
         """
         return {key: value for key, value in values.items() if key in first}
 
     @classmethod
     def as_lane(cls, config: Mapping[str, Any], lanes: int) -> dict[str, Any]:
-        """Return the settings of a trial that trains in a stack of `lanes` lanes of one program.
+        """Return the settings for training in one compiled program together with other trials.
 
-        `check_config` refuses the result if a setting is impossible in a lane.
-
-        Raises ConfigError if no trial of this class can be a lane.
+        The program computes `lanes` trials side by side. `check_config` refuses the result if a
+        setting is impossible there. Raises ConfigError if this class has no such program.
         """
         raise ConfigError(
             "trainable",
@@ -324,7 +334,7 @@ class Trainable:
 
     @classmethod
     def lane_shape(cls, config: Mapping[str, Any]) -> Hashable:
-        """Return a value that is equal for the settings of lanes that can be in one program.
+        """Return a value that is equal for settings whose trials can share one compiled program.
 
         Args:
             config: settings that `as_lane` returned.
@@ -333,24 +343,25 @@ class Trainable:
 
     @classmethod
     def can_be_lane(cls) -> bool:
-        """Return whether trials of this class can train as lanes, with suitable settings.
+        """Return whether trials of this class can train together in one compiled program.
 
         The class itself has to define `as_lane`: a class derived from one that does may compute
-        something that no lane computes.
+        something that the program does not.
         """
         return cls is not Trainable and "as_lane" in vars(cls)
 
     @classmethod
     def train_together(cls, several: Sequence["Trainable"]) -> None:
-        """Compute the next iteration of several lanes at once; `train` then returns each result."""
+        """Compute the next iteration of several trials that share a compiled program, at once.
+
+        Each trainable's `train` then returns its result.
+        """
 
     def train(self) -> dict[str, Any]:
-        """Run one `step` and return its result, completed with the standard keys.
+        """Run one `step` and return its result, completed with the keys that every result has.
 
-        Raises TrainableError if it returns no dict.
-
-        A result that only reports the end of training (`has_ended`) repeats the last one: it is
-        neither counted nor logged.
+        The iteration is counted, and the result passed to the user's logger; not so if it only
+        reports the end of training (`has_ended`). Raises TrainableError if `step` returns no dict.
         """
         started = time.monotonic()
         returned: object = self.step()
@@ -373,22 +384,25 @@ class Trainable:
 
     @classmethod
     def writes_files(cls) -> bool:
-        """Return whether `save_checkpoint` may write files: False if marked with `gives_data`."""
+        """Return whether `save_checkpoint` may write files: it is not marked with `gives_data`."""
         return cls.save_checkpoint not in _gives_data
 
     @classmethod
     def can_export(cls) -> bool:
         """Return whether `export_model` can write any format."""
-        return cls.exports_own() or cls._export_model is not Trainable._export_model
+        return cls.has_own_export() or cls._export_model is not Trainable._export_model
 
     @classmethod
-    def exports_own(cls) -> bool:
-        """Return whether the class defines its own ``export_model(folder)``, without formats."""
+    def has_own_export(cls) -> bool:
+        """Return whether the class defines a method ``export_model(folder)`` of its own.
+
+        It then decides what it writes; the method of this base class takes formats.
+        """
         return cls.export_model is not Trainable.export_model
 
-    def export_own(self, folder: Path) -> None:
-        """Call the class's own ``export_model(folder)``."""
-        self.export_model(folder)  # type: ignore[arg-type]  # a subclass's own, see `exports_own`
+    def write_own_export(self, folder: Path) -> None:
+        """Write the model into `folder` by the class's own method ``export_model(folder)``."""
+        self.export_model(folder)  # type: ignore[arg-type]  # a subclass's own, see `has_own_export`
 
     def get_state(self) -> dict[str, Any]:
         """Return everything that determines the future.
@@ -448,7 +462,7 @@ class Trainable:
         self.continue_from(file.read(Path(checkpoint)).state, checkpoint, adapt=True)
 
     def save_to_object(self) -> bytes:
-        """Return the files that `save` writes, as the bytes of a tar archive."""
+        """Write a checkpoint as `save` does, and return its files as the bytes of a tar archive."""
         with tempfile.TemporaryDirectory() as folder, io.BytesIO() as packed:
             self.save(folder)
             with tarfile.open(fileobj=packed, mode="w") as archive:
@@ -456,7 +470,7 @@ class Trainable:
             return packed.getvalue()
 
     def restore_from_object(self, packed: bytes) -> None:
-        """Continue from what `save_to_object` returned.
+        """Continue from the checkpoint in a tar archive that `save_to_object` returned.
 
         Raises CheckpointError for anything else.
         """
@@ -474,7 +488,7 @@ class Trainable:
             self.restore(found[0])
 
     def adapt_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a saved state as `restore` should load it; by default unchanged.
+        """Return a saved state in the form in which `restore` loads it; by default unchanged.
 
         If other settings make an exact continuation impossible, a class may return a changed state
         from which to continue inexactly. A sweep does not call this: its trials continue exactly or
@@ -485,7 +499,7 @@ class Trainable:
     def continue_from(
         self, state: Mapping[str, Any], checkpoint: object, adapt: bool = False
     ) -> None:
-        """Call `set_state`, and turn its errors into WrongFormat.
+        """Restore a state by `set_state`; raises its errors as WrongFormat.
 
         Args:
             state: a state that `get_state` returned.
@@ -504,7 +518,7 @@ class Trainable:
             raise WrongFormat(checkpoint, printable(reason)[:300]) from error
 
     def reset(self, config: Mapping[str, Any], context: TrialContext) -> bool:
-        """Become another trial without rebuilding.
+        """Become another trial, with new settings and context, without being built anew.
 
         Returns False if that is not possible; the object must not be used any more then.
         """
@@ -520,7 +534,7 @@ class Trainable:
     def export_model(
         self, export_formats: str | Sequence[str], export_dir: str | Path | None = None
     ) -> dict[str, str]:
-        """Write the model in each format; return format → path.
+        """Write the trained model in each format into a folder; return format → path.
 
         Args:
             export_dir: folder for the files; `logdir` by default.
@@ -536,15 +550,17 @@ class Trainable:
         window: bool = False,
         most_steps: float = math.inf,
     ) -> list[dict[str, float]]:
-        """Play episodes with the trained policy.
+        """Play episodes with the trained policy; return the total reward and length of each.
 
-        Return ``episode_reward`` and ``episode_len`` of each.
+        The keys are ``episode_reward`` and ``episode_len``.
 
         Args:
-            seed: seed; the same seed and weights give the same episodes.
+            seed: seed of environments and actions; the same seed and weights give the same
+                episodes.
             video: folder for an MP4 file of each episode, or None.
-            most_steps: limit of environment steps of all episodes together; those for pictures
-                do not count.
+            window: True to show the environment in a window.
+            most_steps: limit of environment steps of all episodes together; those for pictures do
+                not count.
 
         Raises:
             NotImplementedError: this class cannot play.
@@ -564,16 +580,17 @@ class Trainable:
         video: Path | None = None,
         window: bool = False,
     ) -> list[dict[str, float]]:
-        """Play episodes, as `play` does, with a model that was exported to `file`.
+        """Play episodes with a model that was exported to `file`, without a trainer.
 
-        `card` is the description in its folder.
+        `card` is the content of the JSON description in the model's folder. The other arguments and
+        the result are those of `play`.
         """
         raise NotImplementedError(
             f"{cls.__name__} has no episodes to play: it does not define play_exported()"
         )
 
     def stop(self) -> None:
-        """End this trainable; it cannot be used afterwards."""
+        """End this trainable, which cannot be used any more: `cleanup`, and close the logger."""
         try:
             self.cleanup()
         finally:
@@ -608,7 +625,7 @@ class Trainable:
     def logdir(self) -> str:
         """Folder for files of the trainable.
 
-        Without one in the context, ``results/{class}_{env}_{time}``, chosen at the first access.
+        If the context has none, it is ``results/{class}_{env}_{time}``, chosen at the first access.
         """
         if self.context.logdir is None:
             env = re.sub(r"[^\w.-]+", "_", str(self.config.get("env", "")))
@@ -619,22 +636,25 @@ class Trainable:
         return str(self.context.logdir)
 
     def _start_log(self, create: LoggerCreator | None) -> None:
-        """Make the user's logger with `create`, and use its folder if it has one."""
+        """Make the user's logger with `create`; if it has a folder, use that as `logdir`."""
         self._result_log = ResultLog(create, self.config)
         if self._result_log.folder is not None:
             self.context = replace(self.context, logdir=self._result_log.folder)
 
     def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
-        """Return the result with the standard keys, and count the iteration."""
+        """Count an iteration of `elapsed` seconds.
+
+        Return its result with the standard keys added.
+        """
         who = {"trial_id": self.trial_id, "experiment_tag": self.trial_name, "config": self.config}
         return self._counters.complete(result, elapsed, who, is_new=not self.has_ended)
 
 
 def _state_entries(returned: object, folder: str, name: str, pickles: bool) -> dict[str, Any]:
-    """Return the state entries for what `save_checkpoint` returned or wrote to `folder`, if any.
+    """Return the entries of a state for what `save_checkpoint` returned or wrote into `folder`.
 
     Entries are ``data`` (None if it wrote files), ``files`` and, if it returned a path in the
-    folder, ``path``. With `pickles`, the class `name` has opted in to pickles.
+    folder, ``path``. `name` is that of the class; `pickles` is True if it has opted in to pickles.
 
     Raises:
         StateError: there is nothing, or something that `load_checkpoint` could not be given.
@@ -658,7 +678,7 @@ def _state_entries(returned: object, folder: str, name: str, pickles: bool) -> d
 
 
 def _in_folder(returned: Path, folder: Path, place: str) -> str:
-    """Return a returned path relative to the folder; empty for the folder itself.
+    """Return a path that `save_checkpoint` returned, relative to its folder; "" for the folder.
 
     Raises StateError if it is not in the folder. `place` names the value in errors.
     """

@@ -79,7 +79,7 @@ def class_of(trainable: object, saves: bool | None = None) -> type[Trainable]:
         if issubclass(trainable, Trainable) and trainable is not Trainable:
             return trainable
     elif callable(trainable):
-        if problem := forms.problem(trainable):
+        if problem := forms.signature_problem(trainable):
             raise UsageError(f"trainable: {problem}")
         return wrap(trainable, saves)
     allowed = "a function of one argument, a subclass of trainables.Trainable, or a name"

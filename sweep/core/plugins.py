@@ -233,7 +233,7 @@ def find_trainable(
         return kind.find(name)
     found = kind.imported(name, paths)
     if callable(found) and not inspect.isclass(found):
-        if problem := forms.problem(found):
+        if problem := forms.signature_problem(found):
             raise UsageError(f"trainable: {problem}")
         return wrap(found)
     return kind.checked(name, found, alternative=" or a function")

@@ -185,7 +185,7 @@ def two(config: Any, data: Any) -> None: ...
 def test_a_function_that_cannot_be_called_with_the_settings_is_told(
     function: Any, said: str
 ) -> None:
-    found = forms.problem(function)
+    found = forms.signature_problem(function)
     assert re.match(said, found) if said else not found
 
 

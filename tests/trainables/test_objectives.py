@@ -45,7 +45,7 @@ def test_an_objective_takes_its_settings_from_the_trial() -> None:
         {"loss": 0.05, "step": 20, "training_iteration": 2},
         {"loss": 0.5, "seen": 7, "training_iteration": 3},
     ]
-    assert not forms.problem(objective)
+    assert not forms.signature_problem(objective)
     assert not wrap(objective).can_save()
 
 

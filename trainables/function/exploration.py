@@ -31,37 +31,38 @@ _MOST_RUNS, _QUIET_RUNS, _QUIET_BRANCHED_RUNS = 200, 3, 24
 
 @dataclass(frozen=True)
 class ObjectiveRun:
-    """The names and values that one run of an objective asked for."""
+    """Record of one run of an objective: the parameters that it asked for, and its end."""
 
     values: Mapping[str, Any]
-    """Name → value, in the order of the calls."""
+    """Parameter → value that it got, in the order of the ``suggest_…`` calls."""
     is_whole: bool
-    """True if the run reached the line after which it requests no further value."""
+    """True if the run made all its ``suggest_…`` calls; False if an error or the time limit
+    ended it."""
     error: str = ""
     """Error that ended the run, as a text; empty for none."""
 
 
 @dataclass
 class Exploration:
-    """The names that several runs of an objective asked for."""
+    """The parameters that several runs of an objective asked for, and the runs themselves."""
 
     suggestions: dict[str, Suggestion] = field(default_factory=dict)
-    """Name → call, in the order in which they were seen."""
+    """Parameter → its first ``suggest_…`` call, in the order in which they were seen."""
     fixed_names: frozenset[str] = frozenset()
-    """Names whose ranges in calls do not matter, since the spec has ranges of its own."""
+    """Parameters whose ranges in calls do not matter, since the spec has ranges of its own."""
     runs: list[ObjectiveRun] = field(default_factory=list)
     """Runs of the objective, in order."""
     problem: str = ""
-    """Message about a call that no space can express; empty if there is none."""
+    """Error message about a call that no search space can express; empty if there is none."""
     is_finished: bool = False
-    """False if time ran out."""
+    """True if the exploration ended by itself; False if its time ran out."""
 
-    def visited(self, name: str) -> set[str]:
-        """Return the values of a parameter that were tried, as texts."""
+    def tried_values(self, name: str) -> set[str]:
+        """Return the reprs of the values that a parameter had in any run."""
         return {repr(run.values[name]) for run in self.runs if name in run.values}
 
-    def is_always(self, name: str) -> bool:
-        """Return whether each whole run asked for this name."""
+    def is_asked_in_each_run(self, name: str) -> bool:
+        """Return whether every whole run asked for the parameter: it depends on no other."""
         return all(name in run.values for run in self.runs if run.is_whole)
 
 
@@ -71,17 +72,17 @@ def explore(
     seconds: float,
     fixed_names: Collection[str] = (),
 ) -> Exploration:
-    """Run an objective with different values to find the names it asks for.
+    """Run an objective of Optuna with different values to find the parameters it asks for.
 
     Each value of a choice and of a short range is tried, and the ends of other ranges; then random
-    ones, until nothing new comes.
-    Each run ends where the function can ask for nothing more, or at its first report. Equal
-    functions give equal explorations, unless time runs out. Must be called in the main thread.
+    ones, until nothing new comes. Each run ends where the function can ask for nothing more, or at
+    its first report. Equal functions give equal explorations, unless time runs out. Must be called
+    in the main thread.
 
     Args:
         config: settings that the spec fixes; they are answered without being explored.
         seconds: limit of the time for all runs.
-        fixed_names: names that may be asked for with any ranges.
+        fixed_names: parameters that may be asked for with any ranges.
     """
     exploration, quiet = Exploration(fixed_names=frozenset(fixed_names)), 0
     ends_at = time.monotonic() + seconds
@@ -92,7 +93,7 @@ def explore(
         known = len(exploration.suggestions)
         exploration.runs.append(_run_once(function, config, exploration, left))
         quiet = 0 if len(exploration.suggestions) > known else quiet + 1
-        branches = not all(map(exploration.is_always, exploration.suggestions))
+        branches = not all(map(exploration.is_asked_in_each_run, exploration.suggestions))
         if quiet >= (_QUIET_BRANCHED_RUNS if branches else _QUIET_RUNS) and not _untried(
             exploration
         ):
@@ -102,15 +103,18 @@ def explore(
 
 
 def _untried(exploration: Exploration) -> bool:
-    """Return whether a value that is to be tried was never tried."""
+    """Return whether a value that should be tried, of any parameter, was in no run yet."""
     return any(
-        {repr(value) for value in asked.values_to_try()} - exploration.visited(name)
+        {repr(value) for value in asked.values_to_try()} - exploration.tried_values(name)
         for name, asked in exploration.suggestions.items()
     )
 
 
 class _Enough(BaseException):
-    """Ends a run of an objective that asks for nothing more, or whose time is up."""
+    """Raised to end a run of an objective that asks for nothing more, or whose time is up.
+
+    `is_whole` is True if it has asked for all.
+    """
 
     def __init__(self, *, is_whole: bool) -> None:
         super().__init__()
@@ -118,7 +122,7 @@ class _Enough(BaseException):
 
 
 class _Explorer(Trial):
-    """A trial that answers each call with a value that was not tried yet, or a random one."""
+    """A trial for one run, which answers each call with a value not tried yet, or a random one."""
 
     def __init__(self, config: Mapping[str, Any], name: str, exploration: Exploration) -> None:
         super().__init__(config, 0, name, self._stop, ("",))
@@ -127,7 +131,10 @@ class _Explorer(Trial):
         self.asked: dict[str, Any] = {}
 
     def _value(self, suggestion: Suggestion) -> Any:
-        """Return a value for a call of `Trial`, and remember the call."""
+        """Return a value for a ``suggest_…`` call, and record the call and the value.
+
+        Ends the exploration if a search space cannot express the call.
+        """
         with contextlib.suppress(KeyError):
             return find_setting(self, suggestion.name)
         if suggestion.kind == "choice" and (
@@ -148,7 +155,7 @@ class _Explorer(Trial):
             )
         if suggestion.name in self.asked:
             return self.asked[suggestion.name]
-        tried = self._found.visited(suggestion.name)
+        tried = self._found.tried_values(suggestion.name)
         left = [one for one in suggestion.values_to_try() if repr(one) not in tried]
         share = float(self._stream.random())
         value = left[int(share * len(left))] if left else suggestion.draw(share)
@@ -156,12 +163,12 @@ class _Explorer(Trial):
         return value
 
     def _refuse(self, problem: str) -> None:
-        """End the exploration with a message, by raising _Enough."""
+        """Record `problem`, which ends the exploration, and end this run by raising _Enough."""
         self._found.problem = problem
         raise _Enough(is_whole=False)
 
     def _stop(self, _metrics: Mapping[str, Any]) -> None:
-        """End the run at its first report, by raising _Enough."""
+        """End the run at the objective's first report, by raising _Enough."""
         raise _Enough(is_whole=True)
 
 
@@ -171,7 +178,10 @@ def _run_once(
     exploration: Exploration,
     seconds: float,
 ) -> ObjectiveRun:
-    """Run an objective once, up to the point from which it asks for no more."""
+    """Run an objective once, up to the line from which it asks for no more; return the record.
+
+    It ends after `seconds` at the latest (SIGALRM). Its own exceptions are recorded, not raised.
+    """
     trial = _Explorer(config, name_of(function), exploration)
 
     def out_of_time(_number: int, _frame: FrameType | None) -> None:
@@ -203,10 +213,10 @@ _OWN_FILES = frozenset({__file__, Trial.report.__code__.co_filename})
 
 
 class _Watch:
-    """Raises `_Enough` in a running objective as soon as no line ahead mentions the trial.
+    """A trace function that raises `_Enough` once no line ahead in the objective uses the trial.
 
-    That is looked up in the source of each function that was given the trial. One whose source
-    cannot be read runs to its end. Calls of `report` and the like do not count.
+    The lines are looked up in the source of each function that was given the trial. A function
+    whose source cannot be read runs to its end. Calls of `report` and the like do not count.
     """
 
     def __init__(self, trial: Trial) -> None:
@@ -214,7 +224,10 @@ class _Watch:
         self._running: list[tuple[FrameType, _Mentions]] = []
 
     def call(self, frame: FrameType, _event: str, _argument: Any) -> Any:
-        """Watch the lines of a called function that gets the trial; for `sys.settrace`."""
+        """Begin to watch a called function if the trial is one of its arguments.
+
+        For `sys.settrace`: returns the function that traces its lines, or None.
+        """
         code = frame.f_code
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         if not names or code.co_filename in _OWN_FILES:
@@ -227,7 +240,10 @@ class _Watch:
         return self._line
 
     def _line(self, frame: FrameType, event: str, _argument: Any) -> Any:
-        """Follow a watched function by its lines, up to its return."""
+        """Raise _Enough before a line if no function that got the trial uses it any more.
+
+        A trace function of lines; it also notices that a watched function returns.
+        """
         if event == "return":
             self._running = [one for one in self._running if one[0] is not frame]
         elif event == "line" and self._running and self._running[-1][0] is frame:
@@ -239,20 +255,21 @@ class _Watch:
 
 @dataclass(frozen=True)
 class _Mentions:
-    """The lines of a function that mention the trial."""
+    """The place of the last use of the trial in a function's source."""
 
     last: float = math.inf
-    """Line of the last mention; a loop counts as a whole. Infinite if the line is not known."""
+    """Number of the last line that uses the trial; of a loop, its last line. Infinite if not
+    known."""
     calls: range = range(0)
-    """Lines of the last statement that mentions the trial, if it only passes the trial to one other
-    function."""
+    """Line numbers of the last statement that uses the trial, if it only passes the trial to one
+    other function; else empty."""
 
     def are_past(self, line: int) -> bool:
-        """Return whether no line from `line` on mentions the trial."""
+        """Return whether neither `line` nor any later line uses the trial."""
         return line > self.last
 
     def are_last(self, line: int) -> bool:
-        """Return whether nothing mentions the trial after a call at `line` has returned."""
+        """Return whether nothing uses the trial after a function that `line` calls has returned."""
         return line > self.last or line in self.calls
 
 
@@ -264,7 +281,7 @@ _OTHER_METHODS = frozenset(name for name in dir(Trial) if not name.startswith("s
 
 @functools.cache
 def _mentions(code: CodeType, parameter: str) -> _Mentions:
-    """Return the lines of a function that mention its parameter `parameter`."""
+    """Find where a compiled function uses its parameter `parameter`, from its source; cached."""
     source = "".join(linecache.getlines(code.co_filename))
     with contextlib.suppress(SyntaxError, ValueError):
         for node in ast.walk(ast.parse(source)):
@@ -277,7 +294,7 @@ def _mentions(code: CodeType, parameter: str) -> _Mentions:
 
 
 def _is_definition_of(node: ast.FunctionDef | ast.Lambda, code: CodeType) -> bool:
-    """Return whether `code` was compiled from this definition, by line and names for a lambda."""
+    """Return whether `code` was compiled from this definition: same first line, same parameters."""
     names = [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
     first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
     whole = code.co_argcount + code.co_kwonlyargcount
@@ -289,7 +306,10 @@ _REPEATED = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorE
 
 
 def _find_last(body: Sequence[ast.stmt], parameter: str) -> _Mentions:
-    """Return the last lines of a function's body that mention the trial, named `parameter`."""
+    """Return the last place in a function's body that uses the trial, its parameter `parameter`.
+
+    Names to which the trial, or an inner function that uses it, is assigned count as well.
+    """
     names, last = {parameter}, _Mentions(0)
     for part in _parts(body):
         count = _count(part, names)
@@ -309,7 +329,10 @@ def _find_last(body: Sequence[ast.stmt], parameter: str) -> _Mentions:
 
 
 def _parts(body: Sequence[ast.stmt]) -> Iterator[ast.stmt | ast.expr]:
-    """Yield statements in their order; of those with blocks that run once, head and members."""
+    """Yield the statements of a body in their order, with those in ``if``, ``with`` and ``try``.
+
+    Of ``if`` and ``with``, their expressions are yielded, too. A loop is yielded as a whole.
+    """
     for statement in body:
         if isinstance(statement, ast.With | ast.AsyncWith):
             yield from (item.context_expr for item in statement.items)
@@ -324,7 +347,7 @@ def _parts(body: Sequence[ast.stmt]) -> Iterator[ast.stmt | ast.expr]:
 
 
 def _count(part: ast.AST, names: set[str]) -> int:
-    """Return how often a part of the syntax tree mentions `names`, other than to report results."""
+    """Return how often a part of a syntax tree uses `names`, other than to report results."""
     harmless = {
         id(node.value)
         for node in ast.walk(part)

@@ -32,7 +32,10 @@ from trainables.function.objectives import innermost
 
 @dataclass(frozen=True)
 class ReportingCalls:
-    """Calls of `trainables.function` with which a training function reports."""
+    """The functions of `trainables.function` with which a training function reports.
+
+    They are passed here, since that module imports this one.
+    """
 
     report: Callable[..., None]
     """Function that ends an iteration with its metrics and checkpoint."""
@@ -42,7 +45,7 @@ class ReportingCalls:
     """Function that returns the name of the metric by which trials are compared; empty without
     one."""
     is_inside: Callable[[], bool]
-    """Function that returns whether the caller is a running training function."""
+    """Function that returns whether its caller runs in a training function of a trial."""
     number: Callable[[], int]
     """Function that returns the number of the trial in its sweep; 0 outside a sweep."""
     objectives: Callable[[], tuple[str, ...]]
@@ -52,7 +55,11 @@ class ReportingCalls:
 
 
 def adapt(function: Callable[..., Any], ours: ReportingCalls) -> Callable[[dict[str, Any]], Any]:
-    """Return a function of the settings that does the work of `function`, whatever its form."""
+    """Return a function of the settings that runs `function`, whose form may be another tool's.
+
+    These are generators, Optuna's objectives, and functions that report to Ray. `ours` are the
+    functions to report with.
+    """
     if inspect.isgeneratorfunction(innermost(function)):
         return functools.partial(_run_generator, function, ours)
     if objectives.is_objective(function):
@@ -66,8 +73,11 @@ def adapt(function: Callable[..., Any], ours: ReportingCalls) -> Callable[[dict[
     return function
 
 
-def problem(function: Callable[..., Any]) -> str:
-    """Return why `function` cannot be called with the settings as its only argument, or ""."""
+def signature_problem(function: Callable[..., Any]) -> str:
+    """Return a message if `function` cannot be called with the settings as its only argument.
+
+    Returns "" if it can.
+    """
     try:
         inspect.signature(function).bind({})
     except TypeError:
@@ -86,7 +96,10 @@ def problem(function: Callable[..., Any]) -> str:
 def _run_generator(
     function: Callable[..., Any], ours: ReportingCalls, config: dict[str, Any]
 ) -> Any:
-    """Run a generator: each yielded result ends an iteration; return its return value."""
+    """Run a generator with the settings `config`; report each yielded result as an iteration.
+
+    It may yield a pair of result and checkpoint. Returns the generator's return value.
+    """
     with contextlib.closing(function(config)) as made:
         while True:
             try:
@@ -101,10 +114,10 @@ def _run_generator(
 def _run_objective(
     function: Callable[..., Any], ours: ReportingCalls, config: dict[str, Any]
 ) -> Any:
-    """Call an objective written for Optuna with a trial of ours; return its last result."""
+    """Call Optuna's objective `function` with a `Trial` of these settings; return its result."""
     names = ours.metric(), *ours.objectives()
     told = ours.number(), ours.report, names, ours.ends
-    return objectives.run(function, config, *told)
+    return objectives.run_objective(function, config, *told)
 
 
 # ---- functions of Ray Tune ------------------------------------------------------------------
@@ -116,7 +129,7 @@ _RAY_FUNCTIONS = ("report", "get_checkpoint")
 
 
 def _imports_ray(code: object) -> bool:
-    """Return whether a function, or one within it, imports Ray when it runs."""
+    """Return whether a function's code, or that of an inner function, has an import of Ray."""
     if not isinstance(code, CodeType):
         return False
     return any(name.partition(".")[0] == "ray" for name in code.co_names) or any(
@@ -125,15 +138,15 @@ def _imports_ray(code: object) -> bool:
 
 
 def _names_ray(function: Any) -> bool:
-    """Return whether a global name of the function belongs to Ray."""
+    """Return whether a global variable of the function's module is of Ray."""
     names: dict[str, Any] = getattr(function, "__globals__", {})
     return any(_module_name(value).partition(".")[0] == "ray" for value in list(names.values()))
 
 
 def _redirect_ray(function: Any, ours: ReportingCalls) -> None:
-    """Replace Ray's reporting functions by ours, in Ray's modules and the function's globals.
+    """Replace Ray's ``report`` and ``get_checkpoint`` by functions that report to the trial here.
 
-    They report here only while the function runs as a trial.
+    They are replaced in Ray's modules and the function's globals. Outside a trial they call Ray's.
     """
     names: dict[str, Any] = getattr(function, "__globals__", {})
     for home in _RAY_MODULES:
@@ -158,9 +171,9 @@ def _module_name(value: Any) -> str:
 
 
 class _RayFunction:
-    """A replacement of one of Ray's reporting functions, the `verb` such as ``report``, by ours.
+    """A replacement of Ray's function `verb`, ``report`` or ``get_checkpoint``.
 
-    Outside our trials it calls the original.
+    In a trial it calls the function of `ours`, elsewhere `before`, the original.
     """
 
     def __init__(self, before: Callable[..., Any], verb: str, ours: ReportingCalls) -> None:
@@ -191,9 +204,10 @@ def _to_ray_checkpoint(folder: Any) -> Any:
 
 
 def missing_packages(function: Any) -> list[str]:
-    """Return the packages that a function imports but that are not installed.
+    """Return the packages that a function imports, but that are not installed.
 
-    Each is text with its place: ``'package' (file.py:12)``. Empty if the source cannot be read.
+    Each is text with its place, ``'package' (file.py:12)``. Returns [] if the source cannot be
+    read.
     """
     inner = innermost(function)
     try:
@@ -212,7 +226,7 @@ def missing_packages(function: Any) -> list[str]:
 
 
 def _imports(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Yield the imports in a function, except those inside ``try`` or ``if``."""
+    """Yield the import statements in a syntax tree, except those inside ``try`` or ``if``."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and not node.level):
             yield node

@@ -47,9 +47,10 @@ def module_of(value: Any) -> str:
 
 @functools.cache
 def may_draw(function: TrainingFunction) -> bool:
-    """Return whether a function may draw random numbers, as far as the text of its module shows.
+    """Return whether a function may draw random numbers, as the source of its module shows.
 
-    It draws none if nothing in the text is named random, and all that it imports is `_PREDICTABLE`.
+    It draws none if the source has no word "random", and imports only modules in `_PREDICTABLE`.
+    Returns True if the source cannot be read. Cached.
     """
     module = inspect.getmodule(innermost(function))
     try:
@@ -61,7 +62,10 @@ def may_draw(function: TrainingFunction) -> bool:
 
 
 def _imports(tree: ast.AST) -> Iterator[str]:
-    """Yield what a module imports, also within functions: packages, and names of trainables."""
+    """Yield the packages that a module's syntax tree imports, also within functions.
+
+    Of an import from trainables, each name is yielded, as ``trainables.name``.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (name.name.partition(".")[0] for name in node.names)
@@ -72,12 +76,15 @@ def _imports(tree: ast.AST) -> Iterator[str]:
 
 
 def is_own(module: str) -> bool:
-    """Return whether a module belongs to these packages."""
+    """Return whether a module belongs to the packages trainables or sweep."""
     return module.partition(".")[0] in ("trainables", "sweep")
 
 
 def names_in(part: Any) -> set[str]:
-    """Return the global names used in a function, or in the methods of a class."""
+    """Return the global names and attributes that a function, or a class's methods, use.
+
+    Those of inner functions are included.
+    """
     if isinstance(part, type):
         methods = [m for m in vars(part).values() if isinstance(m, FunctionType)]
         return set().union(*(names_in(method) for method in methods))

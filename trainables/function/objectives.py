@@ -31,7 +31,10 @@ _PARAMETERS = ("trial", "_trial")
 
 
 def is_objective(function: Any) -> bool:
-    """Return whether the only parameter without a default is ``trial``, as for Optuna."""
+    """Return whether a function is an objective of Optuna: its only parameter is ``trial``.
+
+    Further parameters may have defaults.
+    """
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -54,7 +57,7 @@ def innermost(function: Any) -> Any:
 
 
 def name_of(function: Any) -> str:
-    """Return the name of an objective for messages, such as ``objective()``."""
+    """Return the name of an objective as messages show it, such as ``objective()``."""
     name = getattr(innermost(function), "__name__", "")
     return f"{name}()" if name.isidentifier() else "the objective"
 
@@ -64,12 +67,12 @@ def name_of(function: Any) -> str:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """One `suggest_…` call of an objective: a name with its range or choices."""
+    """A parameter that an objective asks for by a ``suggest_…`` call, with its range or choices."""
 
     name: str
     """Name of the parameter."""
     kind: str
-    """Keyword of the range in a spec's ``space``: uniform, randint or choice."""
+    """Keyword of the parameter in a spec's ``space``: uniform, randint or choice."""
     options: tuple[Any, ...]
     """The lowest and the highest value of a range; all values of a choice."""
     log: bool = False
@@ -81,7 +84,11 @@ class Suggestion:
     def number(
         cls, kind: str, name: str, low: Any, high: Any, step: Any = None, log: bool = False
     ) -> "Suggestion":
-        """Return the call for a number; `kind` is the keyword of its range, such as ``uniform``."""
+        """Return the suggestion of a number from `low` to `high`.
+
+        `kind` is ``uniform`` or ``randint``. With a `step`, `high` is lowered to the last value
+        that steps reach.
+        """
         convert = int if kind == "randint" else float
         low, high = convert(low), convert(high)
         if step is not None and high > low and step > 0:
@@ -101,7 +108,7 @@ class Suggestion:
         return found
 
     def values(self, limit: int) -> list[Any] | None:
-        """Return all values; None if they are more than `limit`."""
+        """Return all values that the parameter can have; None if there are more than `limit`."""
         if self.kind == "choice":
             return [_plain(one) for one in self.options] if len(self.options) <= limit else None
         low, high = self.options
@@ -120,7 +127,10 @@ class Suggestion:
         return few if few is not None else [_plain(self.options[0]), _plain(self.options[-1])]
 
     def draw(self, share: float) -> Any:
-        """Return the value at a share of the range or the choices, from 0 to 1."""
+        """Return the value at the fraction `share`, 0 to 1, of the range or the list of choices.
+
+        A logarithmic range is divided on its scale.
+        """
         if (few := self.values(FEW)) is not None:
             return few[min(int(share * len(few)), len(few) - 1)]
         if self.kind == "choice":
@@ -135,27 +145,29 @@ class Suggestion:
 
 
 def _plain(value: Any) -> Any:
-    """Return a choice as plain data: tuples as lists."""
+    """Return a choice as it is in settings: a tuple becomes a list, also within others."""
     return [_plain(one) for one in value] if isinstance(value, tuple | list) else value
 
 
 def is_plain(value: Any) -> bool:
-    """Return whether a choice can be written in a spec."""
+    """Return whether a choice is plain data, so that it can be written in a spec."""
     if isinstance(value, list | tuple):
         return all(map(is_plain, value))
     return value is None or isinstance(value, bool | int | float | str)
 
 
 class Trial(dict[str, Any]):
-    """A trial's settings with the methods of Optuna's `Trial`.
+    """A trial's settings as a dict, with the methods of Optuna's `Trial` for an objective.
 
     Args:
+        config: the settings, from which ``suggest_…`` calls are answered.
+        number: number of the trial in its sweep.
         name: name of the objective, for errors.
         report: ends an iteration with a result.
         names: name of the metric, which the value of a report gets, and of further objectives, in
             the order of the values that the function returns.
-        ends: type of the error by which `report` says that the trial ends there; an objective that
-            asks `should_prune` is told by that instead.
+        ends: exception by which `report` says that the trial ends there; `should_prune` then
+            returns True instead. Empty if the objective does not call `should_prune`.
     """
 
     def __init__(
@@ -186,7 +198,7 @@ class Trial(dict[str, Any]):
         )
 
     def _value(self, suggestion: Suggestion) -> Any:
-        """Return the setting that a call asks for.
+        """Return the setting that a ``suggest_…`` call asks for.
 
         Raises TrainableError if it does not exist; the message says what to write in the spec.
         """
@@ -200,24 +212,24 @@ class Trial(dict[str, Any]):
             ) from None
 
     def _ask(self, suggestion: Suggestion) -> Any:
-        """Return the setting that a call asks for, and remember it in `params`."""
+        """Return the setting that a ``suggest_…`` call asks for, and record it in `params`."""
         self.params[suggestion.name] = value = self._value(suggestion)
         return value
 
     def suggest_float(
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
     ) -> float:
-        """Return the setting `name`."""
+        """Return the setting `name`, as float; the range only appears in error messages."""
         return float(self._ask(Suggestion.number("uniform", name, low, high, step, log)))
 
     def suggest_int(
         self, name: str, low: int, high: int, *, step: int = 1, log: bool = False
     ) -> int:
-        """Return the setting `name`."""
+        """Return the setting `name`, as int; the range only appears in error messages."""
         return int(self._ask(Suggestion.number("randint", name, low, high, step, log)))
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        """Return the setting `name`: the member of `choices` that is equal to it, if there is one.
+        """Return the choice that is equal to the setting `name`; else the setting itself.
 
         A tuple among the choices is a list in the settings.
         """
@@ -238,7 +250,13 @@ class Trial(dict[str, Any]):
         return self.suggest_float(name, low, high, step=q)
 
     def report(self, value: float, step: int) -> None:
-        """End an iteration with the metric's value and the objective's own step number."""
+        """End an iteration whose metric is `value`.
+
+        Results contain `step`, the objective's own count.
+
+        Blocks until the next iteration is wanted. Raises the error by which the sweep ends a trial
+        only if the objective reports again after that.
+        """
         named = named_result(float(value), self._names[0])
         self.has_reported = True
         try:
@@ -249,19 +267,19 @@ class Trial(dict[str, Any]):
             self._is_over = True  # the objective asks should_prune() next, and cleans up
 
     def should_prune(self) -> bool:
-        """Return whether the sweep ends the trial at the report before this call."""
+        """Return True if the sweep has ended the trial at the objective's latest report."""
         return self._is_over
 
     def set_user_attr(self, key: str, value: Any) -> None:
-        """Store a value; numbers are part of all further results."""
+        """Store a value in `user_attrs`; numbers there are part of all further results."""
         self.user_attrs[key] = value
 
     def set_system_attr(self, key: str, value: Any) -> None:
-        """Store a value; it is not part of results."""
+        """Store a value in `system_attrs`; it is not part of results."""
         self.system_attrs[key] = value
 
     def _numbers(self) -> dict[str, Any]:
-        """Return the user attributes that are numbers."""
+        """Return the entries of `user_attrs` that are numbers."""
         return {
             key: value
             for key, value in self.user_attrs.items()
@@ -269,9 +287,10 @@ class Trial(dict[str, Any]):
         }
 
     def result(self, returned: Any) -> Any:
-        """Return the objective's value as a result, with the user attributes that are numbers.
+        """Return the objective's return value as the last result: name → number.
 
-        Raises TrainableError for several values without a name for each.
+        User attributes that are numbers are added. Raises TrainableError if it returned several
+        values, but not one for each objective of the spec.
         """
         if isinstance(returned, tuple | list):
             if len(returned) != len(self._names):
@@ -290,7 +309,7 @@ class Trial(dict[str, Any]):
 
 
 def find_setting(config: Mapping[str, Any], name: str) -> Any:
-    """Return the setting `name`, also a dotted path of nested ones; KeyError if it is missing."""
+    """Return the setting `name`, which may be a dotted path; raises KeyError if it is missing."""
     if name in config:
         return config[name]
     inner: Any = config
@@ -302,13 +321,13 @@ def find_setting(config: Mapping[str, Any], name: str) -> Any:
 
 
 def describe_entry(entry: Any) -> str:
-    """Return a parameter in the syntax of a spec."""
+    """Return a parameter's entry as one writes it in a spec, for messages."""
     if not isinstance(entry, Mapping):
         return str(entry)
     return f"{{{', '.join(f'{word}: {value}' for word, value in entry.items())}}}"
 
 
-def run(
+def run_objective(
     function: Callable[..., Any],
     config: Mapping[str, Any],
     number: int,
@@ -316,10 +335,10 @@ def run(
     names: Sequence[str],
     ends: type[BaseException],
 ) -> Any:
-    """Run an objective and return its result.
+    """Call an objective with a `Trial`, to which the arguments belong; return the last result.
 
     If it raised TrialPruned, that is None after a report, since what was reported stands, and NaN
-    before the first one. See `Trial` for the arguments.
+    before the first report.
     """
     asks = "should_prune" in _names_in(innermost(function))
     trial = Trial(config, number, name_of(function), report, names, ends if asks else ())
@@ -332,12 +351,15 @@ def run(
 
 
 def never_saves(function: Any) -> bool:
-    """Return whether an objective reports without checkpoints, as Optuna's `report` does."""
+    """Return whether no report of an objective has a checkpoint: it never reads one.
+
+    Optuna's ``report`` takes no checkpoint.
+    """
     return "get_checkpoint" not in _names_in(innermost(function))
 
 
 def _names_in(function: Any) -> set[str]:
-    """Return the names of attributes and globals in a function and the functions within it."""
+    """Return the names of attributes and globals that a function and its inner functions use."""
     code, names = getattr(function, "__code__", None), set[str]()
     waiting = [code]
     while waiting:

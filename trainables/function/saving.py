@@ -28,7 +28,7 @@ def never_saves(function: TrainingFunction) -> bool:
 
 @functools.cache
 def _never_saves_itself(function: FunctionType) -> bool:
-    """Return the answer of `never_saves` for a plain function; cached, as slices often ask."""
+    """Return whether it is certain that no report of a plain function has a checkpoint; cached."""
     if objectives.is_objective(function):
         return objectives.never_saves(function)
     return function.__name__ != "<lambda>" and _only_reports(function)
@@ -61,19 +61,25 @@ def _only_reports(function: FunctionType) -> bool:
 
 
 def _is_plain(tree: ast.Module) -> bool:
-    """Return whether `report` is only called, and nothing else gets a ``checkpoint`` argument."""
+    """Return whether a source only calls `report`, never renames it or passes it on.
+
+    Nothing else may get a ``checkpoint`` argument either.
+    """
     nodes = list(ast.walk(tree))
     handed = any(isinstance(node, ast.keyword) and node.arg == "checkpoint" for node in nodes)
     return not handed and sum(map(_is_report, nodes)) == sum(map(_is_call_of_report, nodes))
 
 
 def _is_call_of_report(node: ast.AST) -> TypeGuard[ast.Call]:
-    """Return whether a syntax node calls something named ``report``."""
+    """Return whether a syntax node is a call of something named ``report``."""
     return isinstance(node, ast.Call) and _is_report(node.func)
 
 
 def _is_ours(called: ast.expr, names: Mapping[str, Any]) -> bool:
-    """Return whether a called expression, with these global names, is this module's `report`."""
+    """Return whether a called expression is the function `report` of this package.
+
+    `names` are the global variables of the function that contains it.
+    """
     if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
         return getattr(names.get(called.value.id), called.attr, None) is report
     return isinstance(called, ast.Name) and names.get(called.id) is report
@@ -86,14 +92,17 @@ def _is_report(node: ast.AST) -> bool:
 
 
 def _may_save(call: ast.Call) -> bool:
-    """Return whether a call of `report` may pass a checkpoint."""
+    """Return whether a call of `report` has, or may have (``*``, ``**``), a second argument."""
     starred = any(isinstance(argument, ast.Starred) for argument in call.args)
     named = any(keyword.arg is None for keyword in call.keywords)  # **more may have one
     return starred or named or len(call.args) > 1
 
 
 def _local_definitions(part: Any, function: FunctionType) -> dict[str, Any]:
-    """Return name → value of the functions and classes used in `part` and defined in its module."""
+    """Return name → value of the functions and classes of its own module that `part` uses.
+
+    `part` is a function or class that `function` uses, or itself.
+    """
     found = {name: function.__globals__.get(name) for name in names_in(part)}
     return {
         name: value
@@ -103,18 +112,21 @@ def _local_definitions(part: Any, function: FunctionType) -> dict[str, Any]:
 
 
 def _third_party_objects(part: Any, function: FunctionType) -> list[Any]:
-    """Return the objects used in `part` that come from third-party modules."""
+    """Return the values of global variables that `part` uses from third-party modules."""
     named = (function.__globals__.get(name) for name in names_in(part))
     return [one for one in named if not (is_own(at := module_of(one)) or at == function.__module__)]
 
 
 def _imports_report(helper: Any) -> bool:
-    """Return whether a third-party function uses the name ``report``."""
+    """Return whether a third-party function, or one inside it, uses the name ``report``."""
     return type(helper) is FunctionType and report.__name__ in names_in(helper)
 
 
 def _modules_reaching_report() -> set[str]:
-    """Return the third-party modules from whose names `report` can be reached."""
+    """Return the imported third-party modules that have `report` of this package as a global.
+
+    Modules that import one of these are included.
+    """
     own = sys.modules[report.__module__], sys.modules[__name__.rpartition(".")[0]]
     loaded = {
         name: {

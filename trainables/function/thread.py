@@ -26,29 +26,33 @@ STOP_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The checkpoint of a report: data, or the files of a folder; and the report's metrics."""
+    """A checkpoint that a training function has reported, with the metrics of that report."""
 
     data: Any
-    """Data of the checkpoint, or None if it is a folder."""
+    """Plain data that was reported, or None if a folder was."""
     files: Mapping[str, Opaque]
-    """Path in the folder → content; empty if it is data."""
+    """Path in the reported folder → content of the file; empty if data was reported."""
     metrics: Mapping[str, Any]
     """Metrics of the report."""
 
 
 class _StopFunction(BaseException):
-    """Ends a function from inside `report()`; not an Exception, since functions may catch those."""
+    """Raised by `report()` to end a training function.
+
+    It is not an Exception, since functions may catch those.
+    """
 
 
 class FunctionThread:
     """One run of a training function in its own thread.
 
-    It and the caller of `advance` take turns, and exactly one of them runs at any time: the caller
-    waits until the function is in `report`, where the function waits for the next `advance`.
+    The function and the caller of `advance` take turns, and exactly one of them runs at any time:
+    the caller waits until the function is in `report`, where the function waits for the next
+    `advance`.
 
     Args:
         checkpoint: checkpoint to continue from, or None to begin.
-        streams: states of the global streams at that checkpoint.
+        streams: states of the global random streams at that checkpoint.
     """
 
     def __init__(
@@ -87,7 +91,11 @@ class FunctionThread:
     # ---- the caller's side --------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Let the function run up to its next report or its end; raises what it raises."""
+        """Let the function run up to its next report or its end; blocks until then.
+
+        `metrics` and `checkpoint` then have what it reported. Raises an exception that the function
+        raised.
+        """
         if not self._running:  # it still is when the last wait was interrupted
             if self._ended:
                 text = "the training function has ended; restore a checkpoint to continue"
@@ -105,7 +113,10 @@ class FunctionThread:
             raise self._error
 
     def stop_function(self) -> bool:
-        """End the function inside its `report()`; False if it runs after `STOP_TIMEOUT_S`."""
+        """End the function, which waits in `report()`, by an exception raised there.
+
+        Returns False if it still runs after `STOP_TIMEOUT_S`.
+        """
         self._leaving = True
         _running.discard(self)
         if self._thread.is_alive():
@@ -117,7 +128,10 @@ class FunctionThread:
     # ---- the function's side ------------------------------------------------------------------
 
     def _main(self) -> None:
-        """Run the function; the thread's main function."""
+        """Run the function to its end, and record its result or exception.
+
+        The thread's main function.
+        """
         here.thread = self
         try:
             self._end(forms.adapt(self._function, _OURS)(self._config))
@@ -130,7 +144,7 @@ class FunctionThread:
             self._paused.put(None)
 
     def _end(self, returned: Mapping[str, Any] | float | None) -> None:
-        """Set the final metrics: those that the function returned, or its last report's for None.
+        """Set `metrics` after the function's end: what it returned, or its last report for None.
 
         Raises TrainableError if it neither reported nor returned anything.
         """
@@ -149,7 +163,10 @@ class FunctionThread:
         self.metrics = {**final, "done": True}
 
     def report(self, metrics: Mapping[str, Any], checkpoint: object) -> None:
-        """Hand over the metrics and the checkpoint, and wait until `advance` is called."""
+        """Give metrics and checkpoint to the caller of `advance`, and wait for its next call.
+
+        Called in the function's thread. Raises _StopFunction to end the function.
+        """
         if self._leaving:
             raise _StopFunction
         self._require_checkpoint_read()
@@ -165,11 +182,10 @@ class FunctionThread:
             raise _StopFunction
 
     def get_checkpoint(self) -> Any:
-        """Return a copy of the last checkpoint: its data, or a folder with its files.
+        """Return a copy of the last checkpoint: its data, or the path of a new folder of its files.
 
-        None before one.
-
-        The first call after a restore also restores the global streams.
+        Returns None if there is none. The first call after a restore also restores the global
+        streams.
         """
         saved, self._is_checkpoint_unread = self.checkpoint, False
         if saved is None:
@@ -184,7 +200,7 @@ class FunctionThread:
         return folder
 
     def _require_checkpoint_read(self) -> None:
-        """Raise TrainableError if a restored function trains without having read its checkpoint."""
+        """Raise TrainableError if the function was restored, but never called `get_checkpoint`."""
         if self._is_checkpoint_unread:
             raise TrainableError(
                 f"{name_of(self._function)}() continues from a checkpoint and did not ask for it, "
@@ -201,8 +217,8 @@ here = threading.local()
 _running = set[FunctionThread]()
 
 
-def current() -> FunctionThread | None:
-    """Return the function thread that the caller runs in; None if the function was called by hand.
+def running_thread() -> FunctionThread | None:
+    """Return the FunctionThread in which the caller runs; None if it runs in no trial.
 
     Raises TrainableError if the caller is a thread or process that a training function has started.
     """
@@ -217,7 +233,7 @@ def current() -> FunctionThread | None:
 
 
 def _capture(metrics: Mapping[str, Any], checkpoint: object) -> Checkpoint:
-    """Return a copy of a reported checkpoint, data or the files of a folder.
+    """Return a copy of what was reported as a checkpoint: data, or the files of a folder.
 
     Raises StateError if it cannot be stored, or is not a folder with files.
     """
@@ -242,13 +258,19 @@ def _capture(metrics: Mapping[str, Any], checkpoint: object) -> Checkpoint:
 
 
 def _copy(value: object, path: str) -> Any:
-    """Return the copy of `value` that a restart would restore; StateError if it cannot be."""
+    """Return `value` as it would be after saving and loading; StateError if it cannot be saved.
+
+    `path` names the value in the error.
+    """
     packed = pack(value, path)
     return unpack(packed.pickled, packed.arrays)
 
 
 def _mapping(value: object, subject: str) -> dict[str, Any]:
-    """Return `value` as a dict; raises TrainableError if it is not a mapping."""
+    """Return `value` as a dict.
+
+    Raises TrainableError, which begins with `subject`, if it is none.
+    """
     if not isinstance(value, Mapping):
         raise TrainableError(f"{subject} {shorten(value)}; expected a dict of metrics")
     return dict(value)
@@ -291,7 +313,7 @@ def report(
             "expected report(metrics, checkpoint)"
         )
     given = _mapping(metrics if metrics is not None else named or None, "report() was given")
-    if thread := current():
+    if thread := running_thread():
         thread.report(given, checkpoint)
         return
     if checkpoint is not None:
@@ -300,10 +322,7 @@ def report(
 
 
 def _format_metrics(metrics: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
-    """Yield each metric as ``name value``, nested names as paths.
-
-    `prefix` is the name of the mapping that contains them, empty at the top.
-    """
+    """Yield each metric as ``name value``, nested names as paths below `prefix`."""
     for name, value in metrics.items():
         if isinstance(value, Mapping):
             yield from _format_metrics(value, f"{prefix}{name}/")
@@ -314,21 +333,30 @@ def _format_metrics(metrics: Mapping[Any, Any], prefix: str = "") -> Iterator[st
 
 
 def get_checkpoint() -> Any:
-    """Return the last checkpoint reported: its data or a folder's path; None before the first."""
-    thread = current()
+    """Return the last checkpoint that was reported: its data, or a path of a folder.
+
+    Returns None before the first report with one. To be called at the start of a training function.
+    """
+    thread = running_thread()
     return thread.get_checkpoint() if thread else None
 
 
 def get_context() -> TrialContext:
-    """Return seed, name and folder of the running trial; default ones outside a trial."""
-    if thread := current():
+    """Return seed, name and folder of the running trial; default ones outside a trial.
+
+    The trial's results then count as random, since they may depend on the seed.
+    """
+    if thread := running_thread():
         thread.knows_seed = True
     return _context()
 
 
 def _context() -> TrialContext:
-    """Return the context of the running trial, or a default one; does not count as reading it."""
-    thread = current()
+    """Return the context of the running trial, or a default one.
+
+    Unlike `get_context`, this does not make the results count as random.
+    """
+    thread = running_thread()
     return thread.context if thread else TrialContext()
 
 
@@ -339,7 +367,7 @@ _OTHER_TRACKERS = frozenset(
 
 
 def _no_result_message(function: TrainingFunction, metric: str) -> str:
-    """Return the error message for a function that ended without a result."""
+    """Return the error message for a function that ended without a result for the `metric`."""
     remedy = f"call report({{{metric!r}: ...}}) of trainables in it, or return {metric}"
     its, names = innermost(function), set[str]()
     if isinstance(its, FunctionType):

@@ -13,7 +13,7 @@ from trainables.trainable import Trainable, gives_data
 
 
 def saved_by_function(saved: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the checkpoint that a function reported, from a state's entry ``trainable``.
+    """Return the checkpoint that a function reported, from the entry ``trainable`` of a state.
 
     It has entries ``data`` and ``files``. The entry of any other trainable is returned unchanged.
     """
@@ -26,7 +26,8 @@ def wrap(function: TrainingFunction, saves: bool | None = None) -> type[Trainabl
     """Return a Trainable class whose iterations are the reports of `function`.
 
     Args:
-        saves: whether the function's reports have checkpoints; None to find out from its source.
+        saves: True or False if it is known whether reports have checkpoints; None to find out from
+            the function's source.
     """
     inner = innermost(function)
     own = {"__doc__": inner.__doc__, "__module__": inner.__module__, "saves": saves}
@@ -41,7 +42,7 @@ class FunctionTrainable(Trainable):
     """The training function."""
     saves: ClassVar[bool | None] = None
     """True or False if it is known whether reports have checkpoints; None to find out from the
-    source."""
+    function's source."""
     exactness: ClassVar[str] = "as the function saves"
     hands_over: ClassVar[bool] = True
 
@@ -56,7 +57,7 @@ class FunctionTrainable(Trainable):
         return may_draw(type(self).function) or bool(self._thread and self._thread.knows_seed)
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Prepare without running the function, so that a checkpoint can be restored first."""
+        """Store the settings; the function starts in the first `step`, after a restore if any."""
         self._thread: FunctionThread | None = None
         self._checkpoint: Checkpoint | None = None
         self._streams: Mapping[str, Any] | None = None
@@ -64,7 +65,10 @@ class FunctionTrainable(Trainable):
         self.at_checkpoint = False  # whether the last report carried a checkpoint
 
     def step(self) -> dict[str, Any]:
-        """Let the function run up to its next report or its end; raises what it raises."""
+        """Let the function run up to its next report or its end; return the reported metrics.
+
+        Raises an exception that the function raised.
+        """
         if self._thread is None:
             config = copy.deepcopy(dict(self.config))
             self._thread = FunctionThread(
@@ -79,9 +83,9 @@ class FunctionTrainable(Trainable):
         return dict(thread.metrics)
 
     def train(self) -> dict[str, Any]:
-        """Run one iteration.
+        """Run one iteration, and return its result.
 
-        Keeps a reported checkpoint with the counters and streams of that moment.
+        If the function reported a checkpoint, it is kept with counters and streams of that moment.
         """
         result = super().train()
         if self.at_checkpoint and not self.has_ended:
@@ -90,7 +94,10 @@ class FunctionTrainable(Trainable):
 
     @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Return the last checkpoint's ``data``, ``files``, ``metrics``; StateError without one."""
+        """Return the last reported checkpoint as ``data``, ``files`` and ``metrics``.
+
+        Raises StateError if none was reported.
+        """
         saved = self._checkpoint
         if saved is None:
             remedy = "call report(metrics, checkpoint=...) with all that it needs to continue"
@@ -100,12 +107,12 @@ class FunctionTrainable(Trainable):
         return {"data": saved.data, "files": dict(saved.files), "metrics": dict(saved.metrics)}
 
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """Restart the function from a checkpoint, a dict or a folder's path, at the next `step`."""
+        """Make the next `step` start the function with what `save_checkpoint` returned."""
         self.cleanup()
         self._checkpoint = Checkpoint(**checkpoint)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state, as `Trainable.get_state`, at the last report with a checkpoint."""
+        """Return the state at the last report with a checkpoint, not the function's present one."""
         return super().get_state() if self._saved_state is None else self._saved_state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -116,12 +123,12 @@ class FunctionTrainable(Trainable):
         self.at_checkpoint, self.has_ended = True, False
 
     @classmethod
-    def exports_own(cls) -> bool:
-        """Return whether the function's module defines ``export_model(folder)``."""
+    def has_own_export(cls) -> bool:
+        """Return whether the function or its module defines ``export_model(folder)``."""
         return _exporter(cls.function) is not None
 
-    def export_own(self, folder: Path) -> None:
-        """Call ``export_model(folder)``; `get_checkpoint` works in it as in the function."""
+    def write_own_export(self, folder: Path) -> None:
+        """Call the function's ``export_model(folder)``, in which `get_checkpoint` works."""
         export = _exporter(type(self).function)
         if export is None:
             return
@@ -137,9 +144,9 @@ class FunctionTrainable(Trainable):
             asked.stop_function()
 
     def cleanup(self) -> None:
-        """End the function inside its `report()`; a function that does not end is abandoned.
+        """End the function inside its `report()`; one that does not end in time is abandoned.
 
-        It then `lingers`, that is, may draw from the global streams at any time.
+        Then `lingers` is True: it may draw from the global streams at any time.
         """
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -147,7 +154,10 @@ class FunctionTrainable(Trainable):
 
 
 def _exporter(function: TrainingFunction) -> Callable[[Path], object] | None:
-    """Return ``export_model`` of the function or of its module; None if there is none."""
+    """Return the function ``export_model`` for a training function; None if there is none.
+
+    It is an attribute of the function, or defined in its module.
+    """
     inner = innermost(function)
     beside = getattr(inner, "__globals__", {}).get("export_model")
     if getattr(beside, "__module__", None) != inner.__module__:  # imported from elsewhere

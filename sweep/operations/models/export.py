@@ -100,7 +100,7 @@ def _export(
         Format → file, relative to the folder; for a trainable's own files, name → name.
     """
     try:
-        if trainable.exports_own():
+        if trainable.has_own_export():
             return _export_own(trainable, formats, draft)
         wanted = list(formats) or ["onnx"]
         around = "mlflow" in wanted
@@ -129,7 +129,7 @@ def _export_own(trainable: Trainable, formats: Sequence[str], draft: Path) -> di
         hint = f"{name} has its own export_model(folder); leave --format out"
         raise BadConfig("--format", ", ".join(formats), "no format", hint)
     try:
-        trainable.export_own(draft)
+        trainable.write_own_export(draft)
     except Exception as error:  # a person's code may raise anything
         why = f"{type(error).__name__}: {error}"
         raise UsageError(f"export-model: export_model(folder) of {name} raised {why}") from error

@@ -106,7 +106,7 @@ def _condition(name: str, exploration: Exploration) -> dict[str, list[Any]]:
         key: [value for value in few if any(_is_equal(v.get(key), value) for v in using)]
         for key in _earlier_names(name, using)
         if (few := exploration.suggestions[key].values(objectives.FEW)) is not None
-        if len(exploration.visited(key)) == len(few)
+        if len(exploration.tried_values(key)) == len(few)
     }
     for count in range(1, _MOST_PARENTS + 1):
         for keys in itertools.combinations(able, count):
