@@ -34,17 +34,17 @@ from trainables.envs.vector.factory import make_vector_env
 from trainables.errors import ConfigError
 
 WIDTH = 8
-"""Number of environments in the second measurement of speed."""
+"""Number of environments that the second measurement of speed steps together."""
 
 LONGEST_S = 10.0
-"""Longest measurement of speed, seconds."""
+"""Time after which a measurement of speed ends early, seconds."""
 STEPS_PER_READING = 20
 """Steps between two readings of the clock."""
 SHORTEST_S = 1e-6
-"""Shortest time that is used in a division, seconds."""
+"""Lower bound of measured times, so that no speed is a division by 0, seconds."""
 
 COSTS = ("steps_per_s", f"steps_per_s_in_{WIDTH}", "saved_bytes", "save_ms", "restore_ms")
-"""Entries of a report that are None if they were not measured."""
+"""Keys of a report on speed and saving, which are None if they were not measured."""
 
 GUESS = "probably"
 """Word in gymnasium's warnings about mere suspicions, such as that a bound is too wide."""
@@ -62,7 +62,7 @@ def check(
     steps: int = 2000,
     timeout_s: float | None = None,
 ) -> Report:
-    """Return a report on an environment, as plain data.
+    """Measure an environment and return a report on it, as plain data; for `sweep check-env`.
 
     Args:
         env: a gymnasium id, or package.module:Name.
@@ -97,7 +97,7 @@ def check(
 
 
 def _describe(config: EnvironmentConfig) -> Report:
-    """Return names, spaces, time limit and breaches of an environment."""
+    """Return entries of a report: names, spaces, time limit, breaches of gymnasium's rules."""
     beat()
     with closing(make_raw_env(config)) as env:
         return {
@@ -111,7 +111,7 @@ def _describe(config: EnvironmentConfig) -> Report:
 
 
 def _unsupported(inquiry: Inquiry) -> str:
-    """Return why no policy can use the environment's spaces; empty if one can."""
+    """Return the reason why no policy can use the environment's spaces; empty if one can."""
     try:
         inquiry.inspect()
     except Hangs:
@@ -157,14 +157,17 @@ def _breaches(env: Env) -> list[str]:
 
 
 def _level(measured: Measured | None) -> Report:
-    """Return the measured exactness as report entries; None values if nothing was measured."""
+    """Return the exactness with which the environment is restored, as entries of a report.
+
+    Values are None if nothing was measured.
+    """
     if measured is None:
         return {"level": None, "exactness": None, "reasons": [], "unsaved_attributes": []}
     return {**measured.as_data(), "exactness": LEVELS[measured.level]}
 
 
 def _costs(config: EnvironmentConfig, steps: int) -> Report:
-    """Return the speeds of one and of `WIDTH` environments, and size and time of saving one."""
+    """Return entries of a report: speeds of one and of `WIDTH` environments, costs of saving."""
     made, level = resolve(config)
     report: Report = dict.fromkeys(COSTS)
     for name, width in (("steps_per_s", 1), (f"steps_per_s_in_{WIDTH}", WIDTH)):
@@ -176,7 +179,10 @@ def _costs(config: EnvironmentConfig, steps: int) -> Report:
 
 
 def _speed(envs: VectorEnv, ticks: int) -> float:
-    """Return the steps per second of all environments together."""
+    """Step all environments `ticks` times with random actions; return environment steps per second.
+
+    It ends early after `LONGEST_S`.
+    """
     seeds = list(range(envs.sub_env_count))
     actions = _drawn(envs, seeds, ticks)
     envs.reset(seeds)
@@ -192,9 +198,9 @@ def _speed(envs: VectorEnv, ticks: int) -> float:
 
 
 def _drawn(envs: VectorEnv, seeds: list[int], ticks: int) -> list[Array]:
-    """Return random actions (N, …) for each of `ticks` steps.
+    """Return random actions (N, …) for each of `ticks` steps, drawn in advance.
 
-    With action masks, valid actions are found by making the steps.
+    With action masks the steps are made here once, from these reset `seeds`, to learn the masks.
     """
     drawing = [actions_for_one(envs, i) for i in range(envs.count)]
     if not drawing[0].are_masked:
@@ -209,7 +215,10 @@ def _drawn(envs: VectorEnv, seeds: list[int], ticks: int) -> list[Array]:
 
 
 def _saving(envs: VectorEnv) -> Report:
-    """Return the size of an environment's state in bytes and the time to save and restore, ms."""
+    """Return entries of a report: size of an environment's state, times to save and restore it.
+
+    Sizes are in bytes, times in ms.
+    """
     state = envs.get_state()
     packed = pack(state)
     size = len(packed.pickled) + sum(array.nbytes for array in packed.arrays)

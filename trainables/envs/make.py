@@ -85,16 +85,16 @@ SAME_NATIVELY: Mapping[tuple[Any, Any], frozenset[str]] = {
 
 @dataclass(frozen=True)
 class ObservationSettings:
-    """How a policy sees an environment; set by the key ``model``."""
+    """The settings of the key ``model`` that decide how a policy sees an environment."""
 
     side: int = atari.SIZE
     """Side of Atari's frames, pixels."""
     frames: int = atari.FRAMES
     """Number of stacked Atari frames."""
     preprocessor: str | None = None
-    """Path of a user's preprocessor, or None."""
+    """Path ``package.module:Name`` of a user's preprocessor, or None."""
     previous: tuple[bool, bool] = (False, False)
-    """Flags: the policy also sees the last action, and the last reward."""
+    """Two flags: the policy also sees its last action, and the last reward."""
     layout: Layout | None = None
     """Layout of an image, or ``flat`` for no image; None if its space decides."""
     convolved: bool | None = None
@@ -188,14 +188,17 @@ class EnvironmentConfig(Section):
         return self._observation_settings
 
     def with_observation_settings(self, observation_settings: ObservationSettings) -> Self:
-        """Return a copy in which policies see the environment as `observation_settings` says."""
+        """Return a copy of the settings with these `observation_settings`."""
         copied = self.model_copy()
         copied._observation_settings = observation_settings
         return copied
 
     @property
     def is_native(self) -> bool:
-        """True if all environments of a worker are one object; False while still ``auto``."""
+        """True if all environments of a worker are one vector object.
+
+        False while still ``auto``.
+        """
         return self.native_vector_env is True
 
 
@@ -204,17 +207,18 @@ class EnvSpaces:
     """The spaces of an environment, and how a policy sees them."""
 
     observation: spaces.Box
-    """Space of the preprocessor's output: the policy's observation space."""
+    """Space of observations after the preprocessor, a Box: the start of the policy's input."""
     action: spaces.Space[Any]
-    """Action space of the environment itself."""
+    """Action space of the environment itself, of any kind."""
     raw: spaces.Space[Any]
-    """Observation space of the environment itself."""
+    """Observation space of the environment itself, of any kind."""
     preprocessor_path: str | None = None
-    """Dotted path of a user's preprocessor, or None."""
+    """Path ``package.module:Name`` of a user's preprocessor, or None."""
     connectors: tuple[Named, ...] = ()
-    """Users' connectors, as the settings name them."""
+    """Users' steps between environment and policy, each a name or path, or a dict with its
+    arguments."""
     previous: tuple[bool, bool] = (False, False)
-    """Flags: the policy also sees the last action, and the last reward."""
+    """Two flags: the policy also sees its last action, and the last reward."""
     image_settings: ImageSettings = DEFAULT_IMAGE_SETTINGS
     """Settings that decide how images are read."""
     note: str = ""
@@ -227,13 +231,13 @@ class EnvSpaces:
 
     @cached_property
     def filtered(self) -> spaces.Box:
-        """Space of the input of the observation filter."""
+        """Space of rows that enter the observation filter: after users' connectors."""
         before, _ = self.make_steps()
         return before[-1].observation_space if before else self.observation
 
     @cached_property
     def network_input(self) -> spaces.Box:
-        """Space of the input of the networks."""
+        """Space of rows that enter the networks: filtered, with previous action and reward."""
         _, behind = self.make_steps()
         return behind[-1].observation_space if behind else self.filtered
 
@@ -253,9 +257,9 @@ class EnvSpaces:
         return divisor(self.network_input)
 
     def make_steps(self) -> tuple[list[Connector], list[Connector]]:
-        """Return two lists of new connectors: the user's, before the filter, and those after it.
+        """Return new connectors: users' ones, before the filter, and those after the filter.
 
-        The second list adds the previous action and reward.
+        The latter add the previous action and reward to a row.
         """
         before = make_own(self.connectors, self.observation, self.action)
         box, behind = before[-1].observation_space if before else self.observation, []
@@ -274,7 +278,10 @@ class EnvSpaces:
         *,
         exact: bool = False,
     ) -> Connectors:
-        """Return the whole list of connectors, with the arguments of `Connectors`."""
+        """Return the whole list of steps between environment and policy.
+
+        Arguments of `Connectors`.
+        """
         return Connectors(self, name, observation_filter, clip, normalize, exact)
 
     def described(self) -> dict[str, str]:
@@ -282,24 +289,24 @@ class EnvSpaces:
         return {"observation": str(self.raw), "action": str(self.action)}
 
     def at_env(self) -> EnvConnector:
-        """Return a new connector for the steps at the environment: the first and the last one."""
+        """Return a new object that converts observations and actions at one environment."""
         return EnvConnector(self.raw, self.action, self.preprocessor_path, self.image_settings)
 
     @cached_property
     def layout(self) -> ActionLayout:
-        """Columns of an action row."""
+        """Columns of a row of numbers that stands for an action."""
         return layout_of(self.action)
 
     @property
     def masks(self) -> int:
-        """Number of action-mask entries at a row's end (`spaces.masks`); 0 without masks."""
+        """Number of entries of the action mask at the end of a row; 0 without masks."""
         return self.raw.choices if isinstance(self.raw, MaskedObservation) else 0
 
 
 def make_env(
     config: EnvironmentConfig, context: EnvContext | None = None, learning: bool = True
 ) -> Env:
-    """Return a new environment with its own spaces; `connect` turns these into arrays.
+    """Make one environment; its observations and actions have the environment's own form.
 
     Args:
         context: its place among workers and environments; by default the first.
@@ -318,9 +325,9 @@ def make_env(
 def connect(
     config: EnvironmentConfig, observation: spaces.Space[Any], action: spaces.Space[Any]
 ) -> EnvConnector:
-    """Return the connector at an environment with these spaces.
+    """Return the object that converts an environment's observations to arrays, and rows to actions.
 
-    Raises ConfigError if no policy can use them.
+    The spaces are the environment's own. Raises ConfigError if no policy can use them.
     """
     if isinstance(observation, agents.AgentsSpace) and isinstance(action, agents.AgentsSpace):
         each = {a: connect(config, one, action.of[a]) for a, one in observation.of.items()}
@@ -333,7 +340,10 @@ def connect(
 
 
 def _image_settings(config: EnvironmentConfig) -> ImageSettings:
-    """Return the settings that decide how images are read; Atari's wrappers put channels last."""
+    """Return the settings that decide how images are read.
+
+    Channels are last in Atari's wrappers.
+    """
     observation_settings = config.observation_settings
     is_wrapped = has_deepmind_wrappers(config) and config.env_engine != ENVPOOL
     return ImageSettings(
@@ -345,7 +355,7 @@ def _image_settings(config: EnvironmentConfig) -> ImageSettings:
 def make_raw_env(
     config: EnvironmentConfig, context: EnvContext | None = None, learning: bool = True
 ) -> Env:
-    """Return a new environment with its own spaces, even if no policy can use them.
+    """Make one environment, even if no policy can use its spaces; raises ConfigError if impossible.
 
     `context` is passed to its creator, None for none. `learning` is False for an evaluation.
     """
@@ -371,7 +381,7 @@ def make_raw_env(
 
 
 def _require_steppable(config: EnvironmentConfig, env: Any) -> None:
-    """Raise ConfigError unless `env` is a single environment."""
+    """Raise ConfigError unless `env` is a gymnasium.Env, and no vector environment."""
     if isinstance(env, VectorEnv) or together.has_form(env):
         hint = f"it made a {type(env).__name__}, whose environments are stepped together"
         raise ConfigError("native_vector_env", config.native_vector_env, "true", hint)
@@ -380,7 +390,10 @@ def _require_steppable(config: EnvironmentConfig, env: Any) -> None:
 
 
 def _several_agents(config: EnvironmentConfig, env: Any) -> Env | None:
-    """Return an environment of several agents as one, or None; ConfigError if it must be."""
+    """Return an environment of several agents wrapped as one; None if `env` has one agent.
+
+    Raises ConfigError if ``observation_fn`` is set for an environment of one agent.
+    """
     path, observe = config.observation_fn, None
     if path is not None:
         observe = load_callable("observation_fn", path, "a function of what all agents observe")
@@ -392,7 +405,7 @@ def _several_agents(config: EnvironmentConfig, env: Any) -> Env | None:
 
 
 def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, Any]:
-    """Return a new native vector environment of `num_envs`; raises ConfigError."""
+    """Make a native vector environment of `num_envs`; raises ConfigError if that is impossible."""
     if config.env_engine == ENVPOOL:
         return Pool(config.env, num_envs, config.env_config)
     spec, allowed = gymnasium.registry.get(config.env), "false for this environment"
@@ -410,7 +423,7 @@ def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any,
 
 
 def is_vector_only(config: EnvironmentConfig) -> bool:
-    """Return whether the settings name a class whose environments can only be stepped together."""
+    """Return whether ``env`` names a class of vector environments, which has no single ones."""
     if compiled.is_compiled(config.env):
         return False
     found = registry.find(config.env)
@@ -422,7 +435,10 @@ def is_vector_only(config: EnvironmentConfig) -> bool:
 
 
 def has_equal_native_form(config: EnvironmentConfig) -> bool:
-    """Return whether the environment's native vector form has the same behaviour and state."""
+    """Return whether the native vector environment steps exactly as separate environments do.
+
+    So they may be exchanged without a change of results.
+    """
     spec = gymnasium.registry.get(config.env)
     if spec is None or registry.find(config.env) is not None or spec.additional_wrappers:
         return False
@@ -440,9 +456,11 @@ def _make_checked(
     num_envs: int | None = None,
     learning: bool = True,
 ) -> Any:
-    """Return the made environment, or vector environment of `num_envs`; raises ConfigError.
+    """Make the environment, or a vector environment of `num_envs`.
 
-    `learning` is false for an environment of an evaluation.
+    Raises ConfigError if that fails.
+
+    `learning` is False for an environment of an evaluation.
     """
     if compiled.is_compiled(config.env):
         return _make_compiled(config.env, context)
@@ -459,7 +477,7 @@ def _make_checked(
 
 
 def importable_config(config: EnvironmentConfig) -> EnvironmentConfig:
-    """Return the settings with a path of the environment that child processes can import.
+    """Return the settings with ``env`` as a path that child processes can import.
 
     Raises ConfigError if there is none.
     """
@@ -469,7 +487,10 @@ def importable_config(config: EnvironmentConfig) -> EnvironmentConfig:
 def checked_spaces(
     config: EnvironmentConfig, observation: spaces.Space[Any], action: spaces.Space[Any]
 ) -> EnvSpaces:
-    """Return the spaces of an environment; raises ConfigError if no policy can use them."""
+    """Return an environment's spaces as policies see them.
+
+    ConfigError if no policy can use them.
+    """
     if isinstance(observation, agents.AgentsSpace):
         raise needs_policies(config, list(observation.of))
     connector = connect(config, observation, action)
@@ -499,7 +520,10 @@ def checked_spaces(
 
 
 def needs_policies(config: EnvironmentConfig, names: Sequence[str]) -> ConfigError:
-    """Return the error for a trainer with one policy in an environment of several agents."""
+    """Return the error for an environment of several agents if ``multiagent`` names no policies.
+
+    `names` are its agents.
+    """
     hint = (
         f"{config.env} has several agents ({', '.join(names)}): write multiagent: {{policies: "
         "{shared: null}} for one policy that all of them share, or name a policy for each; or name "
@@ -512,9 +536,9 @@ def needs_policies(config: EnvironmentConfig, names: Sequence[str]) -> ConfigErr
 def agents_spaces(
     config: EnvironmentConfig, observation: spaces.Space[Any], action: spaces.Space[Any]
 ) -> dict[str, EnvSpaces]:
-    """Return agent → spaces of an environment of `make_env`; empty if it has one agent.
+    """Return agent → spaces as policies see them; empty for an environment of one agent.
 
-    Raises ConfigError if no policy can use one of them; names the agent.
+    Raises ConfigError, which names the agent, if no policy can use one of them.
     """
     if not (isinstance(observation, agents.AgentsSpace) and isinstance(action, agents.AgentsSpace)):
         return {}
@@ -529,7 +553,7 @@ def agents_spaces(
 
 
 def _from_package(env: str) -> str:
-    """Return advice on how to write an id that another package registers; empty if unknown."""
+    """Return advice to write ``module:id`` for an id of a known package; else an empty string."""
     module = next((module for start, module in PACKAGES.items() if env.startswith(start)), "")
     if not module:
         return ""
@@ -550,9 +574,10 @@ def has_deepmind_wrappers(config: EnvironmentConfig) -> bool:
 def _creator(
     config: EnvironmentConfig, context: EnvContext, num_envs: int | None, learning: bool
 ) -> Callable[[], Any]:
-    """Return a function that makes the environment, with `num_envs` copies if given.
+    """Return a function without arguments that makes the environment that ``env`` names.
 
-    Raises ConfigError. `learning` is False for an evaluation.
+    It makes a vector environment of `num_envs` if given. `learning` is False for an evaluation.
+    Raises ConfigError if nothing has this name.
     """
     env = config.env
     creator = registry.find(env)
@@ -589,7 +614,10 @@ def _creator(
 
 
 def _make_compiled(name: str, config: Mapping[str, Any]) -> Env:
-    """Return an environment that is a function of arrays as one of gymnasium's."""
+    """Make a `gymnasium.Env` of an environment that is a function of JAX arrays.
+
+    Raises ConfigError if JAX is not installed.
+    """
     try:
         from trainables.envs.compiled.alone import make_alone
     except ModuleNotFoundError as error:
@@ -599,7 +627,7 @@ def _make_compiled(name: str, config: Mapping[str, Any]) -> Env:
 
 
 class Single(gymnasium.Env[Any, Any]):
-    """A native vector environment of width 1, in any autoreset mode, as a plain environment."""
+    """A native vector environment of size 1, in any autoreset mode, as a `gymnasium.Env`."""
 
     def __init__(self, vector: VectorEnv[Any, Any, Any]) -> None:
         self.vector = vector
@@ -615,7 +643,10 @@ class Single(gymnasium.Env[Any, Any]):
         return self._only_observation(self.vector.reset(seed=seed, options=options)[0]), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Make one step as in gymnasium; returns the true last observation after a reset."""
+        """Make one step, as in gymnasium.
+
+        At an episode's end the observation is the true last one.
+        """
         sent: Any = create_empty_array(self.action_space)
         sent = concatenate(self.action_space, [action], sent)
         observations, rewards, terminated, truncated, infos = self.vector.step(sent)
@@ -626,7 +657,7 @@ class Single(gymnasium.Env[Any, Any]):
         return observation, float(rewards[0]), bool(terminated[0]), bool(truncated[0]), {}
 
     def _only_observation(self, observations: Any) -> Any:
-        """Return the only observation of a batch."""
+        """Return the one observation in the vector environment's observations."""
         return next(iter(iterate(batch_space(self.observation_space), observations)))
 
     def close(self) -> None:

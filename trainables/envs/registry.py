@@ -37,7 +37,7 @@ _creators: dict[str, Creator] = {}
 
 
 class EnvContext(dict[str, Any]):
-    """The environment's settings, as a dict, and its place in a trainer.
+    """The dict ``env_config`` that an environment's creator gets, with its place in a trainer.
 
     Args:
         worker_index: index of the worker, from 0; always 0 without child processes.
@@ -63,30 +63,36 @@ class EnvContext(dict[str, Any]):
     def copy_with_overrides(
         self, env_config: Mapping[str, Any] | None = None, **indices: Any
     ) -> "EnvContext":
-        """Return a copy with the given values, except those that are None."""
+        """Return a copy with another `env_config` or indices; None leaves a value as it is."""
         given = {name: value for name, value in indices.items() if value is not None}
         return EnvContext(self if env_config is None else env_config, **{**vars(self), **given})
 
 
 def register_env(name: str, creator: Creator) -> None:
-    """Make `creator` available as ``env: name``, before gymnasium's own; raises ConfigError."""
+    """Register a class or function as the environment `name`, which precedes gymnasium's ids.
+
+    Raises ConfigError if it is not callable.
+    """
     if not callable(creator):
         raise ConfigError("env", name, "a name with a class or callable", f"{creator!r} is neither")
     _creators[name] = creator
 
 
 def find(name: str) -> Creator | None:
-    """Return the creator registered under `name`; None if there is none."""
+    """Return the class or function registered under `name` in this process.
+
+    None if there is none.
+    """
     return _creators.get(name)
 
 
 def registered() -> list[str]:
-    """Return the registered names, sorted."""
+    """Return the names that were registered with `register_env`, sorted."""
     return sorted(_creators)
 
 
 def to_name(env: Any) -> Any:
-    """Return the setting ``env`` as a string.
+    """Convert a value of the setting ``env`` to a string.
 
     Classes, functions and entry points of installed packages become their dotted path. Without one,
     a class is registered by its name, and a function by a generated name.
@@ -106,11 +112,10 @@ def to_name(env: Any) -> Any:
 
 
 def _installed(name: str) -> str:
-    """Return the path of an environment of an installed package; other names unchanged.
+    """Return the path of an environment that an installed package declares as an entry point.
 
-    Raises ValueError if two packages have it.
-
-    gymnasium's ids take precedence.
+    Ids of gymnasium and other names are returned unchanged. Raises ValueError if two packages
+    declare the name.
     """
     if name in gymnasium.registry:
         return name
@@ -121,7 +126,11 @@ def _installed(name: str) -> str:
 
 
 def importable_path(name: str) -> str:
-    """Return the path by which a child finds `name`; raises ConfigError if there is none."""
+    """Return the path by which a child process can import the environment `name`.
+
+    A name that was not registered here is returned unchanged. Raises ConfigError if it was, but
+    cannot be imported.
+    """
     creator = find(name)
     if creator is None:
         return name
@@ -137,9 +146,10 @@ def importable_path(name: str) -> str:
 
 
 def call(creator: Creator, context: EnvContext, **keywords: Any) -> Any:
-    """Call a creator and return its environment.
+    """Call an environment's class or function, and return the environment.
 
-    The context is passed whole or as keyword arguments, as the signature demands, with `keywords`.
+    It gets `env_config` as one dict or as keyword arguments, as its signature demands, and
+    `keywords`.
     """
     takes = _takes_context(creator, keywords)
     name = takes.name if takes else ""
@@ -181,7 +191,7 @@ def _is_needed(parameter: inspect.Parameter) -> bool:
 
 
 def _own_name(creator: Creator) -> str:
-    """Return the name of a function without a path: the one that it has, or an unused one."""
+    """Return the name under which a function is registered, or an unused one."""
     for name, known in _creators.items():
         if known is creator:
             return name

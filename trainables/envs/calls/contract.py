@@ -19,16 +19,16 @@ Outcome = tuple[Any, float, bool, bool, dict[str, Any]]
 
 
 class EnvContractError(Exception):
-    """A breach of the contract of an environment: it returned something other than expected.
+    """An environment returned something that breaks gymnasium's contract.
 
-    The EnvError that is raised then names the environment.
+    The message lacks the environment's name, which the EnvError that is raised from it has.
     """
 
 
 class EnvChecker:
-    """Checks what one environment returns; of observations only those of a Box.
+    """Checks what `step` and `reset` of one environment return, and converts observations.
 
-    Others are checked by the preprocessor that flattens them.
+    Only observations of a Box are checked here; the preprocessor that flattens others checks them.
 
     Args:
         space: the observation space.
@@ -44,9 +44,10 @@ class EnvChecker:
         self._dtype = space.dtype
 
     def step(self, returned: Any) -> Outcome:
-        """Check what `step` returned; return an `Outcome`, with the observation after `observe`.
+        """Check the five values that the environment's `step` returned, and return them.
 
-        Raises EnvContractError for a breach.
+        The reward becomes a float, the flags bools, and the observation is passed through
+        `observe`. Raises EnvContractError for a wrong value.
         """
         try:
             observation, reward, terminated, truncated, info = returned
@@ -71,9 +72,9 @@ class EnvChecker:
         return observation, reward, terminated, truncated, info
 
     def reset(self, returned: Any) -> Any:
-        """Check what `reset` returned, and return the observation after `observe`.
+        """Check what the environment's `reset` returned; return the observation, after `observe`.
 
-        Raises EnvContractError for a breach.
+        Raises EnvContractError for a wrong value.
         """
         if returned is None:
             raise EnvContractError(
@@ -103,7 +104,7 @@ class EnvChecker:
         )
 
     def converted(self, observation: Any, method: str) -> Array:
-        """Return an observation, which `method` returned, as an array (*O) of the space's shape.
+        """Return an observation of another type as an array (*O); `method` returned it.
 
         Raises EnvContractError if its shape is another or its dtype cannot be cast to the space's.
         """
@@ -126,12 +127,15 @@ class EnvChecker:
 
 
 def is_plain(space: spaces.Space[Any]) -> bool:
-    """Return whether observations of `space` are arrays of numbers of one shape."""
+    """Return whether elements of `space` are arrays of numbers, all of one shape."""
     return space.shape is not None and space.dtype is not None and space.dtype.kind in "biuf"
 
 
 def refused_seed(error: TypeError) -> EnvContractError | None:
-    """Return the breach behind a TypeError of ``reset(seed=…)``; None if it has another cause."""
+    """Return an EnvContractError for a TypeError that ``reset(seed=…)`` raised.
+
+    Returns None if the TypeError does not come from the argument ``seed``.
+    """
     if "seed" not in str(error):
         return None
     return EnvContractError(
@@ -170,7 +174,7 @@ def _as_float(reward: Any) -> float:
 
 
 def _as_bool(flag: Any, name: str) -> bool:
-    """Return a flag as a bool; raises EnvContractError if it is not one."""
+    """Return the flag `name` as a bool; raises EnvContractError if it is not one."""
     if not isinstance(flag, bool | np.bool):
         raise EnvContractError(
             f"step() returned {name} = {shorten(flag)}, a {type(flag).__name__}; "

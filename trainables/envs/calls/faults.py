@@ -16,15 +16,18 @@ logger = logging.getLogger(__name__)
 
 
 class Fault(WorkerError):
-    """An environment in another process failed to answer; the message is a verb phrase."""
+    """An environment in another process raised, hung or died.
+
+    The message is a verb phrase, such as ``died; exit code 1``, to which callers add the name.
+    """
 
 
 class Gone(Fault):
-    """A fault that has ended the process: the environment is lost."""
+    """A fault after which the environment's process has ended: the environment is lost."""
 
 
 class Closable(Protocol):
-    """An environment, or an object that holds one."""
+    """Protocol of an environment, or of an object that holds one."""
 
     def close(self) -> Any:
         """Release all resources."""
@@ -41,7 +44,10 @@ def describe_fault(error: BaseException) -> str:
 
 
 def close(env: Closable, name: str | None = None) -> None:
-    """Close an environment; an exception is only logged, in one line, under `name` or its class."""
+    """Close an environment; an exception is not raised, but logged in one line.
+
+    The line calls the environment `name`, or by its class.
+    """
     try:
         env.close()
     except Exception as error:  # noqa: BLE001 an environment may raise anything, and is not needed again
@@ -55,7 +61,7 @@ def close(env: Closable, name: str | None = None) -> None:
 
 @contextlib.contextmanager
 def closing(env: C, name: str | None = None) -> Iterator[C]:
-    """Close an environment when the block ends, as `close` does."""
+    """Yield an environment, and close it when the block ends; exceptions of `close` are logged."""
     try:
         yield env
     finally:
@@ -64,10 +70,10 @@ def closing(env: C, name: str | None = None) -> Iterator[C]:
 
 @contextlib.contextmanager
 def logging_once(logged: set[str] | None = None) -> Iterator[None]:
-    """Make `close` log equal exceptions once inside the block, and those in `logged` never.
+    """Make `close` log each distinct exception only once inside the block.
 
-    New ones are added to `logged`. Inside another such block, whose own exceptions count for both,
-    it is ignored.
+    Exceptions in the set `logged` are not logged, and new ones are added to it. Inside another such
+    block, the outer block's set is used.
     """
     outside = _logged.get()
     inside = set() if logged is None else logged
@@ -79,5 +85,5 @@ def logging_once(logged: set[str] | None = None) -> Iterator[None]:
 
 
 def _name_of(env: Closable) -> str:
-    """Return the class name of the unwrapped environment."""
+    """Return the class name of the environment without its wrappers."""
     return type(getattr(env, "unwrapped", env)).__name__

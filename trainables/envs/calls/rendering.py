@@ -24,18 +24,21 @@ RETURNS = (
 
 
 def rendered(config: EnvironmentConfig) -> EnvironmentConfig:
-    """Return the settings with the render mode `MODE`, unless `env_config` names another one."""
+    """Return the settings with ``render_mode`` set to `MODE`, unless `env_config` has a mode."""
     return config.model_copy(update={"env_config": {"render_mode": MODE, **config.env_config}})
 
 
 def draw(env: Any) -> Any:
-    """Return what ``render()`` returns, leaving the global random streams unchanged."""
+    """Call ``env.render()`` and return its result; the global random streams are preserved."""
     with rng.preserve_global():
         return env.render()
 
 
 def picture(returned: Any, key: str) -> NDArray[np.uint8] | None:
-    """Return the picture of ``render()``, or None; ConfigError about `key` for others."""
+    """Return what ``render()`` returned as an array (H, W, 3), or None if it drew nothing.
+
+    Raises ConfigError, which names the setting `key`, for anything else.
+    """
     if returned is None or isinstance(returned, bool):
         return None
     array = isinstance(returned, np.ndarray)

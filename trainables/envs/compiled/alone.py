@@ -23,7 +23,10 @@ from trainables.errors import ConfigError
 
 
 class Alone(gymnasium.Env[Any, Any]):
-    """The environment of a `Named`, with its time limit."""
+    """An environment that is a function of arrays, as a `gymnasium.Env` with its time limit.
+
+    Compiled programs use the functions themselves; this class is for all else, such as evaluation.
+    """
 
     def __init__(self, of: Named) -> None:
         env = make(of)
@@ -47,7 +50,7 @@ class Alone(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Start an episode, as in gymnasium."""
+        """Start an episode; arguments and results as in gymnasium."""
         super().reset(seed=seed)
         key = self.np_random.integers(0, 2**32, 2, dtype=np.uint32)
         with _on_cpu():
@@ -56,7 +59,7 @@ class Alone(gymnasium.Env[Any, Any]):
         return np.asarray(observation), {}
 
     def step(self, action: Any) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
-        """Make one step, as in gymnasium."""
+        """Make one step; arguments and results as in gymnasium."""
         dtype = np.int32 if isinstance(self.action_space, spaces.Discrete) else np.float32
         with _on_cpu():
             given = _step(self._env, self._state, np.asarray(action, dtype))
@@ -68,12 +71,12 @@ class Alone(gymnasium.Env[Any, Any]):
 
     @property
     def _env(self) -> Environment:
-        """The environment as functions, which has no state."""
+        """Functions of the environment, looked up by its name: they hold no state."""
         return make(Named(*self._of))
 
 
 def make_alone(name: str, config: Mapping[str, Any]) -> Alone:
-    """Return the gymnasium environment of a name with a prefix of this package.
+    """Return the gymnasium environment for a value of ``env`` that begins with jax: or gymnax:.
 
     Raises:
         ConfigError: there is no such environment, or it does not fulfil the contract.
@@ -84,19 +87,19 @@ def make_alone(name: str, config: Mapping[str, Any]) -> Alone:
 
 
 def _on_cpu() -> Any:
-    """Return a context in which JAX computes on the CPU, even while a program runs on a GPU."""
+    """Return a context manager in which JAX computes on the CPU, even if there is a GPU."""
     return jax.default_device(jax.devices("cpu")[0])
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _begin(env: Environment, key: Array) -> tuple[Array, Array]:
-    """Return the first state and observation of an episode."""
+    """Return the first state (S,) and observation (D,) of an episode, compiled."""
     state = env.begin(jax.random.wrap_key_data(key))
     return state, env.observe(state)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _step(env: Environment, state: Array, action: Array) -> tuple[Array, Array, Array, Array]:
-    """Return state, observation, reward, and True if the episode ended by itself."""
+    """Return next state, observation, reward, and whether the episode was terminated; compiled."""
     moved = env.step(state, action)
     return moved.state, env.observe(moved.state), moved.reward, moved.terminated

@@ -29,7 +29,7 @@ class CartPole:
         return state
 
     def step(self, state: Array, action: Array) -> Moved:
-        """Push the cart for 0.02 seconds, integrated by Euler's method."""
+        """Push the cart for 0.02 seconds; the motion is integrated by Euler's method."""
         x, speed, angle, turning = state
         force = jnp.where(action == 1, 10.0, -10.0)
         cos, sin = jnp.cos(angle), jnp.sin(angle)
@@ -136,7 +136,7 @@ class Acrobot:
 
 
 def _acrobot_slope(state: Array, torque: Array) -> Array:
-    """Return the derivative (4,) of Acrobot's state, as in Sutton & Barto's book."""
+    """Return the derivative (4,) of Acrobot's state by time, as in Sutton & Barto's book."""
     first, second, turning1, turning2 = state
     gravity, mass, length, centre, inertia = 9.8, 1.0, 1.0, 0.5, 1.0
     d1 = (

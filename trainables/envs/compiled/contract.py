@@ -11,7 +11,7 @@ from jax import Array
 
 
 class Moved(NamedTuple):
-    """The outcome of one step."""
+    """The outcome of one step of an environment that is a function of arrays."""
 
     state: Array
     """Next state, (S,); the last state of the episode if it ended."""
@@ -22,7 +22,11 @@ class Moved(NamedTuple):
 
 
 class Environment(Protocol):
-    """An environment in a compiled program."""
+    """An environment as pure functions of JAX arrays, for compiled programs.
+
+    Its object has no state: the state of an episode is one vector (S,), which also holds the random
+    key.
+    """
 
     @property
     def limit(self) -> int:
@@ -41,15 +45,15 @@ class Environment(Protocol):
         """Size of an observation, D."""
 
     def begin(self, key: Array) -> Array:
-        """Return the first state (S,) of an episode."""
+        """Return the first state (S,) of an episode, drawn with this random key."""
 
     def observe(self, state: Array) -> Array:
         """Return the observation (D,) of a state."""
 
     def step(self, state: Array, action: Array) -> Moved:
-        """Apply an action: a choice (), or real numbers (A,) within the bounds."""
+        """Apply an action to a state: a choice (), or real numbers (A,) within the bounds."""
 
 
 def outputs(env: Environment) -> int:
-    """Return the number of outputs of an actor: one per choice, or one per real number."""
+    """Return the number of outputs of an actor's network: one per choice or real number."""
     return env.choices or len(env.bounds[0])

@@ -22,7 +22,7 @@ _PACKAGES: Mapping[str, Callable[[str, Mapping[str, Any]], Any]] = {
 
 
 class Named(NamedTuple):
-    """An environment by its settings."""
+    """The settings that name an environment of compiled programs; hashable."""
 
     name: str
     """Value of ``env``."""
@@ -31,10 +31,10 @@ class Named(NamedTuple):
 
 
 def named(name: str, config: Mapping[str, Any]) -> Named | None:
-    """Return the environment of these settings; None if programs have none of this name.
+    """Return the settings of an environment of compiled programs; None if `name` is none of these.
 
     Raises:
-        ConfigError: it takes no such settings.
+        ConfigError: it takes no such ``env_config``.
     """
     if name not in classic.KNOWN and not is_compiled(name):
         return None
@@ -49,7 +49,7 @@ def named(name: str, config: Mapping[str, Any]) -> Named | None:
 
 @functools.cache
 def make(of: Named) -> Environment:
-    """Return the environment; the same object for equal settings.
+    """Return the environment that these settings name; the same object for equal settings.
 
     Raises:
         ConfigError: there is no such environment, or it does not fulfil the contract.

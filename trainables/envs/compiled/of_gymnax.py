@@ -23,7 +23,7 @@ _NO_LIMIT = 2**31 - 1
 
 
 class OfGymnax:
-    """An environment of gymnax.
+    """An environment of gymnax with the functions that a user's class for programs has.
 
     Args:
         name: name in gymnax, such as ``Breakout-MinAtar``.
@@ -57,12 +57,12 @@ class OfGymnax:
         self.action_space = _actions(self._env.action_space(own))
 
     def reset(self, key: Array) -> tuple[Array, Any]:
-        """Return the first observation and state of an episode."""
+        """Return the first observation and state of an episode, drawn with a random key."""
         observation, state = self._env.reset_env(key, self._params)
         return self._vector(observation), state
 
     def step(self, key: Array, state: Any, action: Array) -> tuple[Array, Any, Array, Array]:
-        """Return observation, state, reward, and True if the episode ended by itself."""
+        """Return observation, next state, reward, and whether the episode was terminated."""
         given = self._env.step_env(key, state, action, self._params)
         observation, after, reward, terminated, _ = given
         # A state must keep its dtypes; gymnax's numbers are Python's until the first step.
@@ -84,7 +84,7 @@ class OfGymnax:
 
 
 def _observations(space: Any) -> spaces.Box | None:
-    """Return the space of vectors for a space of gymnax; None for one that has none."""
+    """Return the Box of flattened observations of a gymnax space; None if they have no vector."""
     if (count := getattr(space, "n", None)) is not None:
         return spaces.Box(0.0, 1.0, (int(count),))
     if not hasattr(space, "low"):
@@ -104,5 +104,5 @@ def _actions(space: Any) -> spaces.Box | spaces.Discrete | None:
 
 
 def _flat(bound: Any, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Return a bound of each number of a space as a vector of float32."""
+    """Return a bound of a space as one float32 number per entry, flattened."""
     return np.array(np.broadcast_to(np.asarray(bound, np.float32), shape)).ravel()

@@ -44,7 +44,10 @@ _WIDER = {
 
 
 class Own:
-    """The environment of an object with the functions of a user's class.
+    """An object with a user's functions ``reset(key)`` and ``step(key, state, action)``, adapted.
+
+    Its states may have any structure; here they are packed into one vector. All functions are
+    checked when it is made.
 
     Args:
         made: the object.
@@ -67,7 +70,7 @@ class Own:
         self._check_step()
 
     def begin(self, key: Array) -> Array:
-        """Return the first state (S,) of an episode."""
+        """Return the first state (S,) of an episode, drawn with this random key."""
         resetting, stepping = random.split(key)
         observation, state = self._made.reset(resetting)
         return self._packed(stepping, observation, state)
@@ -77,7 +80,7 @@ class Own:
         return lax.bitcast_convert_type(state[2 : 2 + self.features], jnp.float32)
 
     def step(self, state: Array, action: Array) -> Moved:
-        """Apply an action: a choice (), or real numbers (A,) within the bounds."""
+        """Apply an action to a state: a choice (), or real numbers (A,) within the bounds."""
         key, stepping = random.split(random.wrap_key_data(state[:2]))
         before = self._unpacked(state[2 + self.features :])
         sent = action if self.choices else action.reshape(self._made.action_space.shape)
@@ -88,13 +91,13 @@ class Own:
     # ---- states ------------------------------------------------------------------------------
 
     def _packed(self, key: Array, observation: Any, state: Any) -> Array:
-        """Return key, observation and state as one vector (S,) of uint32."""
+        """Return random key, observation and the user's state as one vector (S,) of uint32 bits."""
         seen = jnp.asarray(observation, jnp.float32)
         leaves = [random.key_data(key), seen, *jax.tree.leaves(state)]
         return jnp.concatenate([_bits(one) for one in leaves])
 
     def _unpacked(self, bits: Array) -> Any:
-        """Return the state of the environment from its part of a vector of `_packed`."""
+        """Return the user's state from its bits, the last part of a vector of `_packed`."""
         found, at = [], 0
         for leaf in self._leaves:
             size = math.prod(leaf.shape)
@@ -105,11 +108,11 @@ class Own:
     # ---- checks ------------------------------------------------------------------------------
 
     def _wrong(self, allowed: str, hint: str = "") -> ConfigError:
-        """Return an error about the class."""
+        """Return a ConfigError about the user's class; `allowed` says what is expected of one."""
         return ConfigError("env", self._name, allowed, hint)
 
     def _checked_limit(self) -> int:
-        """Return the time limit."""
+        """Return the class's time limit in steps; raises ConfigError if it is no positive int."""
         limit = getattr(self._made, "limit", None)
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             hint = f"its limit is {shorten(limit)}"
@@ -117,7 +120,10 @@ class Own:
         return limit
 
     def _checked_observations(self) -> spaces.Box:
-        """Return the observation space."""
+        """Return the class's observation space.
+
+        Raises ConfigError if it is not a Box of one vector.
+        """
         space = getattr(self._made, "observation_space", None)
         if not isinstance(space, spaces.Box) or not all(space.shape):
             hint = f"its observation_space is {shorten(space)}"
@@ -125,7 +131,10 @@ class Own:
         return space
 
     def _checked_actions(self) -> tuple[int, tuple[tuple[float, ...], tuple[float, ...]]]:
-        """Return the number of choices, and the bounds of real numbers."""
+        """Return the number of choices (0 for real numbers), and the bounds of real numbers.
+
+        Raises ConfigError for any other action space.
+        """
         space = getattr(self._made, "action_space", None)
         if isinstance(space, spaces.Discrete) and space.start == 0:
             return int(space.n), ((), ())
@@ -136,7 +145,11 @@ class Own:
         raise self._wrong(allowed, f"its action_space is {shorten(space)}")
 
     def _checked_reset(self) -> tuple[Any, Sequence[Any]]:
-        """Return the structure of states, and shape and dtype of each array of them."""
+        """Return the tree structure of the user's states, and the shape and dtype of each array.
+
+        Raises ConfigError unless `reset` returns an observation and a state of at most 32-bit
+        numbers.
+        """
         given = self._traced("reset", self._made.reset, _any_key())
         if not isinstance(given, tuple) or len(given) != 2:
             allowed = "a class whose reset(key) returns (observation, state)"
@@ -176,7 +189,7 @@ class Own:
             raise self._wrong("a class whose states always have the same form", hint)
 
     def _check_observation(self, function: str, observation: Any) -> None:
-        """Raise ConfigError unless an observation has the shape of the space."""
+        """Raise ConfigError unless what `function` returned has the observation space's shape."""
         shape = getattr(observation, "shape", None)
         if shape != self._seen.shape:
             hint = f"{function} returns one of shape {shape if shape is not None else 'unknown'}"
@@ -184,7 +197,10 @@ class Own:
             raise self._wrong(shown, hint)
 
     def _traced(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return shapes and dtypes of what a function returns."""
+        """Return shapes and dtypes of what a user's function returns, without computing it.
+
+        Raises ConfigError, which calls the function `name`, if JAX cannot trace it.
+        """
         try:
             return jax.eval_shape(function, *arguments)
         except Exception as error:
@@ -194,19 +210,19 @@ class Own:
 
 
 def _any_key() -> Any:
-    """Return shape and dtype of a random key."""
+    """Return shape and dtype of a random key of JAX."""
     return jax.eval_shape(random.key, 0)
 
 
 def _bits(leaf: Any) -> Array:
-    """Return the numbers of an array as a vector of uint32."""
+    """Return the bits of an array's numbers as a vector of uint32, one for each number."""
     array = jnp.asarray(leaf)
     wide = array.astype(_WIDER.get(array.dtype.name, array.dtype))
     return lax.bitcast_convert_type(wide, jnp.uint32).ravel()
 
 
 def _from_bits(bits: Array, like: Any) -> Array:
-    """Return the array of shape and dtype of `like` whose numbers `_bits` returned."""
+    """Return the array, of `like`'s shape and dtype, of which `_bits` returned the bits."""
     wide = _WIDER.get(like.dtype.name, like.dtype)
     return lax.bitcast_convert_type(bits, wide).reshape(like.shape).astype(like.dtype)
 
@@ -217,7 +233,7 @@ def _is_storable(dtype: Any) -> bool:
 
 
 def _described(state: Any) -> dict[str, str]:
-    """Return place in a state → dtype and shape of the array there."""
+    """Return path in a user's state → dtype and shape of the array there, as text."""
     return {
         jax.tree_util.keystr(path): f"{one.dtype}{list(one.shape)}"
         for path, one in jax.tree.leaves_with_path(state)
@@ -225,5 +241,5 @@ def _described(state: Any) -> dict[str, str]:
 
 
 def _kind(value: Any) -> str:
-    """Return a short description of a returned value."""
+    """Return words about the type and length of a value that a user's function returned."""
     return f"{len(value)} values" if isinstance(value, tuple) else f"a {type(value).__name__}"

@@ -51,7 +51,11 @@ SHORTER = 3
 
 
 def state_failure(config: EnvironmentConfig, restarts: bool) -> tuple[str, list[str]]:
-    """Return why a restored copy is not exact, and the attributes that cannot be read."""
+    """Test whether a copy of two environments, restored from their state, behaves equally.
+
+    Returns the reason if it does not, else "", and the names of attributes that cannot be saved.
+    `restarts` is True if failed environments are replaced.
+    """
     envs = VectorConfig(restart_failed_sub_environments=restarts)
     beat()
     with closing(factory.make_vector_env(config, 2, envs)) as original:
@@ -66,7 +70,10 @@ def state_failure(config: EnvironmentConfig, restarts: bool) -> tuple[str, list[
 def _state_failure(
     config: EnvironmentConfig, original: VectorEnv, restored: VectorEnv
 ) -> tuple[str, list[str]]:
-    """Return why two equally created vector environments differ, or ""; and unread attributes."""
+    """Save `original` in the middle of episodes, restore it in `restored`, and compare the two.
+
+    Returns the reason why they differ, else "", and the names of attributes that cannot be saved.
+    """
     beat()
     observations = original.reset(_env_seeds(original, "original"))
     tail = _shortened(original.observation_space, TAIL_STEPS)
@@ -89,15 +96,15 @@ def _state_failure(
 
 
 def _env_seeds(envs: VectorEnv, name: str) -> list[int]:
-    """Return one seed per sub-environment."""
+    """Return one seed per environment object, derived from `name`."""
     return [_seed(name, i) for i in range(envs.sub_env_count)]
 
 
 def _run(envs: VectorEnv, name: str, steps: int, current: Any) -> tuple[list[str], Any]:
-    """Take random actions from the stream `name` after the observations `current` (N, *O).
+    """Make steps with random actions, drawn from the stream `name`, in all environments.
 
-    The environments are reset once, at step `FORCED_RESET`. Returns fingerprints of everything, and
-    the last observations.
+    `current` (N, *O) are the observations to begin with. At step `FORCED_RESET` the environments
+    are reset. Returns fingerprints of all results, and the last observations.
     """
     drawing = [actions_for_one(envs, _seed(name, "actions", i)) for i in range(envs.count)]
     fingerprints: list[str] = []
@@ -121,7 +128,10 @@ def _run(envs: VectorEnv, name: str, steps: int, current: Any) -> tuple[list[str
 
 
 class Episodes:
-    """Episodes played in new environments, each twice, with others in between."""
+    """Tests for level B: whether an episode can be repeated from its seed and actions.
+
+    Each test plays episodes in new environments; `close` closes them.
+    """
 
     def __init__(self, config: EnvironmentConfig) -> None:
         self._config = config
@@ -130,7 +140,7 @@ class Episodes:
         self._seeds = [_seed("episode", i) for i in range(EPISODES)]
 
     def chance_failure(self) -> str:
-        """Return why an episode is not determined by its seed and actions; empty if it is."""
+        """Return the reason if equal seeds and actions do not give equal episodes; else ""."""
         first, second = self._make(), self._make()
         self._random_steps = _shortened(first.observation_space, EPISODE_STEPS)
         expected = {seed: self._play(first, seed)[0] for seed in self._seeds}
@@ -143,7 +153,7 @@ class Episodes:
         return _leak(before, _shared_values(self._config))
 
     def replay_failure(self) -> str:
-        """Return why a replayed episode continues differently from the original; empty if not."""
+        """Return the reason if an episode continues differently after its replay; else ""."""
         original, replayed = self._make(), self._make()
         _, observations = self._play(original, self._seeds[0])
         saved = copy.deepcopy(original.get_state())
@@ -160,7 +170,10 @@ class Episodes:
         return ""
 
     def memory_failure(self) -> str:
-        """Return the state that an environment carries between episodes; a new one loses it."""
+        """Return words about what an environment carries from one episode to the next; else "".
+
+        A new environment, as level B makes for each episode, would lose it.
+        """
         with _made_env(self._config) as fresh, _made_env(self._config) as used:
             for i in range(EPISODES):
                 beat()
@@ -180,7 +193,7 @@ class Episodes:
             close(sub_env)
 
     def _traces(self, env: Env) -> traces.Traces:
-        """Return the values inside an environment after a seeded reset."""
+        """Reset an environment with a fixed seed; return fingerprints of the values inside it."""
         rng.seed_global(SEED, "memory")
         seed_spaces(env, SEED)
         beat()
@@ -188,7 +201,7 @@ class Episodes:
         return traces.object_values(env)
 
     def _make(self) -> Replayed:
-        """Return a new environment that records its episodes."""
+        """Make an environment that records its episodes, and register it to be closed."""
 
         def make_env() -> Env:
             beat()
@@ -200,7 +213,10 @@ class Episodes:
         return made
 
     def _play(self, sub_env: Replayed, seed: int) -> tuple[list[str], Any]:
-        """Play an episode of this seed; return fingerprints and the last observation."""
+        """Play an episode with this seed and random actions.
+
+        Returns fingerprints of all results, and the last observation.
+        """
         rng.seed_global(seed, "measure")
         sub_env.seed_spaces(seed)
         beat()
@@ -210,7 +226,10 @@ class Episodes:
         return [first, *seen], last
 
     def _steps_of(self, sub_env: Replayed, name: str, current: Any) -> tuple[list[str], Any]:
-        """Take steps in an environment; return fingerprints and the last observation."""
+        """Make steps with random actions from the stream `name`, after observation `current`.
+
+        Returns fingerprints of all results, and the last observation.
+        """
         return _random_steps(
             sub_env, self._random_steps, name, current, observe=sub_env.connector.observe
         )
@@ -220,9 +239,9 @@ class Episodes:
 
 
 def rendering_failure(config: EnvironmentConfig) -> str:
-    """Return why an environment behaves differently if it is rendered.
+    """Return the reason if rendering changes an environment's behaviour; else "".
 
-    Empty if it does not, or if it behaves randomly anyway.
+    Also empty if the environment behaves randomly anyway.
     """
     try:
         unseen = _play_watched(config, lambda _: None)
@@ -237,7 +256,10 @@ def rendering_failure(config: EnvironmentConfig) -> str:
 
 
 def _play_watched(config: EnvironmentConfig, watch: Callable[[Env], object]) -> list[str]:
-    """Play with random actions, calling `watch` before each step; return fingerprints."""
+    """Play with random actions in a new environment, and return fingerprints of all results.
+
+    `watch` is called with the environment before each step, for example to render it.
+    """
     rng.seed_global(SEED, "looked at")
     with _made_env(config) as env:
         seed_spaces(env, SEED)
@@ -256,10 +278,11 @@ def _random_steps(
     watch: Callable[[Env], object] = lambda _: None,
     observe: Callable[[Any], Any] = lambda observation: observation,
 ) -> tuple[list[str], Any]:
-    """Take random actions from the stream `name` beyond ends of episodes.
+    """Make `count` steps with random actions from the stream `name`, through ends of episodes.
 
-    `watch` is called before each step; `observe` is applied to observations before they are
-    fingerprinted. Returns fingerprints of everything, and the last observation.
+    `current` is the observation to begin with. `watch` is called before each step; `observe` is
+    applied to observations before they are fingerprinted. Returns fingerprints of all results, and
+    the last observation.
     """
     actions = RandomActions(env.observation_space, env.action_space, _seed("actions", name))
     fingerprints: list[str] = []
@@ -281,13 +304,16 @@ def _random_steps(
 
 
 def _shared_values(config: EnvironmentConfig) -> traces.Traces:
-    """Return the values that all copies of an environment share."""
+    """Make an environment, and return fingerprints of values in its classes and modules.
+
+    All copies of the environment in this process share these values.
+    """
     with _made_env(config) as env:
         return traces.class_values(env)
 
 
 def _leak(before: traces.Traces, after: traces.Traces) -> str:
-    """Return a sentence on shared values that have changed; empty if there are none."""
+    """Return a sentence on values shared by all copies that playing has changed; empty if none."""
     changed = traces.changed(before, after)
     if not changed:
         return ""
@@ -295,22 +321,22 @@ def _leak(before: traces.Traces, after: traces.Traces) -> str:
 
 
 def _listed(paths: Sequence[str]) -> str:
-    """Return the first three paths as text."""
+    """Return the first three paths as a text, with commas."""
     more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
     return ", ".join(paths[:3]) + more
 
 
 def _shortened(space: spaces.Space[Any], steps: int) -> int:
-    """Return the number of steps to compare for observations of this space."""
+    """Return the number of steps to compare: fewer than `steps` if observations are large."""
     return steps // SHORTER if np.prod(space.shape or ()) > LARGE_OBSERVATION else steps
 
 
 def _made_env(config: EnvironmentConfig) -> AbstractContextManager[Env]:
-    """Return a context manager of a new environment, which is closed at its end."""
+    """Make an environment; return a context manager that yields it and closes it."""
     beat()
     return closing(make.make_env(config))
 
 
 def _seed(*path: rng.Name) -> int:
-    """Return the seed named by the path."""
+    """Return the seed for measurements that `path` names."""
     return rng.integer(SEED, "measure", *path) % 2**31

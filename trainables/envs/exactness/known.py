@@ -48,7 +48,10 @@ EXACT_STATE: Mapping[str, _Registered] = {
 
 
 def known_level(config: EnvironmentConfig) -> Measured | None:
-    """Return the level of one of these environments; None if it has to be measured."""
+    """Return the exactness of an environment that was measured in advance, such as CartPole-v1.
+
+    Returns None if it must be measured: others, other versions, or settings that might change it.
+    """
     if is_compiled(config.env):  # pure functions: the one array of the state is all of it
         return Measured("A") if config.env_level in ("auto", "A") else None
     registered = EXACT_STATE.get(config.env)
@@ -68,7 +71,7 @@ def _is_registered_so(name: str, expected: _Registered) -> bool:
 
 
 def _is_plain(config: EnvironmentConfig) -> bool:
-    """Return whether no setting might change the environment's level."""
+    """Return whether all settings that might change the environment's exactness have defaults."""
     free: dict[str, Any] = {name: getattr(config, name) for name in _FREE}
     plain = EnvironmentConfig(env=config.env, **free)
     asked = config.env_level in ("auto", "A")

@@ -58,22 +58,26 @@ PAUSE_S = 0.003
 
 @dataclass(frozen=True)
 class Measured:
-    """A level, and why it is not a better one."""
+    """The measured exactness of an environment: a level, and why it is not a better one.
+
+    Levels: A, its state can be saved and restored; B, its episodes can be replayed; C, neither; D,
+    not even equal seeds give equal results.
+    """
 
     level: Level
-    """The level."""
+    """Level of exactness, from A, the best, to D."""
     reasons: tuple[str, ...] = ()
     """Reason for each better level that was tried and does not hold."""
     unsaved_attributes: tuple[str, ...] = ()
-    """Attributes of the environment that cannot be read."""
+    """Names of attributes of the environment that cannot be saved."""
 
     def as_data(self) -> dict[str, Any]:
-        """Return the measurement as plain data, for ledgers and checkpoints."""
+        """Return the measurement as JSON data, for ledgers and checkpoints."""
         return {key: list(v) if key != "level" else v for key, v in asdict(self).items()}
 
     @classmethod
     def of_data(cls, data: object) -> Self | None:
-        """Return the measurement from data of `as_data`; None if the data are something else."""
+        """Return the measurement that `as_data` described; None if the data are something else."""
         if not isinstance(data, Mapping) or data.keys() != {
             "level",
             "reasons",
@@ -93,10 +97,11 @@ def _is_texts(value: object) -> bool:
 
 @logging_once()
 def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
-    """Measure the level in this process; `restarts` is true if failed environments are restarted.
+    """Measure in this process how exactly an environment can be restored.
 
-    With `env_level` A or B only that level is tried. All environments are made for this purpose,
-    and the global streams are preserved.
+    Makes environments for it and plays them, twice with pauses if that is needed; the global
+    streams are preserved. With `env_level` A or B only that level is tried. `restarts` is True if
+    failed environments are replaced.
 
     Raises ConfigError if the environment cannot be made.
     """
@@ -121,7 +126,10 @@ def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
 
 
 def _with_pauses(seed: int) -> Callable[[], None]:
-    """Return a function to call at each beat: it pauses, for lengths that depend on the seed."""
+    """Return a listener of `beat` that sleeps for random times, which depend on `seed`.
+
+    So an environment that depends on the clock behaves differently each time.
+    """
     lengths = random.Random(seed)  # noqa: S311 our own, and no secret
 
     def pause() -> None:
@@ -132,7 +140,10 @@ def _with_pauses(seed: int) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def _counting() -> Iterator[Callable[[], list[str]]]:
-    """Yield a function that lists which of ``threads`` and ``processes`` began inside the block."""
+    """Yield a function that says whether threads or processes began inside the block.
+
+    It returns a list with ``threads``, ``processes``, both or neither.
+    """
     before, most = (threading.active_count(), _children()), [0, 0]
     beats = itertools.count()
 
@@ -159,7 +170,10 @@ def _children() -> int:
 
 
 def _measure(config: EnvironmentConfig, restarts: bool) -> Measured:
-    """Return one measurement of the level; `restarts` as in `examine`."""
+    """Measure the level once, the best one first.
+
+    `restarts` is True if failed environments are replaced.
+    """
     rng.seed_global(SEED, "measure")
     reasons: list[str] = []
     unsaved_attributes: list[str] = []
@@ -179,7 +193,7 @@ def _measure(config: EnvironmentConfig, restarts: bool) -> Measured:
 
 
 def _measure_episodes(config: EnvironmentConfig) -> tuple[Level, str]:
-    """Return level B; or a weaker level and the reason."""
+    """Return level B and "" if episodes can be replayed; else C or D, and the reason."""
     with contextlib.closing(Episodes(config)) as episodes:
         try:
             if why_not := episodes.chance_failure():

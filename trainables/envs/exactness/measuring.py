@@ -72,18 +72,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Inspection:
-    """The spaces and properties that an environment declares."""
+    """The spaces and properties that an environment declares, as plain data for other processes."""
 
     spaces: EnvSpaces
     """Spaces of the environment; those of the first agent if there are several."""
     limit: int | None
-    """Number of steps after which the environment ends an episode by itself, or None."""
+    """Number of steps after which the environment ends an episode by itself, or None for no
+    limit."""
     agents: Mapping[str, EnvSpaces] = field(default_factory=dict)
-    """Agent → its spaces; empty for one agent."""
+    """Agent → its spaces; empty for an environment of one agent."""
     calls_trainer: bool = False
-    """True if it calls the trainer, so that it can be neither stepped nor measured."""
+    """True if it plays by itself and asks for actions (`ExternalEnv`), so that it can be neither
+    stepped nor measured."""
     rows_per_step: int = 1
-    """Largest number of rows that one policy gets in a step: one for each of its agents."""
+    """Largest number of rows that one policy gets in a step: the number of agents that it may
+    control."""
 
 
 #: (key, kind) → result of `measure_once`, and the objects that the key refers to.
@@ -106,10 +109,10 @@ def inspect(config: EnvironmentConfig) -> Inspection:
 
 
 def measure_once(config: EnvironmentConfig, subject: str, find: Callable[[], T]) -> T:
-    """Return the result of `find`, which makes an environment; `subject` is the name of the result.
+    """Return the result of `find`, which makes an environment, from memory after the first call.
 
-    It is called once per process and settings. If the environment hangs, the process ends with a
-    message.
+    `subject` names the result: `find` is called once per process, settings and subject. If the
+    environment hangs, this process ends with a message.
     """
     key, held = _local_key(config)
     if (key, subject) not in _measurements:
@@ -120,7 +123,7 @@ def measure_once(config: EnvironmentConfig, subject: str, find: Callable[[], T])
 
 
 def measure(config: EnvironmentConfig, restarts: bool = False) -> Measured:
-    """Return how exactly an environment can be restored; measured once per process.
+    """Measure in this process how exactly an environment can be restored, once per settings.
 
     `restarts` is True if failed environments are replaced, also during the measurement.
     """
@@ -133,9 +136,10 @@ def resolve(
     depends_on_clock: bool = False,
     measured: Callable[[EnvironmentConfig], Measured] = measure,
 ) -> tuple[EnvironmentConfig, Level]:
-    """Return the settings for making and saving environments, and the level of exactness.
+    """Decide how environments are made and saved, after measuring their exactness if needed.
 
-    The `env_level` of the returned settings is the level at which environments are restored.
+    Returns the settings with that decision as `env_level` (A, B or C), and the exactness level of
+    the training (A to D).
 
     Args:
         depends_on_clock: True if the clock influences the training: then nothing is exact, and
@@ -165,9 +169,10 @@ def resolve(
 
 
 class Inquiry:
-    """Measures the environment of one trainer, in a child process that starts at once.
+    """Finds out one trainer's environment: its spaces, and how exactly it can be restored.
 
-    If another process measures it already, no child starts, and `inspect` and `measured` wait.
+    A child process, started at once, makes and measures it. If another process of the sweep
+    measures it already, no child starts, and `inspect` and `measured` wait for that one's file.
 
     Args:
         restarts: True if failed environments are replaced, also during the measurement.
@@ -202,7 +207,7 @@ class Inquiry:
                 self._begin()
 
     def inspect(self) -> Inspection:
-        """Return what the environment declares.
+        """Return what the environment declares, such as its spaces; waits for the child process.
 
         Raises ConfigError if it cannot be made, a call hangs, or no policy can use its spaces.
         """
@@ -219,7 +224,10 @@ class Inquiry:
         return inspection
 
     def measured(self) -> Measured:
-        """Return the level of the environment, after measuring it."""
+        """Return how exactly the environment can be restored; waits for the measurement.
+
+        It is kept in this process and in the shared file. Raises ConfigError if a call hangs.
+        """
         self._wait_for_others()
         if self._found is None:
             self._found = self._measure()
@@ -230,25 +238,31 @@ class Inquiry:
         return self._found
 
     def as_data(self) -> dict[str, Any]:
-        """Return the measurement as plain data, for other trials with the same settings."""
+        """Return name of the settings → measurement, as JSON data for trials with equal settings.
+
+        Empty before `measured`, or if the settings have no such name.
+        """
         if self._found is None or self._name is None:
             return {}
         return {self._name: self._found.as_data()}
 
     def close(self) -> None:
-        """Kill the child, if it still runs."""
+        """Kill the child, if it still runs, and release the shared file."""
         self._kill_child()
         self._file.close()
 
     def _begin(self) -> None:
-        """Start to measure, unless the shared file contains the level."""
+        """Read the measurement from the shared file; if it has none, start a child."""
         with self._releasing_page():
             self._found = self._file.read(self._config)
         if self._found is None:
             self._child = self._start_child()
 
     def _wait_for_others(self) -> None:
-        """Wait until no other process measures; called as late as possible."""
+        """Wait until the process that measures this environment is done, then read its result.
+
+        Does nothing if no other process measured it at the start. Called as late as possible.
+        """
         if self._file.busy:
             with self._releasing_page():
                 self._file.wait()
@@ -261,7 +275,7 @@ class Inquiry:
             self._child = None
 
     def _warn_if_slow(self, level: Level) -> None:
-        """Log a warning if the measurement was slow."""
+        """Log a warning if the measurement took more than `SLOW_S` seconds."""
         seconds = time.perf_counter() - self._began_at
         one = f"env_level: {level} measures only that, " if level in EXACT else ""
         if seconds >= SLOW_S:
@@ -272,7 +286,10 @@ class Inquiry:
             )
 
     def _start_child(self) -> "_Child | None":
-        """Return a new child; None if the settings cannot be sent or no process may be started."""
+        """Start a child that measures.
+
+        None if the settings cannot be sent or no process may start.
+        """
         packed = _pack(self._config, self._restarts)
         # A daemon may start no process, and nobody may where loky is not installed.
         with contextlib.suppress(AssertionError, ImportError, OSError):
@@ -281,7 +298,10 @@ class Inquiry:
 
     @contextlib.contextmanager
     def _releasing_page(self) -> Iterator[None]:
-        """Close the shared file if the block raises; if a call hangs, record that in the file."""
+        """Release the shared file if the block raises, so that other processes do not wait for it.
+
+        If a call of the environment hangs (`Hangs`), that is written to the file first.
+        """
         try:
             yield
         except Hangs as error:
@@ -292,7 +312,10 @@ class Inquiry:
             raise
 
     def _measure(self) -> Measured:
-        """Return the measurement, from the child or in this process."""
+        """Return the measurement, made by the child, or in this process without a child.
+
+        If two children die, the result is level C.
+        """
         try:
             measurement = self._answer(_Child.measured)
         except _Died as error:
@@ -303,7 +326,10 @@ class Inquiry:
         return measurement
 
     def _answer(self, ask: Callable[["_Child"], T | None]) -> T | None:
-        """Return a child's answer, or a second child's if the first dies; None without child."""
+        """Return what `ask` returns for the child; if that dies, for a second child.
+
+        Returns None if there is no child; raises _Died if the second one dies, too.
+        """
         if self._child is None:
             return None
         with self._releasing_page():
@@ -317,7 +343,10 @@ class Inquiry:
 def remembered_measurement(
     config: EnvironmentConfig, restarts: bool, remembered: Mapping[str, Any]
 ) -> Measured | None:
-    """Return the remembered measurement of an environment; None if there is none."""
+    """Return an environment's measurement from `remembered`; None if it has none.
+
+    `remembered` is what `Inquiry.as_data` returned in earlier trials.
+    """
     return Measured.of_data(remembered.get(_name_of(config, restarts) or ""))
 
 
@@ -325,7 +354,7 @@ def remembered_measurement(
 
 
 def _relevant(config: EnvironmentConfig) -> dict[str, Any]:
-    """Return the settings that affect the measurement."""
+    """Return name → value of the settings that affect the measurement of an environment."""
     every = {name: value for name, value in dict(config).items() if name not in IRRELEVANT_SETTINGS}
     if config.env_engine != ENVPOOL:  # as environments were called before there was a choice
         del every["env_engine"]
@@ -341,7 +370,10 @@ def _relevant(config: EnvironmentConfig) -> dict[str, Any]:
 
 
 def _name_of(config: EnvironmentConfig, restarts: bool) -> str | None:
-    """Return a name of these settings for all processes; None if they have no JSON form."""
+    """Return a name of the settings' hash, equal in all processes, for files and JSON data.
+
+    Returns None if the settings have no JSON form.
+    """
     try:
         text = json.dumps([_relevant(config), restarts], sort_keys=True)
     except (TypeError, ValueError):
@@ -350,14 +382,17 @@ def _name_of(config: EnvironmentConfig, restarts: bool) -> str | None:
 
 
 def _local_key(config: EnvironmentConfig, restarts: bool = False) -> tuple[object, object]:
-    """Return a key of these settings in this process, and the objects whose ids it contains."""
+    """Return a key of these settings in this process's dicts, and objects to keep alive with it.
+
+    The key contains the ids of these objects, the registered creators of the environment.
+    """
     known = (registry.find(config.env), gymnasium.registry.get(config.env))
     name = _name_of(config, restarts) or repr((_relevant(config), restarts))
     return (name, *map(id, known)), known
 
 
 def _inspect(config: EnvironmentConfig) -> Inspection:
-    """Make an environment and return what it declares."""
+    """Make an environment, return what it declares, and close it."""
     with rng.preserve_global():
         rng.seed_global(SEED, "look")
         beat()
@@ -370,7 +405,7 @@ def _inspect(config: EnvironmentConfig) -> Inspection:
 
 
 def _examined(config: EnvironmentConfig, restarts: bool, inspection: Inspection) -> Measured:
-    """Measure in this process; an environment that calls the trainer is at level D."""
+    """Measure an environment in this process; one that calls the trainer is at level D."""
     if inspection.calls_trainer:
         return Measured("D", ("not A: it calls the trainer, so its state is unknown here",))
     return examine(config, restarts)
@@ -380,7 +415,11 @@ def _examined(config: EnvironmentConfig, restarts: bool, inspection: Inspection)
 
 
 class _SharedFile:
-    """A file with a measurement, or none; one process locks it and measures while others wait."""
+    """A file in the sweep's folder for one environment's measurement, and its lock.
+
+    The process that holds the lock measures and writes; others wait. Without a path it is always
+    empty.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._descriptor = -1
@@ -399,13 +438,13 @@ class _SharedFile:
                 self._waited = self.busy = True
 
     def wait(self) -> None:
-        """Wait until no other process measures."""
+        """Wait for the lock: until no other process measures."""
         self.busy = False
         with contextlib.suppress(OSError):
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
 
     def read(self, config: EnvironmentConfig) -> Measured | None:
-        """Return the measurement in the file; None if there is none.
+        """Return the measurement in the file; None if there is none, or the file cannot be read.
 
         Raises Hangs if a call hung while this process waited; later processes try again, since it
         may be repaired.
@@ -423,7 +462,7 @@ class _SharedFile:
         return Measured.of_data(content)
 
     def write(self, result: Measured | Hangs) -> None:
-        """Write the measurement, or that a call hangs, and release the file."""
+        """Write the measurement, or the message that a call hangs, and release the lock."""
         if self._descriptor < 0:
             return
         data = {"hangs": result.hint} if isinstance(result, Hangs) else result.as_data()
@@ -433,7 +472,7 @@ class _SharedFile:
         self.close()
 
     def close(self) -> None:
-        """Release the file; a second call does nothing."""
+        """Release the lock; a second call does nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -443,11 +482,11 @@ class _SharedFile:
 
 
 class _Died(Exception):
-    """The child's process ended before it had answered."""
+    """Raised when the child's process ended before it had answered."""
 
 
 def _pack(config: EnvironmentConfig, restarts: bool) -> bytes | None:
-    """Return everything that a child needs, as bytes; None if it cannot be sent."""
+    """Return the settings as bytes for a child; None if they cannot be pickled."""
     spec = gymnasium.registry.get(config.env)
     try:
         packed: bytes = cloudpickle.dumps((config, restarts, registry.find(config.env), spec))
@@ -457,7 +496,10 @@ def _pack(config: EnvironmentConfig, restarts: bool) -> bytes | None:
 
 
 def _unpack(packed: bytes) -> tuple[EnvironmentConfig, bool]:
-    """Return the settings in a child, and register the creator, whose module is imported."""
+    """Return what `_pack` packed, the settings and `restarts`, in a child.
+
+    Also registers the environment's creator under its name there; its module is imported.
+    """
     config, restarts, creator, spec = cloudpickle.loads(packed)
     if creator is not None:
         registry.register_env(config.env, creator)
@@ -471,9 +513,9 @@ def _unpack(packed: bytes) -> tuple[EnvironmentConfig, bool]:
 
 
 class _Child:
-    """The parent's end of a child that looks at an environment, and then measures it.
+    """The parent's end of a child that inspects an environment and then measures it.
 
-    `packed` are its settings with further ones, pickled for the child.
+    `packed` is what `_pack` returned.
     """
 
     def __init__(self, config: EnvironmentConfig, packed: bytes) -> None:
@@ -486,20 +528,28 @@ class _Child:
             self.process.send("measure")
 
     def seen(self) -> Inspection | None:
-        """Return what the environment declares; None if it cannot be made in the child."""
+        """Wait for what the environment declares; None if it cannot be made in the child.
+
+        Raises ConfigError if a call hangs, _Died if the child died.
+        """
         if self._inspection is None:
             self._read_until(Inspection)
         return self._inspection
 
     def measured(self) -> Measured | None:
-        """Return the level of the environment; None if it cannot be made in the child."""
+        """Wait for the measurement, then end the child; None if it cannot be made in the child.
+
+        Raises ConfigError if a call hangs, _Died if the child died.
+        """
         found = self._read_until(Measured)
         if found is not None:
             self.process.close()
         return found
 
     def _read_until(self, last_kind: type[Inspection] | type[Measured]) -> Measured | None:
-        """Read messages until one of class `last_kind`; return it if it is the level, else None.
+        """Read the child's messages until one of class `last_kind`, and keep an Inspection.
+
+        Returns a `Measured` if that is the last one; else None, also if the child raised.
 
         Raises:
             ConfigError: a call of the environment hangs.
@@ -527,9 +577,9 @@ class _Child:
 
 
 class _Server:
-    """The child's side: reports the environment's declaration, then measures it.
+    """The child's side: reports what the environment declares, then measures it.
 
-    There are at least `beat_s` seconds between two signs of life.
+    While it works, it sends a note to the parent at most every `beat_s` seconds, as a sign of life.
     """
 
     def __init__(self, packed: bytes, beat_s: float) -> None:
@@ -539,17 +589,20 @@ class _Server:
 
     @logging_once()
     def measure(self) -> Measured:
-        """Return the level; any error means that the environment cannot be made here."""
+        """Inspect the environment, send the result as a note, measure, and return the measurement.
+
+        Any exception means for the parent that the environment cannot be made here.
+        """
         with listening(self._beat):
             config, restarts = _unpack(self._pack)
             child.note(seen := _inspect(config))
             return _examined(config, restarts, seen)
 
     def end(self) -> None:
-        """Do nothing; the child ends."""
+        """Do nothing when the child is to end: no environment is open."""
 
     def _beat(self) -> None:
-        """Send a sign of progress to the parent, at most every `beat_s` seconds."""
+        """Send an empty note to the parent, unless one was sent less than `beat_s` seconds ago."""
         now = time.monotonic()
         if now - self._noted_at >= self._beat_s:
             self._noted_at = now

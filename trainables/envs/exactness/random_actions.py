@@ -17,13 +17,15 @@ Array = NDArray[Any]
 
 
 class RandomActions:
-    """Draws actions of one environment, or of each agent if there are several.
+    """Draws random actions of one environment, or of each agent if there are several.
+
+    With action masks, only valid ones are drawn.
 
     Args:
         observation: the environment's own observation space.
         action: its own action space; a copy is used.
-        as_rows: True to return a Tuple or Dict action as a row of numbers, as vector
-            environments take it.
+        as_rows: True to return a Tuple or Dict action as a row of numbers, as vector environments
+            take it.
     """
 
     def __init__(
@@ -50,9 +52,9 @@ class RandomActions:
         return bool(self._masks) or any(one.are_masked for one in self._agents.values())
 
     def draw(self, observation: Any) -> Any:
-        """Return the next action for an observation, as the environment gave it or as a row.
+        """Return the next action; `observation` is the latest one, whose mask is obeyed.
 
-        With None, which is no observation yet, any action may be drawn.
+        With None, any action may be drawn. With several agents it is agent → action.
         """
         if self._agents:
             shown = observation["observations"] if isinstance(observation, Mapping) else {}
@@ -68,7 +70,10 @@ class RandomActions:
         return self._as_sent(self._valid(action, np.ravel(given)))
 
     def _valid(self, action: Any, mask: Array) -> Array:
-        """Return the row (1,) or (1, K) of an action, with invalid choices drawn again."""
+        """Return an action as a row, (1,) or (1, K), with invalid choices drawn again.
+
+        `mask` (A,) has an entry for each choice of all columns.
+        """
         layout = layout_of(self._action)
         row = rows_of(self._action, [action])
         columns = row.reshape(1, -1)
@@ -80,13 +85,13 @@ class RandomActions:
         return columns[:, 0] if layout.scalar else columns
 
     def _as_sent(self, rows: Array) -> Any:
-        """Return a row as the environment takes it."""
+        """Return the action of a row in the form in which this object returns actions."""
         sent = ActionAdapter(self._action, clip=False)(rows)[0]
         return sent if self._as_rows else unflattener(self._action)(sent)
 
 
 def actions_for_one(envs: VectorEnv, seed: int) -> RandomActions:
-    """Return a source of actions of one environment of `envs`, in the form that they take."""
+    """Return a RandomActions for one of the environments `envs`, in the form that they take."""
     observation, action = envs.own_spaces
     masked = RandomActions(observation, action, seed, as_rows=True)
     return masked if masked.are_masked else RandomActions(observation, envs.action_space, seed)

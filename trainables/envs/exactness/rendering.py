@@ -11,9 +11,10 @@ from trainables.errors import ConfigError
 
 
 def check_pictures(config: EnvironmentConfig, key: str, value: bool | str) -> float:
-    """Check an environment for a setting that needs its pictures; return its frame rate, 1/s.
+    """Check that an environment can be rendered without effect; return its frame rate, 1/s.
 
-    Raises ConfigError if it cannot draw, or behaves differently while it is drawn.
+    Raises ConfigError, about the setting `key` with this `value`, if it cannot draw, or behaves
+    differently while it is drawn.
     """
     with watched(config):
         _check_mode(config, key, value)
@@ -32,7 +33,7 @@ def check_pictures(config: EnvironmentConfig, key: str, value: bool | str) -> fl
 
 
 def _check_mode(config: EnvironmentConfig, key: str, value: bool | str) -> None:
-    """Raise ConfigError if the environment cannot draw in the render mode."""
+    """Raise ConfigError, about the setting `key`, if the environment has no such render mode."""
     named = config.env_config.get("render_mode", MODE)
     if key == "record_env" and named != MODE:
         hint = f"remove it: {key} draws the environment that it records"
@@ -49,7 +50,7 @@ def _check_mode(config: EnvironmentConfig, key: str, value: bool | str) -> None:
 
 
 def _check_picture(env: Env, config: EnvironmentConfig, key: str, value: bool | str) -> None:
-    """Raise ConfigError if ``render()`` raises or returns no picture."""
+    """Raise ConfigError, about the setting `key`, if ``render()`` raises or returns no picture."""
     try:
         returned = draw(env)
     except Exception as error:

@@ -17,7 +17,7 @@ from trainables.envs.state.capture import CODE, STRUCTURE, KeepsState, layers
 from trainables.envs.state.plain import fingerprint, is_plain
 
 Traces = Mapping[str, str]
-"""Path of a value → its fingerprint."""
+"""Path of a value inside an environment → SHA-256 of the value."""
 
 #: Largest number of values.
 MAX_VALUES = 20_000
@@ -48,7 +48,7 @@ NO_TRACE = (
 
 
 def object_values(sub_env: Any) -> Traces:
-    """Return the values in the objects of one environment; the library's wrappers are skipped."""
+    """Return fingerprints of the values in one environment's objects, this library's excepted."""
     walk = _Walk()
     for layer in _all_layers(sub_env):
         if not type(layer).__module__.startswith(f"{LIBRARY}.wrappers"):
@@ -58,7 +58,7 @@ def object_values(sub_env: Any) -> Traces:
 
 
 def class_values(sub_env: Any) -> Traces:
-    """Return the values in the classes of an environment's layers and in its package's modules."""
+    """Return fingerprints of the values in an environment's classes and its package's modules."""
     walk = _Walk()
     for layer in _all_layers(sub_env):
         for kind in type(layer).__mro__:
@@ -72,7 +72,10 @@ def class_values(sub_env: Any) -> Traces:
 
 
 def hints_of_chance(sub_env: Any) -> list[str]:
-    """Return the modules in `CHANCE` that an environment's package uses, without underscores."""
+    """Return the names of modules such as random, of those in `CHANCE`, that it may draw from.
+
+    They are found in the global names of the environment's package.
+    """
     packages = {_package(one) for name in _modules(sub_env) for one in _source_modules(name)}
     return sorted({package.lstrip("_") for package in packages & CHANCE})
 
@@ -83,7 +86,7 @@ def changed(before: Traces, after: Traces) -> list[str]:
 
 
 def _all_layers(sub_env: Any) -> Iterator[Any]:
-    """Yield all layers, including those inside a `KeepsState`."""
+    """Yield the environment and all its wrappers, also those inside a `KeepsState`."""
     for layer in layers(sub_env):
         if not isinstance(layer, KeepsState):
             yield layer
@@ -92,7 +95,7 @@ def _all_layers(sub_env: Any) -> Iterator[Any]:
 
 
 def _carried(kind: type[Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the globals of a class's functions that were sent, not of imported modules."""
+    """Yield the global variables of a class that was pickled with its code, not imported."""
     seen = list[Any]()
     for value in list(vars(kind).values()):
         names = getattr(value, "__globals__", None)
@@ -105,7 +108,7 @@ def _carried(kind: type[Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _modules(sub_env: Any) -> set[str]:
-    """Return the modules of the layers' classes, and the ones of the same packages they import."""
+    """Return the modules of an environment's classes, and those of its package that they import."""
     waiting = [type(layer).__module__ for layer in _all_layers(sub_env)]
     packages = {_package(name) for name in waiting} - {LIBRARY, "trainables"}
     names: set[str] = set()
@@ -119,7 +122,7 @@ def _modules(sub_env: Any) -> set[str]:
 
 
 def _source_modules(module: str) -> list[str]:
-    """Return the modules that a module's global names are, or come from."""
+    """Return the modules to which a module's global names refer, or in which they are defined."""
     values = list(vars(sys.modules[module]).values())
     origins = [
         value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", 0)
@@ -134,24 +137,33 @@ def _package(module: str) -> str:
 
 
 def _data(names: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the names without those that begin with two underscores."""
+    """Return `names` without those that begin with two underscores."""
     return {name: value for name, value in names.items() if not name.startswith("__")}
 
 
 class _Walk:
-    """Collects fingerprints of plain values, descending into containers and objects."""
+    """A walk through values that collects their fingerprints by path in `found`.
+
+    It descends into containers and objects.
+    """
 
     def __init__(self) -> None:
         self.found: dict[str, str] = {}
         self._seen: dict[int, Any] = {}  # the values as well: an identity is free when they are
 
     def visit_names(self, path: str, names: Mapping[Any, Any], depth: int = 0) -> None:
-        """Visit the values of `names`, which are `depth` containers deep."""
+        """Record the fingerprints of the values of `names` below `path`.
+
+        `depth` is the number of containers around them.
+        """
         for name, value in names.items():
             self._visit(f"{path}.{name}", value, depth)
 
     def _visit(self, path: str, value: Any, depth: int) -> None:
-        """Record the fingerprint of a value, or descend into it; it is `depth` containers deep."""
+        """Record a value's fingerprint under `path`, or descend into the value.
+
+        `depth` is the number of containers around it.
+        """
         if isinstance(value, NO_TRACE) or len(self.found) >= MAX_VALUES or depth > MAX_DEPTH:
             return
         if is_plain(value):

@@ -46,7 +46,7 @@ _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)
 
 
 class Hangs(ConfigError):
-    """A call of an environment that did not return."""
+    """An environment of which one call did not return within the time limit."""
 
 
 #: Functions that are called at each beat.
@@ -54,14 +54,17 @@ _listeners: list[Callable[[], None]] = []
 
 
 def beat() -> None:
-    """Announce that a call of an environment is about to begin."""
+    """Announce that a call of an environment is about to begin, to all listeners (`listening`).
+
+    Every measurement calls this before each call, so that hanging calls can be noticed.
+    """
     for listener in reversed(_listeners):
         listener()
 
 
 @contextlib.contextmanager
 def listening(listener: Callable[[], None]) -> Iterator[None]:
-    """Call `listener` at each beat inside the block, before those of outer blocks."""
+    """Make `beat` call `listener` inside the block, before the listeners of outer blocks."""
     _listeners.append(listener)
     try:
         yield
@@ -71,14 +74,20 @@ def listening(listener: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def watched(config: EnvironmentConfig) -> Iterator[None]:
-    """End this process, with a message, if a call of the environment hangs inside the block."""
+    """End this process, with a message, if a call of the environment hangs inside the block.
+
+    A call hangs if no `beat` follows within the setting ``env_measure_timeout_s``.
+    """
     watch = _Watch(config, threading.get_ident())
     with listening(watch.record_call), watch:
         yield
 
 
 def hang_error(config: EnvironmentConfig, stack: Sequence[StackFrame], doing: str) -> Hangs:
-    """Return the error for an environment that hangs; the stack is outermost first."""
+    """Return the error for an environment that hangs, with the hanging call and its place.
+
+    `stack` is the thread's, outermost first; `doing` completes "while …" in the message.
+    """
     call, where = hung_call(stack)
     return hang_from_message(
         config,
@@ -88,12 +97,15 @@ def hang_error(config: EnvironmentConfig, stack: Sequence[StackFrame], doing: st
 
 
 def hang_from_message(config: EnvironmentConfig, message: str) -> Hangs:
-    """Return the error for an environment that hangs, with a message from another process."""
+    """Return the error for an environment that hangs, with a message of another process."""
     return Hangs("env", config.env, "an environment whose calls return", message)
 
 
 def hung_call(stack: Sequence[StackFrame]) -> tuple[str, str]:
-    """Return the environment's hanging call, such as ``step()``, and its place as text."""
+    """Return the environment's method in a stack, such as ``step()``, and where it is, as text.
+
+    The stack is outermost first. Without one, returns "process" and "".
+    """
     if not stack:
         return "process", ""
     ours = [i for i, frame in enumerate(stack) if frame.filename.startswith(_OURS)]
@@ -106,14 +118,14 @@ def hung_call(stack: Sequence[StackFrame]) -> tuple[str, str]:
 
 
 def read_stack(dumped: str) -> list[StackFrame]:
-    """Return the main thread's stack, outermost first, from `faulthandler`'s output."""
+    """Return the main thread's stack, outermost first, from text that `faulthandler` wrote."""
     blocks = [block for block in dumped.split("\n\n") if _FRAME.search(block)]
     found = _FRAME.finditer(blocks[-1]) if blocks else ()
     return [StackFrame(one["file"], int(one["line"]), one["name"]) for one in found][::-1]
 
 
 class _Watch:
-    """A thread that ends the process if a call in `thread` takes too long.
+    """A thread that ends this process if the thread `thread` makes no `beat` for too long.
 
     The end of a call is not seen, only the next beat.
     """
@@ -127,7 +139,7 @@ class _Watch:
         self._watching = threading.Thread(target=self._watch, name="env-watch", daemon=True)
 
     def record_call(self) -> None:
-        """Record that a call begins now."""
+        """Record the time of a beat, at which a call begins."""
         self._beaten_at = time.monotonic()
 
     def __enter__(self) -> None:
@@ -138,7 +150,7 @@ class _Watch:
         self._watching.join()
 
     def _watch(self) -> None:
-        """Wait for the time limit; the thread's main function."""
+        """Look regularly whether the time limit has passed; the thread's main function."""
         with _stderr() as descriptor:
             while not self._over.wait(min(1.0, self._limit / LOOKS)):
                 if descriptor >= 0:  # where a call holds the interpreter, this thread cannot run
@@ -151,7 +163,7 @@ class _Watch:
                 faulthandler.cancel_dump_traceback_later()
 
     def _end_process(self) -> NoReturn:
-        """Print the message and end the process."""
+        """Write the error with the hanging call to standard error, and end the process."""
         stack = traceback.extract_stack(sys._current_frames().get(self._thread))
         words = hang_error(self._config, stack, "it was inspected in this process, which ends")
         with contextlib.suppress(OSError):

@@ -51,14 +51,17 @@ _NOTHING: Any = object()
 
 @dataclass
 class _Event:
-    """Observations of agents, and the changes since the previous event; all are agent → value."""
+    """An observation on which agents act, or the end of an episode.
+
+    It has what happened since the previous event. All dicts are agent → value.
+    """
 
     observations: ByAgent
-    """Observations of the agents that act or have ended."""
+    """Observations of the agents that act now, or whose episode ends."""
     actions: ByAgent | None
-    """Actions that were chosen elsewhere; None if the policy is to choose."""
+    """Actions that the environment chose itself; None if the policy is to choose."""
     logps: ByAgent
-    """Log-probabilities of `actions`, as far as they are known."""
+    """Log-probabilities of `actions`, as far as the environment knows them."""
     ended: str
     """``terminated`` or ``truncated`` for the episode's last event; else empty."""
     rewards: dict[str, float] = field(default_factory=dict)
@@ -66,19 +69,19 @@ class _Event:
     infos: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Infos since the previous event."""
     done: list[str] = field(default_factory=list)
-    """Agents that have died, while the episode continues."""
+    """Agents that have died since the previous event, while the episode continues."""
     policies: dict[str, str] = field(default_factory=dict)
-    """Policies that the client has used."""
+    """Policies for which the client asked, to choose actions itself."""
 
     @property
     def asks(self) -> bool:
-        """True if the caller waits for actions."""
+        """True if the environment waits for the policy's actions."""
         return self.actions is None and not self.ended
 
 
 @dataclass
 class _Episode:
-    """A running episode."""
+    """A running episode: events that wait for the trainer, and what happened since the last one."""
 
     training_enabled: bool
     """True if the trainer may learn from the episode."""
@@ -87,11 +90,11 @@ class _Episode:
     events: deque[_Event] = field(default_factory=deque)
     """Events that the trainer has not taken yet, oldest first."""
     answer: Any = None
-    """Latest answer of the trainer; None before the first."""
+    """Latest actions from the trainer: an action, or agent → action; None before the first."""
     pending: bool = False
-    """True while the caller waits for an answer."""
+    """True while the environment waits for actions."""
     needs_answer: bool = False
-    """True if the event that was polled last needs an answer."""
+    """True if the event that the trainer took last asks for actions, and has none yet."""
     rewards: dict[str, float] = field(default_factory=dict)
     """Agent → sum of rewards since the latest event."""
     infos: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -99,16 +102,16 @@ class _Episode:
     done: list[str] = field(default_factory=list)
     """Agents that have died since the latest event."""
     acting: set[str] = field(default_factory=set)
-    """Agents that have acted and not died."""
+    """Agents that have acted in the episode and not died."""
     dead_agents: set[str] = field(default_factory=set)
     """Agents that have died."""
     policies: dict[str, str] = field(default_factory=dict)
-    """Agent → its policy, as far as requested."""
+    """Agent → its policy in this episode, for agents of which the client has asked for it."""
     last_call_at: float = 0.0
-    """Time of the monotonic clock of the environment's latest call."""
+    """`time.monotonic` of the environment's latest call for this episode."""
 
     def add(self, rewards: ByAgent, infos: ByAgent, effects: Iterable[str]) -> None:
-        """Add the effects of the latest actions: rewards, infos and deaths."""
+        """Add what the latest actions led to: rewards, infos, and agents that died (`effects`)."""
         for agent, reward in rewards.items():
             self.rewards[agent] = self.rewards.get(agent, 0.0) + float(reward)
         for agent, info in infos.items():
@@ -119,7 +122,7 @@ class _Episode:
         self.last_call_at = time.monotonic()
 
     def put(self, event: _Event) -> None:
-        """Append an event, with what has happened since the previous one."""
+        """Append an event for the trainer; it gets rewards, infos and deaths since the last one."""
         event.rewards, self.rewards = self.rewards, {}
         event.done, self.done = self.done, []
         event.policies = {**self.policies}
@@ -134,7 +137,7 @@ class _Episode:
 
 
 class ExternalEnv:
-    """An environment that calls the trainer.
+    """An environment that calls the trainer for actions, instead of being stepped by it.
 
     Derive from it and override `run`, which plays in its own thread and may start others. With
     several agents both spaces are dicts by agent, and so are observations, actions, rewards and
@@ -146,7 +149,7 @@ class ExternalEnv:
     """
 
     episode_timeout_s: float | None = None
-    """Time after which a silent episode is given up, seconds; None for never."""
+    """Time after which an episode that makes no call is given up, seconds; None for never."""
 
     def __init__(self, action_space: Any, observation_space: Any) -> None:
         self.action_space = action_space
@@ -174,14 +177,17 @@ class ExternalEnv:
     # ---- what a person writes, and calls -----------------------------------------------------
 
     def run(self) -> None:
-        """Play for ever; override this. After `close`, its next call raises SystemExit."""
+        """Play episodes for ever, by calling the methods below; override this.
+
+        After `close`, the next call of such a method raises SystemExit here.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define run()")
 
     def start_episode(self, episode_id: str | None = None, training_enabled: bool = True) -> str:
         """Begin an episode; return its id, a new one if none is given.
 
-        With ``training_enabled=False`` it counts in the metrics, but nothing is learnt from it.
-        Raises EpisodeError if it runs already.
+        With ``training_enabled=False`` the episode counts in the metrics, but nothing is learnt
+        from it. Raises EpisodeError if the id's episode is running.
         """
         episode_id = uuid.uuid4().hex if episode_id is None else episode_id
         with self._lock:
@@ -198,17 +204,16 @@ class ExternalEnv:
         return episode_id
 
     def get_action(self, episode_id: str, observation: Any) -> Any:
-        """Return the policy's action for an observation; blocks until it is known."""
+        """Return the policy's action for an observation; blocks until the trainer has chosen it."""
         self.ask(episode_id, observation)
         return self.answer(episode_id)
 
     def log_action(self, episode_id: str, observation: Any, action: Any, logp: Any = None) -> None:
-        """Report an action that was not chosen by the policy.
+        """Report an action that the environment itself chose, not the policy.
 
         Args:
             observation: observation for which the action was chosen.
-            logp: its log-probability when it was chosen, or None to use that of the present
-                policy.
+            logp: its log-probability when it was chosen, or None to use that of the present policy.
         """
         self._add_event(episode_id, observation, action, logp)
 
@@ -219,12 +224,12 @@ class ExternalEnv:
         info: Mapping[str, Any] | None = None,
         multiagent_done_dict: Mapping[str, bool] | None = None,
     ) -> None:
-        """Add a reward to the previous action.
+        """Report a reward of the previous action; several are summed.
 
         Args:
             info: info of the step that the action led to.
-            multiagent_done_dict: of several agents, which have died: they act no more, while
-                the episode continues for the others.
+            multiagent_done_dict: agent → True if it has died: it acts no more, while the episode
+                continues for the others.
         """
         brought = self._check_effects(episode_id, reward, info, multiagent_done_dict)
         with self._lock:
@@ -243,7 +248,7 @@ class ExternalEnv:
     # ---- the same without waiting, for servers -----------------------------------------------
 
     def ask(self, episode_id: str, observation: Any) -> None:
-        """Request the action for an observation; `answer` returns it."""
+        """Request the policy's action for an observation, without waiting; `answer` returns it."""
         self._add_event(episode_id, observation)
 
     def step_episode(
@@ -255,19 +260,22 @@ class ExternalEnv:
         done: Mapping[str, bool] | None,
         **event: Any,
     ) -> None:
-        """Do `log_returns`, and then report an `action` with its `logp`, or how it `ended`.
+        """Report the results of the previous action and the next event at once, without waiting.
 
-        `info` and `done` are agent → value, or the value of the only agent; None for none.
+        Results are reward, `info`, and agents that are `done`: agent → value, or the value of the
+        only agent; None for none. The `event` is an ``action`` with its ``logp``, or how the
+        episode ``ended``, or nothing, which requests an action.
 
-        Raises Full if too much waits; then nothing was done.
+        Raises Full if too many events wait; then nothing was done.
         """
         brought = self._check_effects(episode_id, reward, info, done)
         self._add_event(episode_id, observation, effects=brought, **event)
 
     def policies_of(self, episode_id: str, agents: Collection[str]) -> dict[str, str]:
-        """Return agent → its policy in this episode, for callers that choose actions themselves.
+        """Return agent → its policy in this episode, chosen now for agents that have none yet.
 
-        Raises EpisodeError if there is no mapping yet, or if it fails.
+        For callers that choose actions themselves. Raises EpisodeError if there is no mapping yet,
+        or if it fails.
         """
         with self._lock:
             episode = self._require_running(episode_id)
@@ -287,13 +295,13 @@ class ExternalEnv:
         return episode_id in self._episodes
 
     def is_polled(self, episode_id: str) -> bool:
-        """Return whether no event of an episode waits, so that its id is free."""
+        """Return whether the trainer has taken all events of an episode, so that its id is free."""
         return episode_id not in self._waiting
 
     def answer(self, episode_id: str, timeout_s: float | None = None) -> Any:
-        """Return the answer to `ask`.
+        """Wait for the action that `ask` requested, and return it.
 
-        Raises TimeoutError if there is none within `timeout_s` seconds.
+        Raises TimeoutError if there is none within `timeout_s` seconds (None: no limit).
         """
         with self._lock:
             episode = self._require_running(episode_id)
@@ -311,16 +319,17 @@ class ExternalEnv:
     # ---- what a sampler calls ----------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the thread that plays; a second call does nothing."""
+        """Start the thread that calls `run`; a second call does nothing."""
         if self._thread is None:
             name = f"environment {type(self).__name__}"
             self._thread = threading.Thread(target=self._play, name=name, daemon=True)
             self._thread.start()
 
     def poll(self) -> Polled:
-        """Return the oldest waiting event of each episode; waits up to `POLL_S` for one.
+        """Take the oldest waiting event of each episode; waits up to `POLL_S` seconds for one.
 
-        Raises EnvError if the environment's thread raised, or ended although it is still needed.
+        Called by the trainer's worker. Raises EnvError if the environment's thread raised, or ended
+        although more steps are needed.
         """
         with self._lock:
             self._changed.wait_for(
@@ -338,7 +347,10 @@ class ExternalEnv:
             return self._take_events()
 
     def send_actions(self, actions: Values) -> None:
-        """Answer the polled events: episode → agent → action; logged actions need no answer."""
+        """Answer the events of the latest poll that ask for actions: episode → agent → action.
+
+        Actions for other episodes are ignored.
+        """
         with self._lock:
             for episode_id, by_agent in actions.items():
                 episode = self._episodes.get(episode_id)
@@ -348,15 +360,18 @@ class ExternalEnv:
                     episode.changed.notify_all()
 
     def take_mapper(self, mapper: Callable[[str, str], str]) -> None:
-        """Set the function (agent, episode) → policy that `policies_of` uses."""
+        """Set the function (agent, episode) → policy, by which `policies_of` chooses."""
         self._mapper = mapper
 
     def try_reset(self, episode_id: Any) -> Any:
-        """Return `ASYNC_RESET`: the environment begins its episodes itself."""
+        """Return `ASYNC_RESET`: this environment begins its episodes itself, so none is reset."""
         return ASYNC_RESET
 
     def abandon(self, reason: str, episodes: Iterable[Any] | None = None) -> None:
-        """Lose these running episodes, or all; their next call raises `EpisodeLost`."""
+        """End running episodes, or all for None, as lost for this `reason`.
+
+        The environment's next call for one raises EpisodeLost. Their waiting events are dropped.
+        """
         with self._lock:
             for episode_id in list(self._episodes if episodes is None else episodes):
                 if episode_id in self._episodes:
@@ -368,7 +383,10 @@ class ExternalEnv:
                 self._waiting.clear()
 
     def close(self) -> None:
-        """End the thread; a second call does nothing."""
+        """End the environment's thread, waiting up to `CLOSE_S` seconds.
+
+        A second call does nothing.
+        """
         with self._lock:
             self._is_closed = True
             self._changed.notify_all()
@@ -413,7 +431,11 @@ class ExternalEnv:
         ended: str = "",
         effects: tuple[ByAgent, ByAgent, list[str]] | None = None,
     ) -> None:
-        """Append an event. One that `effects` rewards raises Full instead of waiting for room."""
+        """Append an event of an episode for the trainer, and wake the trainer up.
+
+        Waits while too many events of the episode wait; with `effects` (rewards, infos, deaths,
+        which are added first) raises Full instead.
+        """
         event = self._event(episode_id, observation, action, logp, ended)
         with self._lock:
             episode = self._require_running(episode_id)
@@ -439,7 +461,10 @@ class ExternalEnv:
                 self._remember(episode_id, "it has ended already")
 
     def _take_events(self) -> Polled:
-        """Remove and return the oldest event of each episode that has one."""
+        """Remove the oldest event of each episode that has one.
+
+        Return them in RLlib's form of a poll.
+        """
         polled = Polled({}, {}, {}, {}, {}, {}, dict(self._lost), {}, {})
         self._lost.clear()
         fields: dict[str, Any] = {name: getattr(polled, name) for name in polled._fields}
@@ -459,7 +484,7 @@ class ExternalEnv:
         return polled
 
     def _give_up_silent(self) -> None:
-        """Lose the episodes that have been silent for longer than the time limit."""
+        """End episodes that have made no call for longer than `episode_timeout_s`, as lost."""
         if (limit := self.episode_timeout_s) is None:
             return
         latest = time.monotonic() - limit
@@ -470,7 +495,7 @@ class ExternalEnv:
                 self._lose(episode_id, why)
 
     def _lose(self, episode_id: str, reason: str) -> None:
-        """End an episode as lost, with the reason."""
+        """End a running episode as lost, drop its events, and wake up its caller."""
         episode = self._episodes[episode_id]
         self._remember(episode_id, f"it is lost: {reason}")
         self._waiting.pop(episode_id, None)
@@ -478,7 +503,7 @@ class ExternalEnv:
         episode.changed.notify_all()
 
     def _remember(self, episode_id: str, end: str) -> None:
-        """Remove a running episode and remember how it ended."""
+        """Remove a running episode, and keep `end`, how it ended, for later error messages."""
         del self._episodes[episode_id]
         self._ended[episode_id] = end
         if len(self._ended) > REMEMBERED:
@@ -500,7 +525,7 @@ class ExternalEnv:
         return self._is_closed or self._failed is not None
 
     def _is_gone(self, episode_id: str, episode: _Episode) -> bool:
-        """Return whether this episode runs no more."""
+        """Return whether `episode` is not running any more, perhaps because all has stopped."""
         return self._is_stopped or self._episodes.get(episode_id) is not episode
 
     def _require_open(self) -> None:
@@ -513,7 +538,7 @@ class ExternalEnv:
     def _by_agent(
         self, episode_id: str, subject: str, values: Any
     ) -> Iterator[tuple[str, str, Any]]:
-        """Yield each agent that a call names, its name in errors, and its value.
+        """Yield agent, its name in errors, and its value, for each agent in a call's `values`.
 
         Raises EpisodeError for an unknown agent. `subject` names the value in errors.
         """
@@ -535,7 +560,10 @@ class ExternalEnv:
     def _check_effects(
         self, episode_id: str, reward: Any, info: Any, done: Any
     ) -> tuple[ByAgent, ByAgent, list[str]]:
-        """Return rewards, infos and the agents that have died; EpisodeError if one is not valid."""
+        """Return agent → reward, agent → info, and the agents that have died.
+
+        Raises EpisodeError if the arguments of a call are not valid.
+        """
         rewards = {}
         for agent, where, value in self._by_agent(episode_id, "reward", reward):
             if not is_number(value):
@@ -556,7 +584,11 @@ class ExternalEnv:
         return rewards, infos, [agent for agent, _, _ in left]
 
     def _event(self, episode_id: str, observation: Any, action: Any, logp: Any, end: str) -> _Event:
-        """Return the event that a call describes; EpisodeError for values outside their spaces."""
+        """Return the event that a call's arguments describe.
+
+        `end` is ``terminated`` or ``truncated`` for the last event, else empty. Raises EpisodeError
+        for values outside their spaces.
+        """
         observations = {
             agent: checked(self._observations[agent], one, f"{where}: observation")
             for agent, where, one in self._by_agent(episode_id, "observation", observation)
@@ -580,7 +612,10 @@ class ExternalEnv:
     def _require_acted(
         self, episode_id: str, episode: _Episode, brought: tuple[ByAgent, ByAgent, list[str]]
     ) -> None:
-        """Raise EpisodeError for rewards or deaths of agents that have not acted."""
+        """Raise EpisodeError for rewards or deaths of agents that have not acted.
+
+        `brought` are rewards, infos and deaths, as `_check_effects` returned them.
+        """
         rewards, _, done = brought
         for agent in (*rewards, *done) if self.has_agents else ():
             if agent not in episode.acting | episode.dead_agents:
@@ -591,9 +626,10 @@ class ExternalEnv:
     def _require_parts(
         self, episode_id: str, episode: _Episode, event: _Event, done: list[str]
     ) -> None:
-        """Raise EpisodeError for agents that act after their death.
+        """Raise EpisodeError if an event names no agent, or one that has died before.
 
-        Also for agents that are truncated without a last observation.
+        Also if an agent is truncated without a last observation. `done` are agents that have just
+        died.
         """
         observations, ended = event.observations, event.ended
         if not (observations or ended):

@@ -46,27 +46,27 @@ RETRY_STATUSES = (429, 503)
 
 
 class PolicyServerError(TrainableError):
-    """A policy server that refuses a request or cannot be reached."""
+    """The policy server refuses a request of this client, or cannot be reached."""
 
 
 @dataclass
 class _Episode:
-    """A running episode."""
+    """A running episode of this client: what was logged since its latest request."""
 
     number: int = 0
-    """Number of its latest request."""
+    """Number of its latest request to the server; -1 before the first."""
     rewards: dict[str, float] = field(default_factory=dict)
     """Agent → sum of rewards since the latest request."""
     info: dict[str, Any] = field(default_factory=dict)
     """Infos since the latest request: agent → info, or the info of the only agent."""
     done: dict[str, bool] = field(default_factory=dict)
-    """Agent → True if it has ended since the latest request."""
+    """Agent → True if it has died since the latest request."""
     policies: dict[str, str] = field(default_factory=dict)
     """Agent → its policy for the episode, if the client chooses actions."""
 
 
 class LocalPolicy:
-    """A policy that this client runs itself, as the server describes it."""
+    """A policy that this client computes itself in numpy, from layers that the server has sent."""
 
     def __init__(self, description: Mapping[str, Any], space: spaces.Space[Any]) -> None:
         self.version = int(description["version"])
@@ -80,7 +80,7 @@ class LocalPolicy:
         self._stream = np.random.default_rng()
 
     def head(self, observation: Any) -> NDArray[np.float32]:
-        """Return the output (A,) of the last layer for a raw observation (*O)."""
+        """Return the network's output (A,), logits or means, for an observation (*O)."""
         x = (np.asarray(observation, self._seen).reshape(-1) - self._mean) / self._scale
         if self._clip is not None:
             x = np.clip(x, -self._clip, self._clip)
@@ -91,7 +91,7 @@ class LocalPolicy:
         return np.asarray(x @ weight + bias, np.float32)
 
     def decide(self, observation: Any) -> tuple[Any, float | None]:
-        """Return a sampled action and its log-probability.
+        """Draw an action for an observation; return it and its log-probability.
 
         The latter is None if clipping moved the action so far that a server would refuse the
         number.
@@ -166,12 +166,12 @@ class PolicyClient:
 
     @property
     def action_space(self) -> Any:
-        """The server's action space; a dict by agent if there are several."""
+        """Action space, which the server sends; a dict by agent if there are several."""
         return self._hello()[0]
 
     @property
     def observation_space(self) -> Any:
-        """The server's observation space; a dict by agent if there are several."""
+        """Observation space, which the server sends; a dict by agent if there are several."""
         return self._hello()[1]
 
     @property
@@ -201,7 +201,10 @@ class PolicyClient:
         return decode(self.action_space, answer.get("action"), "the server's action")
 
     def log_action(self, episode_id: str, observation: Any, action: Any, logp: Any = None) -> None:
-        """Report an action that was not chosen by the policy."""
+        """Report an action that the caller chose, not the policy.
+
+        `logp` is its log-probability when it was chosen, or None if unknown.
+        """
         self._log(episode_id, observation, action, logp)
 
     def log_returns(
@@ -211,9 +214,10 @@ class PolicyClient:
         info: Mapping[str, Any] | None = None,
         multiagent_done_dict: Mapping[str, bool] | None = None,
     ) -> None:
-        """Add a reward to the previous action; it is sent with the next call.
+        """Add a reward of the previous action; it is sent with the episode's next request.
 
-        Of several agents it is a dict, and so are `info` and the agents that have died.
+        With several agents, `reward` and `info` are dicts by agent; `multiagent_done_dict` has True
+        for those that have died.
         """
         episode, before = self._require_running(episode_id), {}
         by_agent = reward if self._has_agents else {AGENT: reward}
@@ -228,13 +232,16 @@ class PolicyClient:
             episode.info.update(info or {})
 
     def end_episode(self, episode_id: str, observation: Any, truncated: bool = False) -> None:
-        """End an episode with its last observation; `truncated` if it was only cut off."""
+        """End an episode with its last observation.
+
+        `truncated` is True if it was only cut off, so that its future would have had a value.
+        """
         seen = encode(self.observation_space, observation)
         self._call(episode_id, "end", observation=seen, truncated=truncated)
         self._episodes.pop(episode_id, None)
 
     def close(self) -> None:
-        """Close the connection; the server gives up running episodes later."""
+        """Close the connection; the server gives up this client's running episodes later."""
         with self._lock:
             self._disconnect()
 
@@ -253,7 +260,12 @@ class PolicyClient:
         return self._episodes[episode_id]
 
     def _call(self, episode_id: str, call: str, **content: Any) -> dict[str, Any]:
-        """Send a numbered call of an episode with what has been logged since; return the answer."""
+        """Send a numbered request for an episode, with what was logged since the last.
+
+        Return the answer.
+
+        `call` is its kind, such as ``get_action``; `content` are its further entries.
+        """
         episode = self._require_running(episode_id)
         request = {
             "client": self.name,
@@ -278,7 +290,10 @@ class PolicyClient:
         return answer
 
     def _choose_and_log(self, episode_id: str, observation: Any) -> Any:
-        """Return actions of this client's own policies, after logging them."""
+        """Choose the action with this client's own policies, send it to the server, and return it.
+
+        With several agents it is agent → action.
+        """
         if not self._has_agents:
             action, logp = self._local().decide(observation)
             self._log(episode_id, observation, action, logp)
@@ -297,12 +312,15 @@ class PolicyClient:
         return actions
 
     def _log(self, episode_id: str, observation: Any, action: Any, logp: Any, **more: Any) -> None:
-        """Send an action that was not chosen by the server."""
+        """Send an action that was chosen here; `more` are further entries of the request."""
         both = encode(self.observation_space, observation), encode(self.action_space, action)
         self._call(episode_id, "log_action", observation=both[0], action=both[1], logp=logp, **more)
 
     def _local(self, policy_id: str = "", space: spaces.Space[Any] | None = None) -> "LocalPolicy":
-        """Return the server's latest policy of this name; PolicyServerError if it cannot run."""
+        """Return the policy of this name; its weights are fetched if the server has newer ones.
+
+        Raises PolicyServerError if clients cannot compute it. `space` is its action space.
+        """
         if self._said["version"] != self._version:
             self._said, self._policies = self._request("GET", "/v1/policy", b""), {}
             self._version = self._said["version"]
@@ -315,7 +333,7 @@ class PolicyClient:
         return self._policies[policy_id]
 
     def _hello(self) -> tuple[Any, Any]:
-        """Return the action space and the observation space; fetched once."""
+        """Return the action space and the observation space; the first call fetches them."""
         if self._spaces is None:
             said = self._request("GET", "/v1", b"")
             of, kinds = said.get("agents", {AGENT: said}), ("action_space", "observation_space")
@@ -324,7 +342,7 @@ class PolicyClient:
         return self._spaces
 
     def _request(self, method: str, path: str, body: bytes) -> dict[str, Any]:
-        """Send a request until there is an answer, and return it.
+        """Send a request until there is an answer, or `timeout_s` has passed; return the answer.
 
         Raises:
             EpisodeLost: the episode cannot continue.
@@ -355,7 +373,10 @@ class PolicyClient:
             time.sleep(wait)
 
     def _exchange(self, method: str, path: str, body: bytes) -> tuple[int, float, dict[str, Any]]:
-        """Send a request once; return status, seconds to wait, and content."""
+        """Send a request once.
+
+        Returns the HTTP status, the seconds to wait before it is repeated, and the answer's JSON.
+        """
         try:
             if self._connection is None:
                 self._connection = self._connect()
@@ -379,7 +400,7 @@ class PolicyClient:
         )
 
     def _disconnect(self) -> None:
-        """Close the connection."""
+        """Close the connection; the next request opens another one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -69,7 +69,7 @@ class ServerConfig(Settings):
     @field_validator("observation_space", "action_space")
     @classmethod
     def _space(cls, value: Any) -> Any:
-        """Check that a value describes a space."""
+        """Return the JSON description of a space unchanged; ValueError if it describes none."""
         if value is not None:
             parse_space(value)
         return value
@@ -77,7 +77,7 @@ class ServerConfig(Settings):
     @field_validator("agents")
     @classmethod
     def _agents(cls, value: Any) -> Any:
-        """Return the agents; ValueError unless each has descriptions of both spaces."""
+        """Return agent → descriptions of its spaces unchanged; ValueError unless each has both."""
         for agent, both in (value or {}).items():
             if both.keys() != {"observation_space", "action_space"}:
                 raise ValueError(f"{agent}: expected observation_space and action_space")

@@ -22,45 +22,45 @@ ByAgent = Mapping[str, Any]
 
 
 class EpisodeLost(TrainableError):
-    """An episode that cannot continue, for external reasons.
-
-    The caller should begin another one.
-    """
+    """An episode ended for reasons outside of it, such as a restarted server; begin another one."""
 
 
 class Full(TrainableError):
-    """Too much of an episode waits to be polled, so that nothing more is accepted now."""
+    """Too many events of an episode wait for the trainer, so that no more are accepted now."""
 
 
 class EpisodeError(EnvError):
-    """A call that does not fit its episode: an unknown one, or a value outside its space."""
+    """A wrong call for an episode: it is not running, or a value is outside its space."""
 
 
 class Polled(NamedTuple):
-    """Events since the last poll; all are episode → agent → value."""
+    """What happened in episodes since the last poll; all but `lost` are episode → agent → value.
+
+    The first six fields are those that RLlib's ``BaseEnv.poll`` returns.
+    """
 
     observations: Values
-    """Observations on which the policies are to act."""
+    """Observations on which the policies are to act, or that end an episode."""
     rewards: Values
-    """Rewards since the agent's last action."""
+    """Sums of rewards since the agent's last action."""
     terminateds: Values
-    """True if the episode has ended by itself."""
+    """True for an agent that has died; ``__all__``: True if the episode has ended by itself."""
     truncateds: Values
-    """True if the episode was cut off."""
+    """True for an agent that was cut off; ``__all__``: True if the episode was cut off."""
     infos: Values
     """Infos since the agent's last action."""
     off_policy_actions: Values
-    """Actions that were not chosen by the policy, for these observations."""
+    """Actions that the environment chose itself for these observations."""
     lost: Mapping[Any, str] = {}
-    """Episode that cannot continue → reason."""
+    """Episode that cannot continue → reason, a text."""
     logps: Values = MappingProxyType({})
     """Log-probabilities of off-policy actions, as far as they are known."""
     policies: Values = MappingProxyType({})
-    """Policies of agents, as far as they have been requested already."""
+    """Names of the policies that clients have asked for, to choose actions themselves."""
 
 
 class Called(gymnasium.Env[Any, Any]):
-    """A stand-in for an environment that calls the trainer, used to inspect its spaces.
+    """A stand-in for an environment that calls the trainer: only its spaces, no episodes.
 
     `base` has `poll`, `send_actions` and spaces, which are dicts for several agents.
     """
@@ -98,5 +98,5 @@ class Called(gymnasium.Env[Any, Any]):
 
 
 def calls_trainer(env: Any) -> bool:
-    """Return whether an environment calls the trainer: it is polled, instead of being stepped."""
+    """Return whether an environment asks the trainer for actions: it is polled, not stepped."""
     return all(callable(getattr(env, name, None)) for name in ("poll", "send_actions"))

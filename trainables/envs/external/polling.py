@@ -18,7 +18,7 @@ PAUSE_S = 0.001
 
 
 class PolledEnv:
-    """An environment that is polled.
+    """An environment that calls the trainer, as a sampler uses it: poll, then send actions.
 
     Args:
         base: object with `poll`, `send_actions` and possibly `try_reset`.
@@ -33,7 +33,10 @@ class PolledEnv:
         """True if actions were sent after the latest poll."""
 
     def poll(self) -> Polled:
-        """Return the first poll with an event; EnvError if none comes in time, or it fails."""
+        """Poll until some episode has an event, and return that poll.
+
+        Raises EnvError if none comes within the time limit, or the environment fails.
+        """
         until = time.monotonic() + self._timeout_s
         while True:
             given = self._call("poll")
@@ -54,10 +57,10 @@ class PolledEnv:
             time.sleep(PAUSE_S)
 
     def send(self, episodes: Iterable[Any], actions: Mapping[Any, Mapping[str, Any]]) -> None:
-        """Answer the latest poll, unless it was answered already.
+        """Send actions for the latest poll, unless that was done and there are none.
 
         Args:
-            episodes: episodes to answer, including those without an asking agent.
+            episodes: all episodes of the poll; those without an action are sent an empty dict.
             actions: episode → agent → action.
         """
         if actions or not self._is_answered:
@@ -66,7 +69,7 @@ class PolledEnv:
             self._call("send_actions", {**nobody, **actions})
 
     def reset(self, env_id: Any) -> Any:
-        """Return the first observations of the next episode, agent → observation.
+        """Begin the next episode under the id `env_id`; return agent → first observation.
 
         Returns `ASYNC_RESET` if they come in a later poll, None if the environment cannot be reset,
         and an exception if the reset fails. Raises EnvError for anything else.
@@ -101,7 +104,7 @@ class PolledEnv:
 
 
 def ended_episodes(polled: Polled) -> list[Any]:
-    """Return the episodes that are over in a poll."""
+    """Return the ids of the episodes that a poll reports as over for all agents."""
     both = polled.terminateds, polled.truncateds
     flags = [pair for one in both for pair in one.items()]
     return [env_id for env_id, one in flags if isinstance(one, Mapping) and one.get(ALL)]

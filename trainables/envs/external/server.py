@@ -68,7 +68,7 @@ logger = logging.getLogger(__name__)
 
 
 class Refused(Exception):
-    """A request that is refused, with the HTTP status of the answer and a reason of one line."""
+    """Raised to refuse a client's request, with the HTTP status and a reason of one line."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -77,10 +77,10 @@ class Refused(Exception):
 
 @dataclass
 class _Remote:
-    """A client's episode."""
+    """A client's episode as the server knows it: its latest request, to detect repeated ones."""
 
     client: str
-    """Name of the client."""
+    """Name that the client has given itself."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Lock that is held while one of its requests is handled."""
     number: int = -1
@@ -88,11 +88,11 @@ class _Remote:
     digest: bytes = b""
     """SHA-256 of the latest request that was handled."""
     waits_for_action: bool = False
-    """True if the latest event of the episode needs an action."""
+    """True if the latest request asked for an action."""
 
 
 class PolicyServer(ExternalEnv):
-    """An environment whose episodes are played by clients (`trainables.envs.external.client`).
+    """An environment whose episodes are played by `PolicyClient` programs, over HTTP.
 
     Args:
         context: settings (`ServerConfig`) and the worker's index: each worker has its own port.
@@ -102,9 +102,10 @@ class PolicyServer(ExternalEnv):
     """
 
     action_space: Any = None
-    """Action space; derived classes may set it here."""
+    """Action space of clients' environments; derived classes may set it instead of the settings."""
     observation_space: Any = None
-    """Observation space; derived classes may set it here."""
+    """Observation space of clients' environments; derived classes may set it instead of the
+    settings."""
 
     def __init__(self, context: EnvContext) -> None:
         self.config = parse(ServerConfig, dict(context))
@@ -131,7 +132,7 @@ class PolicyServer(ExternalEnv):
         return f"http://{host!s}:{port}"
 
     def start(self) -> None:
-        """Start to listen; raises EnvError if no port is free."""
+        """Open the port and start to serve in a thread; raises EnvError if no port is free."""
         if self._http is not None:
             return
         self.token = shared_token(self.config.token_file)
@@ -146,7 +147,7 @@ class PolicyServer(ExternalEnv):
         super().start()
 
     def run(self) -> None:
-        """Serve until the server is closed."""
+        """Serve requests until `close`; runs in the environment's thread."""
         assert self._http is not None  # noqa: S101 as `start` has made it
         self._http.serve_forever(poll_interval=0.05)
 
@@ -161,7 +162,7 @@ class PolicyServer(ExternalEnv):
     # ---- requests ----------------------------------------------------------------------------
 
     def hello(self) -> dict[str, Any]:
-        """Return the protocol's version and the spaces of all agents."""
+        """Return the answer to a client's first request: protocol version, spaces of all agents."""
         both = {
             agent: {
                 "observation_space": describe(one),
@@ -172,9 +173,9 @@ class PolicyServer(ExternalEnv):
         return {"protocol": PROTOCOL, **({"agents": both} if self.has_agents else both[AGENT])}
 
     def take_policies(self, version: int, layers: Mapping[str, Mapping[str, Any] | None]) -> None:
-        """Set the policies for clients that choose actions themselves: policy → its layers.
+        """Set the policies that clients may fetch to choose actions: name → layers.
 
-        Layers are None if clients cannot run the policy; `version` is that of the weights.
+        Layers are None if clients cannot compute the policy; `version` is that of the weights.
         """
         if version != self._policies[0]:
             self._policies = (
@@ -183,7 +184,10 @@ class PolicyServer(ExternalEnv):
             )
 
     def policy(self) -> dict[str, Any]:
-        """Return the latest policy, or policies, with its version; Refused (503) before it."""
+        """Return the latest policy's layers, or those of all policies, with their version.
+
+        Raises Refused: 503 before there is one, 409 if clients cannot compute it.
+        """
         version, layers = self._policies
         if version == 0:
             raise Refused(503, "there is no policy yet; send the same request again")
@@ -195,7 +199,10 @@ class PolicyServer(ExternalEnv):
         return {"version": version, **one}
 
     def handle_call(self, body: bytes) -> dict[str, Any]:
-        """Return the answer to a call of an episode; raises Refused."""
+        """Execute the request in the JSON `body`, about one episode, and return the answer.
+
+        Raises Refused.
+        """
         try:
             request = strict_json.parse(body)
         except (ValueError, RecursionError) as error:
@@ -215,7 +222,10 @@ class PolicyServer(ExternalEnv):
             raise Refused(410, f"client {client}: the trainer has closed the server") from None
 
     def _handle(self, client: str, request: dict[str, Any], digest: bytes) -> dict[str, Any]:
-        """Handle a parsed request and return the answer; raises Refused."""
+        """Execute a client's parsed request, unless it is a repeated one, and return the answer.
+
+        `digest` is the SHA-256 of its body. Raises Refused.
+        """
         if unknown := sorted(request.keys() - KEYS):
             raise Refused(400, f"unknown key {shorten(unknown[0])}; known: {', '.join(KEYS)}")
         episode_id, call = _name(request, "episode", client), request.get("call")
@@ -240,7 +250,10 @@ class PolicyServer(ExternalEnv):
     def _accept(
         self, remote: _Remote, episode_id: str, request: dict[str, Any], digest: bytes
     ) -> None:
-        """Handle a request if it is new and in order; raises Refused if it is out of order."""
+        """Execute a request if it is the episode's next one; a repeated one is not executed again.
+
+        Raises Refused for any other number, or a repeated number with another `digest`.
+        """
         number, expected = request["number"], remote.number + 1
         if number == remote.number:
             if digest != remote.digest:
@@ -257,7 +270,10 @@ class PolicyServer(ExternalEnv):
         remote.waits_for_action = request["call"] == "get_action"
 
     def _remote(self, client: str, episode_id: str, begins: bool) -> _Remote:
-        """Return the episode of a request, or begin it again; Refused if it is another client's."""
+        """Return the record of a request's episode; make it if the request `begins` the episode.
+
+        Raises Refused if it is unknown or another client's, or too many episodes are running.
+        """
         with self._table:
             remote = self._remotes.get(episode_id) or self._gone.get(episode_id)
             own = remote is not None and remote.client == client and remote.number >= 0
@@ -278,7 +294,7 @@ class PolicyServer(ExternalEnv):
             return remote
 
     def _take(self, remote: _Remote, episode_id: str, request: dict[str, Any]) -> None:
-        """Execute a request; one that is refused changes nothing."""
+        """Execute a request of any kind; one that is refused changes nothing."""
         call = request["call"]
         if call == "start":
             enabled = _flag(request, "training_enabled", default=True)
@@ -303,7 +319,10 @@ class PolicyServer(ExternalEnv):
                     del self._gone[next(iter(self._gone))]
 
     def _step(self, episode_id: str, request: dict[str, Any]) -> None:
-        """Add an episode's observations, actions and rewards from a request, or raise Refused."""
+        """Report a request's observation, reward and action, or the end, to the trainer.
+
+        Raises Refused for invalid values, or if too many events wait.
+        """
         call, place = request["call"], f"episode {episode_id}"
         observation = decode(
             self.observation_space, request.get("observation"), f"{place}: observation"
@@ -327,7 +346,10 @@ class PolicyServer(ExternalEnv):
             raise Refused(429, str(error)) from None
 
     def _bind(self, episode_id: str, agents: Any) -> None:
-        """Choose the policies of these agents for the episode; Refused unless they are a list."""
+        """Choose a policy for each of these agents in the episode.
+
+        Refused unless they are a list.
+        """
         if not (self.has_agents and isinstance(agents, list) and agents):
             allowed = "a list of agents" if self.has_agents else "absent: there is one agent"
             raise Refused(
@@ -336,7 +358,10 @@ class PolicyServer(ExternalEnv):
         self.policies_of(episode_id, agents)
 
     def _require_bound(self, episode_id: str, claimed: Any) -> None:
-        """Refuse actions that were chosen by another policy than the agent's."""
+        """Raise Refused if a client's action is by another policy than the agent's in this episode.
+
+        `claimed` is agent → policy, by the client's word.
+        """
         if not isinstance(claimed, dict):
             raise Refused(
                 400, f"episode {episode_id}: policies {shorten(claimed)} is not an object"
@@ -350,7 +375,10 @@ class PolicyServer(ExternalEnv):
                 )
 
     def _numbers(self, request: dict[str, Any], key: str, default: Any) -> Any:
-        """Return a number of the request, or numbers by agent; raises Refused for other values."""
+        """Return the request's entry `key`, a number or agent → number; `default` if it is missing.
+
+        Raises Refused for other values.
+        """
         value = request.get(key)
         if value is None:
             return default
@@ -360,7 +388,7 @@ class PolicyServer(ExternalEnv):
         return value
 
     def _wait_for_action(self, episode_id: str, timeout_s: float) -> Any:
-        """Return the answer of the trainer; raises Refused (503) if there is none in time."""
+        """Wait for the trainer's action and return it; raises Refused (503) if the time is over."""
         try:
             return self.answer(episode_id, timeout_s)
         except TimeoutError:
@@ -417,7 +445,7 @@ class PolicyServer(ExternalEnv):
 
 
 def _name(request: dict[str, Any], key: str, client: str) -> str:
-    """Return a name from the request; raises Refused if it is not valid."""
+    """Return the entry `key` of a client's request, a name; Refused if it is missing or invalid."""
     value = request.get(key)
     if not isinstance(value, str) or not NAME.fullmatch(value):
         why = f"{key} {shorten(value)}; expected 1 to 128 letters, digits, '_', '.', ':' and '-'"
@@ -426,7 +454,7 @@ def _name(request: dict[str, Any], key: str, client: str) -> str:
 
 
 def _pack_layers(layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a policy's layers as JSON."""
+    """Return a policy's layers, whose arrays become JSON."""
     arrays = {name: pack(layers[name]) for name in ("mean", "scale", "log_std")}
     pairs = [[pack(one) for one in pair] for pair in layers["layers"]]
     plain = {name: layers[name] for name in ("activation", "clip", "exact")}
@@ -434,7 +462,7 @@ def _pack_layers(layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flag(request: dict[str, Any], key: str, default: bool) -> bool:
-    """Return a bool of the request; raises Refused for other values."""
+    """Return the entry `key` of a request, a bool; Refused for other values."""
     value = request.get(key, default)
     if not isinstance(value, bool):
         raise Refused(400, f"{key} {shorten(value)}; expected true or false")
@@ -445,7 +473,7 @@ def _flag(request: dict[str, Any], key: str, default: bool) -> bool:
 
 
 class _Http(ThreadingHTTPServer):
-    """An HTTP server with one thread per connection, of which the number is limited."""
+    """An HTTP server with one thread per connection, up to the setting ``max_clients``."""
 
     daemon_threads = True
     block_on_close = False
@@ -460,7 +488,7 @@ class _Http(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Handle a connection in its own thread; one too many is asked to come again."""
+        """Handle a connection in its own thread; answer 503 if there are too many."""
         with self._guard:
             full = len(self._open) >= self.policy.config.max_clients
             if not full:
@@ -475,7 +503,7 @@ class _Http(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection."""
+        """Close a connection, which then counts no more."""
         with self._guard:
             self._open.discard(request)
         super().shutdown_request(request)
@@ -494,7 +522,7 @@ class _Http(ThreadingHTTPServer):
         logger.debug("the connection of %s broke off", client_address, exc_info=True)
 
     def log_refusal(self, line: str) -> None:
-        """Log a refusal, unless there were many in the last minute."""
+        """Log a refusal as a warning, unless `LOGGED_A_MINUTE` were logged in the last minute."""
         now = time.monotonic()
         with self._guard:
             self._logged = [one for one in self._logged if one > now - 60.0]
@@ -518,21 +546,24 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.settimeout(self.server.policy.config.read_timeout_s)
 
     def do_GET(self) -> None:
-        """Send the spaces, or the policy's layers."""
+        """Answer a GET request: the spaces, or the policy's layers."""
         if self.path == "/v1/policy":
             self._serve(self.path, self.server.policy.policy)
         else:
             self._serve("/v1", self.server.policy.hello)
 
     def do_POST(self) -> None:
-        """Handle one call of an episode."""
+        """Answer a POST request: one call of an episode."""
         self._serve("/v1/episode", lambda: self.server.policy.handle_call(self._body()))
 
     def log_message(self, format: str, *args: Any) -> None:
         """Do nothing: served requests are not logged."""
 
     def _serve(self, path: str, answer: Any) -> None:
-        """Check a request, send its answer or the refusal, and log refusals."""
+        """Check the request's headers, and send what `answer()` returns, or the Refused it raises.
+
+        Refusals that point to a mistake are logged.
+        """
         self._is_read = "Content-Length" not in self.headers and self.command == "GET"
         try:
             self._check(path)
@@ -547,7 +578,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(refused.status, {"error": line})
 
     def _check(self, path: str) -> None:
-        """Refuse a wrong token, protocol or path before anything is read."""
+        """Raise Refused for a wrong token, protocol or path, before the body is read."""
         given = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(
             given.encode("utf-8", "replace"), self.server.policy.token.encode()
@@ -564,7 +595,7 @@ class _Handler(BaseHTTPRequestHandler):
             )
 
     def _body(self) -> bytes:
-        """Read and return the body; raises Refused if it is too long."""
+        """Read the request's body; raises Refused if it is too long or its length is missing."""
         length, most = (
             self.headers.get("Content-Length", ""),
             self.server.policy.config.max_body_bytes,
@@ -578,7 +609,7 @@ class _Handler(BaseHTTPRequestHandler):
         return body
 
     def _drain(self) -> None:
-        """Read part of a refused request, since a client that is still sending reads no answer."""
+        """Read more of a refused request, since a client that is still sending reads no answer."""
         length = self.headers.get("Content-Length", "")
         with contextlib.suppress(OSError, ValueError):
             self.connection.settimeout(DRAIN_S)

@@ -13,14 +13,15 @@ MOST = 4096
 
 
 class TokenError(TrainableError):
-    """There is no usable token; the message says what to do."""
+    """There is no usable token for server and client; the message says what to do."""
 
 
 def shared_token(file: str | Path | None = None) -> str:
-    """Return the token: of this file, of the environment variable, or of this user's own file.
+    """Return the secret that clients send to the policy server with every request.
 
-    The user's own file is made by the server or the client, the one that starts first; other users
-    cannot read it.
+    It is read from `file`, else from the environment variable, else from this user's own file,
+    which is made by the first of server and client; other users cannot read it. Raises TokenError
+    if a file is missing or others can read it, or the token is not valid.
     """
     if file is not None:
         return _read(Path(file).expanduser().resolve())  # secrets are mounted as links
@@ -56,7 +57,7 @@ def _read(path: Path) -> str:
 
 
 def _checked(text: str, place: str) -> str:
-    """Return the token in `text`; raises TokenError if it is not valid."""
+    """Return the token in `text` without spaces; TokenError about `place` if it is invalid."""
     token = text.strip()
     if not (LEAST <= len(token) <= MOST and token.isascii() and token.isprintable()):
         raise TokenError(

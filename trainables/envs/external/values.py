@@ -20,13 +20,16 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 def describe_place(episode_id: str, *agents: str) -> str:
-    """Return the name of an episode, and of one of its agents, in errors."""
+    """Return an episode's name in errors, with that of one agent, if given."""
     of = "".join(f", agent {agent!r}" for agent in agents)
     return f"episode {shorten(episode_id)}{of}"
 
 
 def checked_action(space: spaces.Space[Any], action: Any, subject: str) -> Any:
-    """Return an action in its space's type; EpisodeError about `subject` if it is outside."""
+    """Return an action in its space's dtype.
+
+    Raises EpisodeError, which begins with `subject`, if it is outside the space.
+    """
     if isinstance(space, spaces.Box):
         action = checked(space, action, subject)
     if not space.contains(action):
@@ -35,9 +38,9 @@ def checked_action(space: spaces.Space[Any], action: Any, subject: str) -> Any:
 
 
 def checked_logp(space: spaces.Space[Any], logp: Any, place: str) -> Any:
-    """Return a log-probability, or None for an unknown one.
+    """Return an action's log-probability, or None if it is None, unknown.
 
-    Raises EpisodeError if it is impossible. `place` names the value in errors.
+    Raises EpisodeError, which begins with `place`, if no action of the space can have it.
     """
     layout = layout_of(space)
     most = MOST_LOGP * len(layout.sizes)
@@ -58,7 +61,10 @@ def is_number(value: Any) -> bool:
 
 
 def checked(space: spaces.Space[Any], value: Any, subject: str) -> Any:
-    """Return a copy of `value`; raises EpisodeError with `subject` if it is not in the space."""
+    """Return a copy of an observation or action, in its space's dtype.
+
+    Raises EpisodeError, which begins with `subject`, if it is not in the space.
+    """
     if not is_plain(space):
         if not space.contains(value):
             raise EpisodeError(f"{subject} {shorten(value)} is not in {space}")

@@ -31,7 +31,10 @@ Spaces = spaces.Space[Any] | Mapping[str, spaces.Space[Any]]
 
 
 def encode(space: Spaces, value: Any) -> Any:
-    """Return an element of a space as JSON; with agent → space, one for each agent in `value`."""
+    """Return an element of a space as JSON data.
+
+    Of spaces by agent, one for each agent in `value`.
+    """
     if not isinstance(space, spaces.Space):
         names = {agent: _agent_name(space, agent, "a call") for agent in value}
         return {agent: encode(space[name], value[agent]) for agent, name in names.items()}
@@ -48,20 +51,23 @@ def encode(space: Spaces, value: Any) -> Any:
 
 
 def pack(array: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """Return an array of real numbers as JSON; `unpack` reverses it."""
+    """Return an array of real numbers as JSON data with base64; `unpack` is the inverse."""
     space = spaces.Box(-np.inf, np.inf, array.shape, np.float32)
     return {"shape": list(array.shape), "values": encode(space, array)}
 
 
 def unpack(data: Any) -> np.ndarray[Any, Any]:
-    """Return the array that was given to `pack`."""
+    """Return the array of which `pack` has made JSON data."""
     space = spaces.Box(-np.inf, np.inf, tuple(map(int, data["shape"])), np.float32)
     made: np.ndarray[Any, Any] = decode(space, data["values"], "an array")
     return made
 
 
 def decode(space: Spaces, data: Any, subject: str) -> Any:
-    """Return the element of a space from JSON; EpisodeError about `subject` if it does not fit."""
+    """Return the element of a space that JSON data describe; `encode` is the inverse.
+
+    Raises EpisodeError, which begins with `subject`, if it is not in the space.
+    """
     if not isinstance(space, spaces.Space):
         return _decode_each(space, data, subject)
     if isinstance(space, spaces.Tuple):
@@ -85,7 +91,7 @@ def decode(space: Spaces, data: Any, subject: str) -> Any:
 def _decode_each(
     spaces_: Mapping[str, spaces.Space[Any]], data: Any, subject: str
 ) -> dict[str, Any]:
-    """Return agent → element, from JSON by agent."""
+    """Return agent → element of its space, from JSON data by agent; raises EpisodeError."""
     if not isinstance(data, dict):
         _refuse(subject, data, f"an object by agent, of {', '.join(spaces_)}")
     return {
@@ -97,7 +103,10 @@ def _decode_each(
 
 
 def _array(space: spaces.Space[Any], data: Any, subject: str) -> Any:
-    """Return an array from nested lists or base64; raises EpisodeError if it does not fit."""
+    """Return an array from nested lists or base64 text; its values are not checked.
+
+    Raises EpisodeError, which begins with `subject`, for another size or type.
+    """
     if not isinstance(data, str):
         if not isinstance(data, list | int | float) or isinstance(data, bool):
             _refuse(subject, data, f"nested lists of shape {space.shape}")
@@ -131,7 +140,7 @@ def _wire_dtype(space: spaces.Space[Any]) -> np.dtype[Any]:
 
 
 def _agent_name(agents: Mapping[str, Any], agent: Any, subject: str) -> str:
-    """Return the agent's name; raises EpisodeError if it is unknown."""
+    """Return `agent` if it is one of `agents`; else EpisodeError, which begins with `subject`."""
     if agent not in agents:
         there = ", ".join(map(repr, agents))
         raise EpisodeError(f"{subject} of an unknown agent {shorten(agent)}; there are {there}")
@@ -139,7 +148,7 @@ def _agent_name(agents: Mapping[str, Any], agent: Any, subject: str) -> str:
 
 
 def _refuse(subject: str, data: Any, expected: str) -> NoReturn:
-    """Raise EpisodeError for data that do not fit."""
+    """Raise EpisodeError: `subject` has these JSON data, something else was `expected`."""
     raise EpisodeError(f"{subject} {shorten(data)} does not fit; expected {expected}")
 
 
@@ -147,7 +156,10 @@ def _refuse(subject: str, data: Any, expected: str) -> NoReturn:
 
 
 def describe(space: spaces.Space[Any]) -> dict[str, Any]:
-    """Return a space as JSON, which `parse_space` reverses; ValueError if that is impossible."""
+    """Return a space as JSON data; `parse_space` is the inverse.
+
+    Raises ValueError for a kind of space that has no such form.
+    """
     if isinstance(space, spaces.Dict):
         return {"dict": {key: describe(part) for key, part in space.spaces.items()}}
     if isinstance(space, spaces.Tuple):
@@ -165,7 +177,7 @@ def describe(space: spaces.Space[Any]) -> dict[str, Any]:
 
 
 def parse_space(data: Any) -> spaces.Space[Any]:
-    """Return the space that JSON describes; raises ValueError if it describes none."""
+    """Return the space that JSON data of `describe` describe; raises ValueError for other data."""
     if not isinstance(data, Mapping):
         raise ValueError(f"{shorten(data)} is not a space")  # noqa: TRY004 as for its content
     try:
@@ -175,7 +187,7 @@ def parse_space(data: Any) -> spaces.Space[Any]:
 
 
 def _parse_space(data: Mapping[str, Any]) -> spaces.Space[Any]:
-    """Return the space that a mapping describes."""
+    """Return the space that a JSON object describes; any exception means that it is none."""
     if "dict" in data:
         return spaces.Dict({str(key): parse_space(one) for key, one in data["dict"].items()})
     if "tuple" in data:

@@ -21,9 +21,9 @@ from trainables.envs.spaces.masks import ActionMask, AgentSpacesEnv, Source
 from trainables.errors import ConfigError, shorten
 
 ALL = "__all__"
-"""Key that stands for all agents in dicts of ends."""
+"""Key that stands for all agents in dicts that say which agents have ended."""
 COMMON = "__common__"
-"""Key of a dict of infos for what concerns all agents."""
+"""Key in an environment's dict of infos, for the info that concerns all agents."""
 #: One step as `AgentsEnv` returns it in place of an observation: plain data that can be compared.
 Seen = Mapping[str, Any]
 #: Agent → value.
@@ -36,7 +36,11 @@ def step_record(
     terminated: Iterable[str] = (),
     truncated: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Return one step as plain data: ``observations``, ``rewards`` and the agents that ended."""
+    """Return the results of one step of all agents as a dict of plain data.
+
+    The keys are ``observations``, ``rewards`` (agent → value), ``terminated`` and ``truncated``
+    (lists of agents).
+    """
     return {
         "observations": dict(observations),
         "rewards": dict(rewards),
@@ -46,7 +50,7 @@ def step_record(
 
 
 class AgentsSpace(spaces.Space[Any]):
-    """A space for each agent that may ever take part."""
+    """The space of an environment of several agents: agent → space, of all that may take part."""
 
     def __init__(self, by_agent: Mapping[str, spaces.Space[Any]]) -> None:
         super().__init__()
@@ -78,7 +82,10 @@ class AgentsSpace(spaces.Space[Any]):
 
 
 class AgentsConnector(EnvConnector):
-    """The connector at an environment of several agents: one `EnvConnector` for each."""
+    """The connector at an environment of several agents: one `EnvConnector` for each.
+
+    It converts each agent's observations to arrays, and rows of numbers to actions.
+    """
 
     def __init__(self, own_spaces: OwnSpaces, by_agent: Mapping[str, EnvConnector]) -> None:
         self.own_spaces, self.of = own_spaces, by_agent
@@ -91,7 +98,7 @@ class AgentsConnector(EnvConnector):
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Step of the connectors → total time of all agents, seconds."""
+        """Name of a conversion → total time of all agents, seconds."""
         total: dict[str, float] = {}
         for one in self.of.values():
             for name, seconds in one.seconds.items():
@@ -99,7 +106,7 @@ class AgentsConnector(EnvConnector):
         return total
 
     def observe(self, observation: Seen) -> Seen:
-        """Return the step (see `step_record`) with each agent's observation as a new array.
+        """Return a `step_record` with each agent's observation converted to a new array.
 
         It is copied, since environments may overwrite an observation that is still in use.
         """
@@ -108,11 +115,11 @@ class AgentsConnector(EnvConnector):
         return {**observation, "observations": arrays}
 
     def act(self, row: ByAgent) -> dict[str, Any]:
-        """Return agent → action, as the environment takes it."""
+        """Return agent → action as the environment takes it, for agent → row."""
         return {agent: self.of[agent].act(one) for agent, one in row.items()}
 
     def row(self, action: ByAgent) -> dict[str, Any]:
-        """Return agent → row that `act` turns into this action."""
+        """Return agent → row for agent → action: the inverse of `act`."""
         return {agent: self.of[agent].row(one) for agent, one in action.items()}
 
 
@@ -134,15 +141,14 @@ class _Stepped(NamedTuple):
 
 
 class AgentsEnv(gymnasium.Env[Any, Any]):
-    """One environment of several agents as a `gymnasium.Env`.
+    """An environment of several agents as one `gymnasium.Env`, with agent → action as its action.
 
     Args:
-        env: environment in one of the three forms.
+        env: environment of PettingZoo (parallel or turn-based), or in RLlib's form.
         read: makes a `_Stepped` of what ``env.step`` returned.
         observation_spaces: agent → observation space, for all agents that may ever take part.
         action_spaces: agent → action space, likewise.
-        observe: function from what all agents observe to what each one sees; None for no
-            change.
+        observe: function from what all agents observe to what each one sees; None for no change.
         masks: agent → reader of its action mask; empty for no masks.
     """
 
@@ -182,7 +188,10 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Seen, dict[str, Any]]:
-        """Begin an episode, as in gymnasium; return observations of those present, and no info."""
+        """Begin an episode.
+
+        Return a `step_record` with the present agents' observations, and no info.
+        """
         given = self.env.reset(seed=seed, options=options)
         if not isinstance(given, tuple) or len(given) != 2:
             raise EnvContractError(
@@ -195,12 +204,11 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         return step_record(self._masked(shown, ()), {}), {}
 
     def step(self, action: ByAgent) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
-        """Make one step, in which the agents act that got an observation last.
+        """Make one step with agent → action, of the agents that got an observation last.
 
-        Returns:
-            The step as a `step_record`, the sum of all rewards, whether all agents' episode was
-            terminated or truncated, and an info with ``agents`` (infos by agent) and ``common``
-            (infos for all), if there are any.
+        Returns the step as a `step_record`; the sum of all rewards; whether the episode was
+        terminated, and whether it was truncated, for all agents; and an info with ``agents`` (infos
+        by agent) and ``common`` (infos for all), if there are any.
         """
         taken = {a: one for a, one in action.items() if a in self._asked}
         stepped = self._read(self.env, self.env.step(taken))
@@ -239,16 +247,19 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
             close()
 
     def _active(self) -> str | None:
-        """Return the agent whose turn it is in a turn-based game; None in other environments."""
+        """Return the agent whose turn it is in a turn-based game, "" after the game's end.
+
+        Returns None in other environments.
+        """
         game = getattr(self.env, "aec_env", None)
         if game is None or type(self.env).__name__ != TURNS:
             return None
         return str(game.agent_selection) if game.agents else ""
 
     def _observed(self, observations: Any, method: str) -> ByAgent:
-        """Return what each agent sees of the observations by agent, which `method` returned.
+        """Check agent → observation, which `method` returned; return what each agent is to see.
 
-        Raises EnvContractError if they are not valid.
+        Raises EnvContractError if it is not valid.
         """
         if not isinstance(observations, Mapping):
             raise EnvContractError(
@@ -264,7 +275,7 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         return self._observe(dict(observations))
 
     def _require_known(self, agents: Iterable[str], place: str) -> None:
-        """Raise EnvContractError for an agent that has no spaces."""
+        """Raise EnvContractError for an agent that has no spaces; `place` begins the message."""
         known = self.observation_space.of
         for agent in agents:
             if agent not in known:
@@ -285,9 +296,9 @@ def _unchanged(values: ByAgent) -> ByAgent:
 def _mask_adder(
     masks: Mapping[str, ActionMask],
 ) -> Callable[[ByAgent, Iterable[str]], ByAgent]:
-    """Return a function that adds action masks to observations.
+    """Return a function that adds each agent's action mask to its observation.
 
-    Its second argument names agents that have ended, whose masks may forbid everything.
+    It takes agent → observation, and the agents that have ended, whose masks may forbid everything.
     """
 
     def masked(values: ByAgent, dead: Iterable[str]) -> ByAgent:
@@ -300,7 +311,7 @@ def _mask_adder(
 
 
 def _as_float(agent: str, reward: Any) -> float:
-    """Return a reward as a float; raises EnvContractError if it is not a number."""
+    """Return an agent's reward as a float; raises EnvContractError if it is not a number."""
     try:
         return float(reward)
     except (TypeError, ValueError):
@@ -326,12 +337,12 @@ def as_single_env(
     observe: Callable[[ByAgent], ByAgent] | None = None,
     source: Source | None = None,
 ) -> AgentsEnv | None:
-    """Return an environment of several agents as one; None if it has no such interface.
+    """Wrap an environment of several agents as one `gymnasium.Env`; None if it has one agent.
 
     Args:
         place: the setting ``env``, for errors.
-        observe: function of all observations; its attribute ``observation_space`` names their
-            spaces.
+        observe: function of all agents' observations; its attribute ``observation_space`` is a
+            function that returns an agent's space.
         source: source of the action masks, or None for no masks.
 
     Raises:
@@ -360,7 +371,10 @@ def as_single_env(
 
 
 def _spaces_of(env: Any) -> tuple[Spaces, Spaces, Read] | None:
-    """Return observation spaces, action spaces and the reader of a step; None for one agent."""
+    """Return agent → observation space, agent → action space, and the function that reads a step.
+
+    Returns None for an environment of one agent.
+    """
     if hasattr(env, "possible_agents") and callable(getattr(env, "observation_space", None)):
         agents = [*env.possible_agents]
         observed = {agent: env.observation_space(agent) for agent in agents}
@@ -372,7 +386,10 @@ def _spaces_of(env: Any) -> tuple[Spaces, Spaces, Read] | None:
 def _masks(
     of_observations: Spaces, of_actions: Spaces, source: Source | None
 ) -> dict[str, ActionMask]:
-    """Return agent → reader of its action mask, if any; ConfigError for a wrong source."""
+    """Return agent → wrapper that adds its action mask to observations; empty without a source.
+
+    Raises ConfigError for a source that several agents do not have.
+    """
     if source is None:
         return {}
     if source == "info":
@@ -385,9 +402,9 @@ def _masks(
 
 
 def _converted(env: Any, place: str) -> Any:
-    """Return PettingZoo's turn-based environment as one in which all agents act at once.
+    """Convert PettingZoo's turn-based environment to its parallel interface.
 
-    Raises ConfigError if it cannot be. `place` names the value in errors.
+    Raises ConfigError, about the setting ``env`` with the value `place`, if that is not possible.
     """
     try:
         from pettingzoo.utils import conversions  # type: ignore[import-untyped]
@@ -417,9 +434,9 @@ def _by_agent(env: Any, kind: str) -> Spaces | None:
 
 
 def _read_parallel(env: Any, returned: Any) -> _Stepped:
-    """Read a step of a parallel PettingZoo environment, which is over when no agent is left.
+    """Check the result of a step of a parallel PettingZoo environment, and return its parts.
 
-    Raises EnvContractError for any other result.
+    The episode is over when no agent is left. Raises EnvContractError for any other result.
     """
     if not isinstance(returned, tuple) or len(returned) != 5:
         raise EnvContractError(
@@ -430,9 +447,9 @@ def _read_parallel(env: Any, returned: Any) -> _Stepped:
 
 
 def _read_dicts(_: Any, returned: Any) -> _Stepped:
-    """Read a step of an environment in RLlib's form, which is over when ``__all__`` is set.
+    """Check the result of a step of an environment in RLlib's form, and return its parts.
 
-    Raises EnvContractError for any other result.
+    The episode is over when ``__all__`` is set. Raises EnvContractError for any other result.
     """
     if not isinstance(returned, tuple) or len(returned) != 5:
         raise EnvContractError(

@@ -33,7 +33,10 @@ NOOP, FIRE = 0, 1
 
 
 def register(env_id: str) -> None:
-    """Register the games with gymnasium; raises ConfigError for an Atari id without ale-py."""
+    """Import ale-py, which registers Atari's games with gymnasium.
+
+    Raises ConfigError if `env_id` names an Atari game, but ale-py is not installed.
+    """
     if importlib.util.find_spec("ale_py") is not None:
         import ale_py
 
@@ -115,12 +118,12 @@ class FireAtEachLife(gymnasium.Wrapper[Any, Any, Any, Any]):
 def make_game(
     env_id: str, env_config: dict[str, Any], size: tuple[int, int], learning: bool
 ) -> Env:
-    """Return an Atari game in DeepMind's wrappers.
+    """Make an Atari game in DeepMind's wrappers: skipped, grey, small and stacked frames.
 
     Args:
         env_id: id in gymnasium.
-        env_config: arguments of the environment; ``frameskip`` is the number of frames for
-            which an action is repeated.
+        env_config: arguments of the environment; ``frameskip`` is the number of frames for which an
+            action is repeated.
         size: side of a frame in pixels, and number of stacked frames.
         learning: True if a lost life ends the episode.
 
@@ -154,16 +157,16 @@ def make_game(
 
 
 def _channels_last(frames: Any) -> Any:
-    """Return frames (C, H, W) as a new image (H, W, C)."""
+    """Return stacked frames (C, H, W) as a new array (H, W, C)."""
     return np.ascontiguousarray(np.moveaxis(frames, 0, -1))
 
 
 def _missing_package_error(env_id: str) -> ConfigError:
-    """Return the error for a missing package."""
+    """Return the error for an Atari game whose packages are not installed."""
     hint = "pip install 'sweep-rl[atari]'"
     return ConfigError("env", env_id, "an environment that is installed", hint)
 
 
 def _lives(env: Env) -> int:
-    """Return the number of lives left."""
+    """Return the number of lives left in the game that an environment wraps."""
     return int(env.unwrapped.ale.lives())  # type: ignore[attr-defined]  # ale-py's own

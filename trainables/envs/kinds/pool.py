@@ -24,7 +24,9 @@ EXTRA = "pip install 'sweep-rl[envpool]'"
 
 
 class Pool(VectorEnv[Any, Any, Any]):
-    """N environments of EnvPool, stepped in one thread unless `arguments` say otherwise.
+    """N environments of EnvPool, which runs them in C++, as a gymnasium vector environment.
+
+    They are stepped in one thread unless `arguments` say otherwise.
 
     Args:
         env: id in EnvPool.
@@ -62,7 +64,10 @@ class Pool(VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """Start all episodes, with a seed in a new pool; return observations (N, *O), no info."""
+        """Start all episodes; return observations (N, *O), and no info.
+
+        With a seed, the environments are made anew, since EnvPool takes seeds only then.
+        """
         if options is not None:
             raise ValueError(f"reset(options={options!r}): EnvPool's environments take none")
         if seed is not None:
@@ -74,7 +79,7 @@ class Pool(VectorEnv[Any, Any, Any]):
         return observations, {}
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """Make one step of all environments, like gymnasium's vector environments: arrays (N, …).
+        """Make one step of all environments; results as of gymnasium's vector environments.
 
         Infos, which EnvPool returns as bare arrays, are dropped.
         """
@@ -86,7 +91,7 @@ class Pool(VectorEnv[Any, Any, Any]):
         self._pool.close()
 
     def _make_pool(self, **seeded: Any) -> Any:
-        """Return a new pool."""
+        """Make N environments by EnvPool's ``make``, with these further arguments."""
         with _without_warnings():
             return self._make(**seeded)
 

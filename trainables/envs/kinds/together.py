@@ -26,7 +26,7 @@ PARTS = ("observations", "rewards", "terminateds", "truncateds", "infos")
 
 
 def has_form(env: Any) -> bool:
-    """Return whether an object or class has RLlib's form."""
+    """Return whether an object or class is a vector environment in RLlib's form, by its methods."""
     return all(callable(getattr(env, name, None)) for name in METHODS)
 
 
@@ -36,7 +36,10 @@ def is_vector_class(creator: Any) -> bool:
 
 
 class SteppedTogether(VectorEnv[Any, Any, Any]):
-    """An object in RLlib's form as a vector environment; its spaces are those of one of N."""
+    """A vector environment in RLlib's form as one of gymnasium.
+
+    Its spaces are those of one of N.
+    """
 
     def __init__(self, env: Any, num_envs: int) -> None:
         self.env = env
@@ -51,7 +54,10 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: Any = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start all episodes, or those of ``reset_mask``; return observations (N, *O), and info."""
+        """Start all episodes, or those of `options`' ``reset_mask``.
+
+        Return observations, and info.
+        """
         if options is None:
             seeds = [None if seed is None else _seed(seed, i) for i in range(self.num_envs)]
             given = self._call("vector_reset", 2, seeds=seeds, options=None)
@@ -64,7 +70,7 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
         return self._batched(), {}
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
-        """Make one step of every environment, as gymnasium's vector environments: (N, …)."""
+        """Make one step of all environments; results as of gymnasium's vector environments."""
         given = self._call("vector_step", 5, list(actions))
         columns = [
             self._rows("vector_step", name, one) for name, one in zip(PARTS, given, strict=True)
@@ -86,7 +92,7 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
                 return
 
     def _call(self, method: str, parts: int, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Call a method and return its result, checked to be a tuple of `parts` items."""
+        """Call a method of the object; EnvError unless it returns a tuple of `parts` items."""
         given = getattr(self.env, method)(*args, **kwargs)
         if not isinstance(given, tuple) or len(given) != parts:
             expected = ", ".join(PARTS) if parts == len(PARTS) else "observations, infos"
@@ -108,7 +114,10 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
         return concatenate(space, self._latest, empty)
 
     def _rows(self, method: str, name: str, rows: Any) -> Any:
-        """Return `rows` if there is one per environment, of the right shape; or raise EnvError."""
+        """Return `rows` if it has one entry for each environment; `name` is the part of the result.
+
+        Raises EnvError otherwise, or if an observation does not fit its space.
+        """
         if not hasattr(rows, "__len__") or len(rows) != self.num_envs:
             raise EnvError(f"{method}(): {name} {shorten(rows)}; expected {self.num_envs} of them")
         for i, row in enumerate(rows) if name == "observations" else ():
@@ -116,7 +125,7 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
         return rows
 
     def _require_fitting(self, method: str, i: int, row: Any) -> None:
-        """Raise EnvError for an observation that does not fit its space."""
+        """Raise EnvError if observation `row` of environment `i` does not fit its space."""
         space = self.single_observation_space
         if space.shape is None and not _has_parts(space, row):
             seen = f"{method}(): observation {i} {shorten(row)}"
@@ -136,5 +145,5 @@ def _has_parts(space: spaces.Space[Any], row: Any) -> bool:
 
 
 def _seed(seed: int, index: int) -> int:
-    """Return the seed of environment `index`."""
+    """Return the seed of environment `index` for the seed of all N."""
     return rng.integer(int(seed), "together", index) % 2**31

@@ -26,7 +26,7 @@ MOST_CHOICES = 2**20
 
 @dataclass(frozen=True)
 class ActionLayout:
-    """The columns of an action row.
+    """The columns of a row of numbers that stands for an action, for example of a Tuple.
 
     A policy's head has one logit per choice of each column, column after column, and then one mean
     per real number.
@@ -59,12 +59,12 @@ class ActionLayout:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one row."""
+        """Shape of one row: () for a single Discrete, else (K,)."""
         return () if self.scalar else (len(self.sizes),)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of stored rows: int64 if all columns are choices, else float32."""
+        """Dtype of rows in batches: int64 if all columns are choices, else float32."""
         return np.dtype(np.float32 if self.real_columns else np.int64)
 
 
@@ -97,7 +97,10 @@ _QUICK: dict[type, type] = {
 
 
 def speed_up_checks(env: Any) -> None:
-    """Speed up gymnasium's check of actions in every step; the space stays the same."""
+    """Replace the class of gymnasium's action space by one whose `contains` is faster.
+
+    gymnasium calls it in every step. Does nothing for other spaces, or for users' environments.
+    """
     space = getattr(env, "action_space", None)
     whole = getattr(space, "dtype", None) == np.int64
     if type(env).__module__.startswith("gymnasium.") and whole and type(space) in _QUICK:
@@ -105,7 +108,7 @@ def speed_up_checks(env: Any) -> None:
 
 
 class ActionAdapter:
-    """Converts a policy's action rows to the environments' actions.
+    """Converts a policy's rows of numbers to the environments' actions.
 
     With `clip`, real numbers are clipped to their bounds; with `normalize`, numbers from -1 to 1
     are first spread over their bounds, if they have both.
@@ -128,7 +131,10 @@ class ActionAdapter:
         """Factors and offsets (K,) that spread the policy's numbers; None for no spreading."""
 
     def __call__(self, actions: Array) -> Array:
-        """Return choices (N,) or rows (N, K) as actions (N, *A); as rows for nested spaces."""
+        """Return choices (N,) or rows (N, K) of a policy as actions (N, *A) of the environments.
+
+        For a Tuple or Dict they stay rows (N, K), for `unflattener`.
+        """
         rows = actions if self.counts_from_zero else actions + self._starts
         if self._layout.scalar:
             return rows
@@ -142,14 +148,14 @@ class ActionAdapter:
         return np.asarray(rows.reshape(shape), dtype=self._space.dtype)
 
     def bounded(self, actions: Array) -> Array:
-        """Return the policy's rows (N, …), clipped to the bounds that the environment has."""
+        """Return a policy's rows (N, …), clipped where `__call__` would clip them."""
         if self._bounds is None:
             return actions
         low, high = (self.inverse(one) for one in self._bounds)
         return np.minimum(np.maximum(actions, low), high)
 
     def inverse(self, rows: Array) -> Array:
-        """Return rows (…, K) in the environment's numbers as rows of the policy."""
+        """Return a policy's rows for rows (…, K) in the environment's numbers."""
         if self.spread is not None:
             rows = (rows - self.spread[1]) / self.spread[0]
         return rows if self.counts_from_zero else rows - self._starts
@@ -162,9 +168,10 @@ UNBOUNDED = float(np.finfo(np.float32).max) / 2
 
 
 def spread(space: spaces.Space[Any]) -> Spread | None:
-    """Return scale and shift that map -1 to 1 to each column's bounds; None if nothing changes.
+    """Return factors and offsets (K,) that map -1 to 1 to each column's bounds.
 
-    Columns without an interval have scale 1 and shift 0: choices, and numbers that lack a bound.
+    Columns without an interval have factor 1 and offset 0: choices, and numbers that lack a bound.
+    Returns None if all have.
     """
     low, high = bounds(space)
     real = np.isin(np.arange(len(low)), layout_of(space).real_columns)
@@ -177,13 +184,13 @@ def spread(space: spaces.Space[Any]) -> Spread | None:
 
 
 def _sent_type(layout: ActionLayout) -> type[np.int64 | np.float64]:
-    """Return the dtype of the actions that are sent to an environment."""
+    """Return the dtype of an action row that is sent to an environment."""
     # Not float32: the float32 nearest to a bound may lie beyond it.
     return np.float64 if layout.real_columns else np.int64
 
 
 def layout_of(space: spaces.Space[Any]) -> ActionLayout:
-    """Return the columns of a space's rows.
+    """Return the columns of a row that stands for an action of `space`.
 
     Raises ConfigError if no policy can act in this space.
     """
@@ -193,7 +200,7 @@ def layout_of(space: spaces.Space[Any]) -> ActionLayout:
 
 
 def _check_size(space: spaces.Space[Any]) -> None:
-    """Raise ConfigError for a space with nothing to choose, or too much for a network."""
+    """Raise ConfigError for an action space with nothing to choose, or too much for a network."""
     outputs = sum(count_choices(leaf) for leaf in leaves(space))
     if not outputs:
         hint = (
@@ -245,7 +252,10 @@ def _sizes(leaf: ActionLeaf) -> list[int]:
 
 
 def bounds(space: spaces.Space[Any]) -> tuple[Array, Array]:
-    """Return the lowest and highest number of each column, (K,) each, float64."""
+    """Return the lowest and the highest number of each column in the environment's terms.
+
+    Each is (K,) of float64; a choice that starts at s has s and s + n - 1.
+    """
     lows: list[Array] = []
     highs: list[Array] = []
     for leaf in leaves(space):
@@ -261,7 +271,10 @@ def bounds(space: spaces.Space[Any]) -> tuple[Array, Array]:
 
 
 def rows_of(space: spaces.Space[Any], actions: Iterable[Any]) -> Array:
-    """Return actions of the environment as the policy's rows: choices (N,) or rows (N, K)."""
+    """Return an environment's actions as a policy's rows: choices (N,) or rows (N, K).
+
+    Choices then count from 0; real numbers stay as they are.
+    """
     layout = layout_of(space)
     rows = np.array([row_of(space, action) for action in actions], dtype=np.float64)
     choices = list(layout.choice_columns)
@@ -275,26 +288,32 @@ Unflattener = Callable[[Array], Any]
 
 
 def row_space(space: spaces.Space[Any]) -> spaces.Box:
-    """Return the space of the adapter's rows for an environment with Tuple or Dict actions."""
+    """Return the Box of rows (K,) that stand for Tuple or Dict actions of an environment."""
     dtype = _sent_type(layout_of(space))
     low, high = bounds(space)
     return spaces.Box(low.astype(dtype), high.astype(dtype), dtype=dtype)
 
 
 def row_of(space: spaces.Space[Any], action: Any) -> Array:
-    """Return the numbers (K,) of an action of the environment."""
+    """Return an environment's action as one vector (K,) of its numbers."""
     return np.concatenate([np.reshape(leaf, -1) for leaf in leaf_values(space, action)])
 
 
 def unflattener(space: spaces.Space[Any]) -> Unflattener:
-    """Return a function that turns one of the adapter's rows into an action of `space`."""
+    """Return a function that turns a row (K,) into an action of `space`.
+
+    For a space that is not nested it returns its argument.
+    """
     if isinstance(space, ActionLeaf):
         return lambda row: row  # it has the form already
     return _unflattener(space, 0)[0]
 
 
 def _unflattener(space: spaces.Space[Any], first: int) -> tuple[Unflattener, int]:
-    """Return a function that reads `space` from column `first` on, and the column after it."""
+    """Return a function that reads an action of `space` from a row, and the column after its last.
+
+    It reads from column `first` on.
+    """
     if isinstance(space, spaces.Tuple | spaces.Dict):
         parts = {}
         for key, part in inner(space):

@@ -39,17 +39,18 @@ Array = NDArray[Any]
 #: A step as the settings name it: a path or a name of `KNOWN`, alone or with its arguments.
 Named = str | Mapping[str, Mapping[str, Any]]
 OwnSpaces = tuple[spaces.Space[Any], spaces.Space[Any]]
-"""Observation space and action space of the environment itself."""
+"""Observation space and action space of an environment itself, before any conversion."""
 #: Name of the setting.
 PLACE = "connectors"
 UNFLATTEN = "Unflatten"
-"""Name of the last step, if actions are a Tuple or Dict."""
+"""Name of the step that makes a Tuple or Dict action of a row, in lists and timings."""
 
 
 class EnvConnector:
-    """The first and the last step of the list, at one environment and in its process.
+    """The two conversions at one environment, in its process: preprocess, and unflatten actions.
 
-    It acts before the environment's next call, since an environment may overwrite its observations.
+    Observations become arrays, and rows become Tuple or Dict actions. It is called before the
+    environment's next step, since an environment may overwrite its observations.
 
     Args:
         observation_space: that of the environment itself.
@@ -88,12 +89,12 @@ class EnvConnector:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Name of a step → total time in seconds; a step that changes nothing is absent."""
+        """Name of a conversion → total time, seconds; one that changes nothing is absent."""
         observing = {self.name: self._observing} if self.observes else {}
         return {**observing, UNFLATTEN: self._acting} if self.acts else observing
 
     def observe(self, observation: Any) -> Any:
-        """Return the environment's observation as an array for the next step."""
+        """Return an observation of the environment as an array, by the preprocessor."""
         began = perf_counter()
         if self._own is not None:
             observation = self._own(observation)
@@ -104,77 +105,82 @@ class EnvConnector:
         return seen
 
     def act(self, row: Any) -> Any:
-        """Return the action, as the environment takes it, of one row."""
+        """Return the action, in the environment's form, of one row (K,)."""
         began = perf_counter()
         action = self._unflatten(row)
         self._acting += perf_counter() - began
         return action
 
     def act_all(self, rows: Array) -> Any:
-        """Return the actions of rows (N, K) as a vector environment takes them."""
+        """Return the actions of rows (N, K), batched as a vector environment takes them."""
         space, own = self.own_spaces[1], [self.act(row) for row in rows]
         batched: Any = create_empty_array(space, len(own))
         return concatenate(space, own, batched)
 
     def row(self, action: Any) -> Any:
-        """Return the row that `act` turns into this action."""
+        """Return the row (K,) of an action in the environment's form: the inverse of `act`."""
         if not self.acts:
             return action
         return row_of(self.own_spaces[1], action).astype(self.action_space.dtype)
 
     def observe_all(self, observations: Iterable[Any]) -> Array:
-        """Return the environment's observations as one array (N, *O)."""
+        """Return N observations of environments as one new array (N, *O), by the preprocessor."""
         # Copied: a preprocessor may write into the same array again and again.
         return np.stack([np.array(self.observe(one)) for one in observations])
 
     def invert(self, row: Array) -> Any:
-        """Return the observation behind this array, as far as the preprocessor can tell."""
+        """Return an observation from which the preprocessor would make this array."""
         made = self._preprocess.invert(row)
         own: Any = self._own
         return made if own is None else own.invert(made)
 
 
 class Connector:
-    """One step of the list; users derive their own from it and override what they need.
+    """One step of the conversions between environment and policy, for all N environments at once.
 
-    A step must treat each row by itself, and must not keep anything between two calls.
+    Users derive their own class and override what they need. A step must treat each row by itself,
+    and must not keep anything between two calls.
 
     Args:
         observation_space: space of the rows that it gets.
     """
 
     memory_size = 0
-    """Count of numbers that it carries from one observation of an episode to the next."""
+    """Count of numbers, per environment, that the step carries from one observation to the next."""
 
     def __init__(self, observation_space: spaces.Box, action_space: spaces.Space[Any]) -> None:
         self.observation_space = observation_space
         self.action_space = action_space
 
     def observe(self, rows: Array, memory: Array) -> tuple[Array, Array]:
-        """Return rows (N, *S) for the next step, and new memory; `memory` must not change."""
+        """Return rows (N, *S) for the next step, and the new carried numbers (N, M).
+
+        `memory` (N, M) are the carried numbers, zeros at the start of an episode; it must not
+        change.
+        """
         return rows, memory
 
     def act(self, actions: Array) -> Array:
-        """Return the policy's actions, choices (N,) or rows (N, K), as the next step takes them."""
+        """Return actions (N, …) as the next step on their way to the environments takes them."""
         return actions
 
     def after_actions(self, memory: Array, actions: Array) -> Array:
-        """Return the memory (N, K) after these actions (N, …) of the policy.
+        """Return the carried numbers (N, M) after these actions (N, …) of the policy.
 
         The actions are clipped if the settings say so.
         """
         return memory
 
     def after_rewards(self, memory: Array, rewards: Array) -> Array:
-        """Return the memory after the rewards (N,) of those actions."""
+        """Return the carried numbers (N, M) after the rewards (N,) of the latest actions."""
         return memory
 
 
 class FrameStack(Connector):
-    """A step that shows the latest observations side by side, oldest first.
+    """A step that makes one row of the latest observations of an episode, oldest first.
 
     Before an episode's first observation there are zeros. Vectors become longer, images deeper.
-    `frames` is the number of observations shown.
+    `frames` is the number of observations in a row.
     """
 
     def __init__(
@@ -187,7 +193,7 @@ class FrameStack(Connector):
         self.memory_size = parts * (frames - 1) * int(np.prod(observation_space.shape))
 
     def observe(self, rows: Array, memory: Array) -> tuple[Array, Array]:
-        """Return stacked rows (N, …, frames · D), and the new memory (N, K)."""
+        """Return stacked rows (N, …, frames · D), and the new carried numbers (N, M)."""
         if self.is_wide:
             high, low = np.split(memory.astype(rows.dtype), 2, axis=1)
             memory = high + low
@@ -212,7 +218,7 @@ def _stacked(box: spaces.Box, frames: int) -> spaces.Box:
 
 
 class PreviousAction(Connector):
-    """A step that puts the last action before the observation.
+    """A step that puts the policy's last action before each observation.
 
     Choices are one-hot, numbers are the policy's own. When an episode begins all columns are 0: the
     first choice, and the middle of a normalised interval.
@@ -230,7 +236,7 @@ class PreviousAction(Connector):
         self._choices, self._reals = list(layout.choice_columns), list(layout.real_columns)
 
     def observe(self, rows: Array, memory: Array) -> tuple[Array, Array]:
-        """Return rows (N, A + D), the last action before the rows (N, D), and memory (N, K)."""
+        """Return rows (N, A + D), the last action before the rows (N, D); and memory (N, K)."""
         seen = np.zeros((len(rows), self._width), dtype=rows.dtype)
         chosen = self._first[self._choices] + memory[:, self._choices].astype(np.int64)
         seen[np.arange(len(rows))[:, None], chosen] = 1.0
@@ -238,12 +244,12 @@ class PreviousAction(Connector):
         return np.concatenate([seen, rows], axis=1), memory
 
     def after_actions(self, memory: Array, actions: Array) -> Array:
-        """Return the actions (N, …) as the new memory (N, K)."""
+        """Return the actions (N, …) as float32, the new carried numbers (N, K)."""
         return actions.reshape(memory.shape).astype(np.float32)
 
 
 class PreviousReward(Connector):
-    """A step that puts the sum of rewards since the last action before the observation."""
+    """A step that puts the sum of rewards since the last action before each observation."""
 
     memory_size = 1
 
@@ -255,7 +261,7 @@ class PreviousReward(Connector):
         return np.concatenate([memory.astype(rows.dtype), rows], axis=1), memory
 
     def after_actions(self, memory: Array, actions: Array) -> Array:
-        """Return zeros (N, 1), since no reward has come yet."""
+        """Return zeros (N, 1): the new action has no reward yet."""
         return np.zeros_like(memory)
 
     def after_rewards(self, memory: Array, rewards: Array) -> Array:
@@ -264,7 +270,10 @@ class PreviousReward(Connector):
 
 
 def _extended_space(part: str, box: spaces.Box, numbers: int) -> spaces.Box:
-    """Return the space of `numbers` numbers before the observation; ConfigError for an image."""
+    """Return the space of rows with `numbers` more numbers before an observation of `box`.
+
+    Raises ConfigError, about ``lstm_use_prev_`` and `part`, for an image.
+    """
     if is_image(box):
         allowed = "false for observations that are images"
         why = f"pixels leave no room for numbers, and observations are {box.shape}"
@@ -281,9 +290,10 @@ PREVIOUS = (PreviousAction, PreviousReward)
 def make_own(
     named: Sequence[Named], box: spaces.Box, action_space: spaces.Space[Any]
 ) -> list[Connector]:
-    """Return the connectors that the settings name, each tried on a row.
+    """Make the connectors that the setting ``connectors`` names, each tried on a row of zeros.
 
-    Raises ConfigError if one of them cannot be made, or its output does not fit its space.
+    Each gets the observation space of the one before, the first one `box`. Raises ConfigError if
+    one cannot be made, or its output does not fit its space.
     """
     connectors: list[Connector] = []
     for one in named:
@@ -306,7 +316,11 @@ def _make_and_try(
     box: spaces.Box,
     action_space: spaces.Space[Any],
 ) -> Connector:
-    """Return one connector, tried on a row; raises ConfigError as `make_own` does."""
+    """Make one connector by calling `source`, and try it on a row of zeros.
+
+    Raises ConfigError, which names `path`, if it cannot be made, or its output does not fit its
+    space.
+    """
     row = np.zeros((1, *row_shape(box)), dtype=row_dtype(box))
     allowed = "a class derived from trainables.Connector that can be made of these spaces"
     try:
@@ -331,12 +345,12 @@ def _make_and_try(
 
 
 def row_shape(box: spaces.Box) -> tuple[int, ...]:
-    """Return the shape of one row: (D,), or (H, W, C) for an image."""
+    """Return the shape of one row for a policy: (D,), or (H, W, C) for an image."""
     return box.shape if is_image(box) else (int(np.prod(box.shape)),)
 
 
 class Spaces(Protocol):
-    """Protocol of an environment's spaces (`trainables.envs.make.EnvSpaces`)."""
+    """Protocol of an environment's spaces, which `trainables.envs.make.EnvSpaces` fulfils."""
 
     @property
     def observation(self) -> spaces.Box:
@@ -347,32 +361,35 @@ class Spaces(Protocol):
         """Action space of the environment itself."""
 
     def at_env(self) -> EnvConnector:
-        """Return a new connector for the steps at the environment: the first and the last one."""
+        """Return a new object that converts observations and actions at one environment."""
 
     def make_steps(self) -> tuple[list[Connector], list[Connector]]:
-        """Return new connectors: those before the filter, and those after it."""
+        """Return new connectors: users' ones, before the filter, and those after the filter."""
 
 
 class Filtering(Protocol):
-    """Protocol of an observation filter."""
+    """Protocol of an observation filter, which normalises rows by running statistics."""
 
     def __call__(self, x: Array, update: bool = True) -> Array:
-        """Return filtered rows (N, *S); with `update`, count them in the statistics first."""
+        """Return normalised rows (N, *S).
+
+        With `update`, the rows are added to the statistics first.
+        """
 
 
 S = TypeVar("S", bound="Connectors")
 
 
 class Connectors:
-    """The list of one policy.
+    """The whole list of conversions between environments and one policy, filter included.
 
     Args:
         spaces_: the spaces at its ends.
-        name: how errors call where observations come from.
+        name: name of the source of observations, for errors.
         observation_filter: shared with its owner, who synchronises it.
-        clip: whether actions are clipped to the action space's bounds.
-        normalize: whether the policy's numbers from -1 to 1 are spread over those bounds.
-        exact: whether rows keep what the filter needs of numbers that float32 does not hold.
+        clip: True to clip actions to the action space's bounds.
+        normalize: True to spread the policy's numbers from -1 to 1 over those bounds.
+        exact: True to keep rows in float64 if the filter needs numbers that float32 would round.
     """
 
     def __init__(
@@ -416,20 +433,20 @@ class Connectors:
 
     @cached_property
     def at_env(self) -> EnvConnector:
-        """Connector of the first and the last step, for callers without an environment."""
+        """Object for the conversions at one environment, for callers that have no environment."""
         return self._of.at_env()
 
     def clipping(self: S, clip: bool) -> S:
-        """Return the same list with or without clipping of actions to their bounds."""
+        """Return a copy of this list, with the same filter, that clips actions if `clip`."""
         return type(self)(self._of, self._name, self.filter, clip, self.normalize, self.exact)
 
     @property
     def names(self) -> list[str]:
-        """Class names of `steps`."""
+        """Class names of the steps that act on rows."""
         return [type(one).__name__ for one in self.steps]
 
     def described(self) -> list[str]:
-        """Return the names of the whole list, from the environment to the policy and back."""
+        """Return the names of all steps, from environment to policy and back, for the log."""
         sent = ["unsquash"] * (self.adapter.spread is not None) + ["clip"] * self.clip
         sent += [UNFLATTEN] * self.at_env.acts
         before, behind = ([type(one).__name__ for one in s] for s in (self.before, self._behind))
@@ -439,25 +456,27 @@ class Connectors:
 
     @property
     def is_exact(self) -> bool:
-        """True if rows are of float64 because the filter needs it."""
+        """True if rows are kept in float64 for the filter."""
         return self.row_dtype == np.float64
 
     @property
     def row_dtype(self) -> np.dtype[Any]:
-        """Dtype of the rows."""
+        """Dtype of the rows before the filter."""
         return self.rows.dtype
 
     def initial(self, count: int) -> Array:
-        """Return the carried numbers (count, L) at the beginning of episodes: zeros."""
+        """Return the carried numbers at the start of `count` episodes: zeros (count, L)."""
         return np.zeros((count, self.memory_size), dtype=np.float32)
 
     def observe(
         self, rows: Array, carried: Array, counted: bool | NDArray[np.bool_] = False
     ) -> tuple[Array, Array]:
-        """Return rows (N, *S) as the networks see them, and the new carried numbers (N, L).
+        """Convert rows to the networks' input (N, *S).
 
-        `rows` are output of `self.rows`, seen with `carried`; the filter counts those that are
-        `counted` (one bool or (N,)).
+        Return it with the new carried numbers (N, L).
+
+        `rows` are output of `self.rows`; `carried` (N, L) are the numbers from the previous call.
+        Rows that are `counted` (one bool or (N,)) are added to the filter's statistics.
         """
         following = carried.copy() if self.parts else carried
         rows = self._run_steps(self.before, rows, carried, following)
@@ -467,10 +486,10 @@ class Connectors:
     def observe_both(
         self, rows: Array, carried: Array, counted: bool | NDArray[np.bool_] = False
     ) -> tuple[Array, Array, Array]:
-        """Return rows (N, *S) filtered, the same unfiltered, and the new carried numbers (N, L).
+        """Return the networks' input (N, *S), the same without the filter, and new carried numbers.
 
-        The unfiltered ones are of `given_dtype`; `filtered_rows` filters them. Takes the arguments
-        of `observe`.
+        The unfiltered rows are of `given_dtype`, for a replay; `filtered_rows` filters them later.
+        Takes the arguments of `observe`.
         """
         following = carried.copy() if self.parts else carried
         rows = self._run_steps(self.before, rows, carried, following)
@@ -479,20 +498,29 @@ class Connectors:
         return seen, self._run_steps(self._behind, rows, carried, following), following
 
     def unfiltered_rows(self, rows: Array, carried: Array) -> Array:
-        """Return unfiltered rows (N, *S), as `observe_both` returns them."""
+        """Return rows (N, *S) after all steps but the filter; its statistics do not change.
+
+        Takes output of `self.rows`, and the carried numbers (N, L).
+        """
         following = carried.copy() if self.parts else carried
         rows = self._run_steps(self.before, rows, carried, following)
         return self._run_steps(self._behind, rows, carried, following)
 
     def filtered_rows(self, rows: Array) -> Array:
-        """Return unfiltered rows (B, *S) as the networks see them now; counts nothing."""
+        """Return the networks' input for unfiltered rows (B, *S), by the present statistics.
+
+        The filter's statistics do not change.
+        """
         if not self._added:
             return self._filter(rows, False)
         added, rows = rows[:, : self._added], rows[:, self._added :]
         return np.concatenate([added.astype(np.float32), self._filter(rows, False)], axis=1)
 
     def _filter(self, rows: Array, counted: bool | NDArray[np.bool_]) -> Array:
-        """Return filtered rows (N, *S) in float32; counts those that are `counted`."""
+        """Return rows (N, *S) after the filter, in float32.
+
+        Rows that are `counted` (one bool or (N,)) are added to its statistics first.
+        """
         if counted is True or counted is False:
             rows = self.filter(rows, update=counted)
         else:
@@ -504,7 +532,10 @@ class Connectors:
     def _run_steps(
         self, steps: Sequence[Connector], rows: Array, carried: Array, following: Array
     ) -> Array:
-        """Return rows (N, *S) after these steps; write their new memory (N, L) into `following`."""
+        """Return rows (N, *S) after `steps`; write the steps' new carried numbers into `following`.
+
+        `carried` and `following` are (N, L).
+        """
         for one in steps:
             began = perf_counter()
             part = self.parts.get(one, slice(0, 0))
@@ -513,13 +544,13 @@ class Connectors:
         return rows
 
     def send(self, actions: Array) -> Array:
-        """Return the policy's actions (N, …) as the environments take them."""
+        """Return the policy's actions (N, …) in the environments' form, spread and clipped."""
         for one in self._acting:
             actions = one.act(actions)
         return self.adapter(actions)
 
     def after_actions(self, carried: Array, actions: Array) -> Array:
-        """Return the carried numbers after the policy's actions, taken before unsquashing."""
+        """Return the carried numbers (N, L) after actions (N, …) in the policy's form."""
         if not self.parts:
             return carried
         bounded, following = self.adapter.bounded(actions), carried.copy()
@@ -528,7 +559,7 @@ class Connectors:
         return following
 
     def after_rewards(self, carried: Array, rewards: Array) -> Array:
-        """Return the carried numbers after the environment's own rewards (N,)."""
+        """Return the carried numbers (N, L) after the environments' own rewards (N,)."""
         if not self.parts:
             return carried
         following = carried.copy()
@@ -537,13 +568,16 @@ class Connectors:
         return following
 
     def part(self, kind: type[Connector]) -> slice | None:
-        """Return the columns of this kind of step in the carried numbers; None if it is missing."""
+        """Return the columns of the carried numbers that belong to the step of class `kind`.
+
+        Returns None if there is no such step.
+        """
         return next((part for one, part in self.parts.items() if type(one) is kind), None)
 
     def previous(self, carried: Array, action: Any, reward: float | None) -> Array:
-        """Return carried numbers (L,) with another last action and reward.
+        """Return carried numbers (L,) in which the last action and the last reward are replaced.
 
-        Both are in the environment's terms; None leaves them as they are.
+        Both are in the environment's form; None leaves one as it is. For `compute_action`.
         """
         carried = carried.copy()
         acted, rewarded = self.part(PreviousAction), self.part(PreviousReward)

@@ -38,12 +38,13 @@ _AXES: dict[tuple[int, Layout], str] = {
 
 @dataclass(frozen=True)
 class ImageSettings:
-    """The settings that decide how images are read."""
+    """The settings of the key ``model`` that decide how images are read."""
 
     layout: Layout | None = None
     """Value of the setting ``model.image_layout``; None if it is not set."""
     convolved: bool | None = None
-    """True if ``model.conv_filters`` asks for convolutions; None if it is not set."""
+    """True if ``model.conv_filters`` names convolutions, False if it names none; None if not
+    set."""
 
 
 #: The default settings.
@@ -52,15 +53,19 @@ DEFAULT_IMAGE_SETTINGS = ImageSettings()
 
 @dataclass(frozen=True)
 class View:
-    """How a policy sees a Box: as an image, or as a vector of its numbers."""
+    """How a policy sees a Box: as an image (H, W, C), or as a vector of its numbers."""
 
     axes: str = ""
-    """The environment's axes, in letters F, H, W and C; empty if it is not an image."""
+    """The Box's axes in its own order, in letters F (frames), H, W and C; empty if it is no
+    image."""
     note: str = ""
-    """Warning for a user who may have meant something else; else empty."""
+    """Warning for a user who may have meant an image; else empty."""
 
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape (H, W, C) of an image of shape `shape`, else `shape` itself."""
+        """Return the shape that a policy sees, (H, W, C), for the Box's shape.
+
+        No image: unchanged.
+        """
         if not self.axes:
             return shape
         size = dict(zip(self.axes, shape, strict=True))
@@ -68,16 +73,16 @@ class View:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The environment's axes in the order height, width, frames, channels."""
+        """Indices of the Box's axes in the order height, width, frames, channels; to transpose."""
         return tuple(self.axes.index(one) for one in "HWFC" if one in self.axes)
 
 
 def view(box: spaces.Box, settings: ImageSettings) -> View:
-    """Return how a policy sees an observation.
+    """Decide whether a policy sees a Box as an image, from its shape, dtype, bounds and settings.
 
     Raises:
-        ConfigError: the shape does not show which axis the channels are, or the settings ask
-            for an image where there is none.
+        ConfigError: the shape does not show which axis the channels are, or the settings ask for an
+            image where there is none.
     """
     axes = len(box.shape)
     if settings.layout is not None and settings.layout != "flat":
@@ -112,30 +117,30 @@ def is_image(space: spaces.Space[Any]) -> bool:
 
 
 def row_dtype(box: spaces.Box) -> np.dtype[Any]:
-    """Return the dtype of rows: uint8 for an image of bytes or bits, float32 for all else."""
+    """Return the dtype of rows for a policy: uint8 for an image of bytes or bits, else float32."""
     whole = is_image(box) and box.dtype in (np.uint8, np.bool_)
     return np.dtype(np.uint8 if whole else np.float32)
 
 
 def divisor(box: spaces.Box) -> float:
-    """Return the number that scales an image's values to at most 1; 1 for a vector."""
+    """Return the number by which networks divide an image's values, to be at most 1; vectors: 1."""
     return _largest(box) if is_image(box) else 1.0
 
 
 def part_divisor(space: spaces.Space[Any]) -> float:
-    """Return the number that scales a part of a flattened observation; 1 if it is not an image."""
+    """Return the number that divides a part of a Tuple or Dict in a vector; 1 if it is no image."""
     if not isinstance(space, spaces.Box) or len(space.shape) < 2:
         return 1.0
     return _largest(space) if _is_sure(space, _guess_layout(space.shape)[1]) else 1.0
 
 
 def is_bytes(space: spaces.Space[Any]) -> bool:
-    """Return whether a space contains bytes in at least two axes, as pixels are."""
+    """Return whether a space is a Box of bytes with at least two axes, as pixels have."""
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) > 1
 
 
 class ImagePreprocessor:
-    """Transposes an image to (H, W, C), with stacked frames as further channels."""
+    """A preprocessor that transposes an image to (H, W, C), with frames as further channels."""
 
     def __init__(self, box: spaces.Box, view: View) -> None:
         self._box, self._order, self._shape = box, view.order, view.shape(box.shape)
@@ -143,7 +148,10 @@ class ImagePreprocessor:
         self.observation_space: spaces.Box = spaces.Box(low, high, dtype=box.dtype.type)
 
     def __call__(self, observation: Any) -> Array:
-        """Return a new array (H, W, C) of an observation; EnvError for another shape or type."""
+        """Return an image of the environment as a new array (H, W, C).
+
+        EnvError for another shape.
+        """
         given = np.asarray(observation)
         if given.shape != self._box.shape:
             what = f"an observation of shape {given.shape}"
@@ -151,19 +159,19 @@ class ImagePreprocessor:
         return self._guess_layout(given)
 
     def invert(self, row: Array) -> Array:
-        """Return the image (*O) of a row (H, W, C) in the environment's layout and dtype."""
+        """Return the image in the environment's axes and dtype for an array (H, W, C)."""
         apart = [self._box.shape[axis] for axis in self._order]
         back = np.argsort(self._order)
         turned: Array = row.reshape(apart).transpose(back)
         return np.ascontiguousarray(turned).astype(self._box.dtype)
 
     def _guess_layout(self, image: Array) -> Array:
-        """Return a copy of `image` as (H, W, C)."""
+        """Return a transposed copy of `image` as (H, W, C)."""
         return np.array(image.transpose(self._order), order="C").reshape(self._shape)
 
 
 def _guess_layout(shape: tuple[int, ...]) -> tuple[Layout | None, tuple[int, ...]]:
-    """Return the layout that a shape suggests, and the sides of the image.
+    """Guess the layout of an image from its shape; return it with the lengths of the two sides.
 
     The channels are the last axis of three if it is the shortest, or the first one if it is at most
     half as long as the others, and neither is beyond `LARGE_SIDE`; or the only axis that differs
@@ -184,7 +192,7 @@ def _guess_layout(shape: tuple[int, ...]) -> tuple[Layout | None, tuple[int, ...
 
 
 def _is_sure(box: spaces.Box, sides: tuple[int, ...]) -> bool:
-    """Return whether dtype, bounds or size leave no doubt that these are pixels."""
+    """Return whether dtype, bounds or lengths of `sides` leave no doubt that these are pixels."""
     if box.dtype == np.uint8:
         return True
     flat = len(box.shape) == 2
@@ -204,7 +212,7 @@ def _is_bounded(box: spaces.Box) -> bool:
 
 
 def scale_warning(box: spaces.Box) -> str:
-    """Return a warning about an image whose bounds give no scale; empty for all else."""
+    """Return a warning about an image whose bounds are too large to scale it by; else empty."""
     if not is_image(box) or _bound(box) <= LARGEST_NUMBER:
         return ""
     what = f"images of shape {box.shape} have bounds beyond {LARGEST_NUMBER:.0f}, so their numbers"
@@ -212,19 +220,22 @@ def scale_warning(box: spaces.Box) -> str:
 
 
 def _largest(box: spaces.Box) -> float:
-    """Return the largest absolute value within the bounds; 1 if the bounds give no scale."""
+    """Return the largest absolute bound as a divisor.
+
+    1 if the bounds are 0 or too large for one.
+    """
     largest = _bound(box)
     return largest if 0.0 < largest <= LARGEST_NUMBER else 1.0
 
 
 def _bound(box: spaces.Box) -> float:
-    """Return the largest absolute bound."""
+    """Return the largest absolute value among all bounds of a Box; it may be infinite."""
     bounds = np.concatenate([box.low, box.high], axis=None).astype(np.float64)
     return float(np.abs(bounds).max(initial=0.0))
 
 
 def _note(box: spaces.Box, layout: Layout | None) -> str:
-    """Return the warning for a user who may have meant an image."""
+    """Return the warning that a Box is read as a vector, for a user who may have meant an image."""
     named = layout or "channels_last or channels_first"
     what = f"observations of shape {box.shape} and type {box.dtype} are read as a vector of numbers"
     return f"{what}: set {PLACE} to {named} if they are an image, or to flat if they are not"

@@ -14,7 +14,10 @@ from trainables.errors import ConfigError
 
 
 def named_leaves(space: spaces.Space[Any], name: str) -> dict[str, spaces.Space[Any]]:
-    """Return name → leaf of a space; raises ConfigError if two leaves have the same name."""
+    """Return dotted name → leaf of a nested space: each part that is neither Tuple nor Dict.
+
+    Names begin with `name`. Raises ConfigError if two leaves have the same name.
+    """
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return {name: space}
     leaves: dict[str, spaces.Space[Any]] = {}
@@ -29,14 +32,14 @@ def named_leaves(space: spaces.Space[Any], name: str) -> dict[str, spaces.Space[
 
 
 def leaf_paths(space: spaces.Space[Any]) -> list[list[Any]]:
-    """Return the keys and indices that lead to each leaf, in the same order."""
+    """Return the keys and indices that lead to each leaf, in the order of `named_leaves`."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return [[]]
     return [[key, *rest] for key, part in inner(space) for rest in leaf_paths(part)]
 
 
 def count_choices(leaf: spaces.Space[Any]) -> int:
-    """Return the size of a leaf for a network: its number of choices, or entries of a Box."""
+    """Return the size of a leaf for a network: total number of choices, or of a Box's entries."""
     if isinstance(leaf, spaces.Discrete):
         return int(leaf.n)
     if isinstance(leaf, spaces.MultiDiscrete):
@@ -46,12 +49,12 @@ def count_choices(leaf: spaces.Space[Any]) -> int:
 
 
 def leaf_values(space: spaces.Space[Any], value: Any) -> list[Any]:
-    """Return the values of the leaves in an element of `space`, in the same order."""
+    """Return the values of the leaves of an element of `space`, in the order of `named_leaves`."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return [value]
     return [one for key, part in inner(space) for one in leaf_values(part, value[key])]
 
 
 def inner(space: spaces.Tuple[Any] | spaces.Dict) -> Iterable[tuple[Any, spaces.Space[Any]]]:
-    """Return the direct parts of a space with their keys."""
+    """Return (key or index, part) of each direct part of a Dict or Tuple."""
     return space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)

@@ -28,7 +28,7 @@ MASK = "action_mask"
 
 
 class MaskedObservation(spaces.Dict):
-    """An environment's observation of these parts, with the mask of its `choices` at its end."""
+    """The Dict space of an observation whose last part is an action mask of `choices` entries."""
 
     def __init__(self, parts: Mapping[str, spaces.Space[Any]], choices: int) -> None:
         others = [(key, part) for key, part in parts.items() if key != MASK]
@@ -37,7 +37,9 @@ class MaskedObservation(spaces.Dict):
 
 
 class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A wrapper that adds the mask to observations.
+    """A wrapper that adds the action mask to observations, as a part of a Dict.
+
+    The mask is 1 for each valid choice. The `source` is ``info`` or ``observation``.
 
     Raises:
         ConfigError: actions have no choice, or observations no mask.
@@ -70,14 +72,14 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.masked(observation, info, is_over=False), info
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Make one step; the mask after an episode's end may forbid everything."""
+        """Make one step, as in gymnasium; the mask after an episode's end may forbid everything."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._length += 1
         masked = self.masked(observation, info, is_over=bool(terminated))
         return masked, reward, terminated, truncated, info
 
     def masked(self, observation: Any, info: Any, is_over: bool) -> dict[str, Any]:
-        """Return an observation with its mask.
+        """Return an observation as a Dict with its mask, which is taken from itself or from `info`.
 
         Raises EnvContractError for a missing or invalid mask; one that forbids everything is
         invalid unless `is_over`.
@@ -93,7 +95,7 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         return {**parts, MASK: mask.astype(np.int8)}
 
     def _refusal(self, problem: str) -> EnvContractError:
-        """Return the error for an invalid mask."""
+        """Return the error for a missing or invalid mask, with the step of the episode."""
         where = f'{"info" if self._in_info else "observation"}["{MASK}"]'
         return EnvContractError(
             f"step {self._length} of its episode: {where} is {problem}; expected {self._shape[0]} "
@@ -102,7 +104,7 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class AgentSpacesEnv(gymnasium.Env[Any, Any]):
-    """The spaces of one agent, as an environment for its `ActionMask`; never stepped."""
+    """An environment that has only spaces, those of one agent, so that `ActionMask` can wrap it."""
 
     def __init__(
         self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
@@ -112,19 +114,22 @@ class AgentSpacesEnv(gymnasium.Env[Any, Any]):
 
 
 def column_starts(layout: ActionLayout) -> Array:
-    """Return the index of each column's first choice in a mask, (K,)."""
+    """Return the index in a mask of each choice column's first choice, (columns of choices,)."""
     sizes = np.array([layout.sizes[column] for column in layout.choice_columns])
     starts: Array = np.cumsum(sizes) - sizes
     return starts
 
 
 def all_columns_choose(masks: Array, starts: Array) -> bool:
-    """Return whether each column (from `starts`) of each mask (…, A) has a valid choice."""
+    """Return whether each column of each mask (…, A) has a valid choice.
+
+    `starts` are the columns' first indices, of `column_starts`.
+    """
     return bool(np.logical_or.reduceat(masks > 0, starts, axis=-1).all())
 
 
 def require_valid(rows: Array, layout: ActionLayout) -> None:
-    """Raise EnvError for an observation row whose mask forbids all choices of a column."""
+    """Raise EnvError if a row's action mask, its last entries, forbids all choices of a column."""
     for index, mask in enumerate(rows[:, -layout.logits :]):
         if not all_columns_choose(mask, column_starts(layout)):
             raise EnvError(
@@ -134,7 +139,7 @@ def require_valid(rows: Array, layout: ActionLayout) -> None:
 
 
 def _flatten_mask(mask: Any) -> Array | None:
-    """Concatenate a mask, one array or one per column, into one array (A,); None for others."""
+    """Return a mask, one array or a tuple of one per column, as one array (A,); None for others."""
     try:
         many = isinstance(mask, list | tuple)
         flat: Array = np.hstack(mask) if many else np.ravel(np.asarray(mask))

@@ -45,7 +45,10 @@ NAMES: Mapping[type[spaces.Space[Any]], str] = {
 
 
 class NoPreprocessor:
-    """A preprocessor that leaves a Box as it is; raises ConfigError for other spaces."""
+    """A preprocessor that leaves observations as they are.
+
+    Raises ConfigError unless it is a Box.
+    """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         if not isinstance(space, spaces.Box):
@@ -60,15 +63,16 @@ class NoPreprocessor:
         return np.asarray(observation)
 
     def invert(self, row: Array) -> Array:
-        """Return a row in the shape (*O) and dtype of the environment."""
+        """Return an array in the shape (*O) and dtype of the environment's observations."""
         space = self.observation_space
         return row.reshape(space.shape).astype(space.dtype)
 
 
 class FlatteningPreprocessor:
-    """A preprocessor that writes all leaves of a space into one vector (D,).
+    """A preprocessor that writes all parts of a nested or discrete space into one vector (D,).
 
-    It is of float32, or of float64 if float32 would round a leaf (`is_wide`).
+    Choices are one-hot. It is of float32, or of float64 if float32 would round a number
+    (`is_wide`).
 
     Args:
         space: Discrete, MultiDiscrete, MultiBinary, Box, or a Tuple or Dict of these.
@@ -101,7 +105,10 @@ class FlatteningPreprocessor:
 
 
 class OwnPreprocessor(Protocol):
-    """Protocol of a user's preprocessor: made from the environment's space, without state."""
+    """Protocol of a user's preprocessor: an object made from the environment's observation space.
+
+    It must not keep anything between two calls.
+    """
 
     observation_space: spaces.Box
     """Space of the arrays that the preprocessor returns."""
@@ -111,7 +118,7 @@ class OwnPreprocessor(Protocol):
 
 
 def load_preprocessor(path: str, space: spaces.Space[Any]) -> OwnPreprocessor:
-    """Return a user's preprocessor for a space, tried on a sample of it.
+    """Make the user's preprocessor at `path` for a space, and try it on a sample of the space.
 
     Raises ConfigError if it cannot be made, or its output does not fit its space.
     """
@@ -142,11 +149,12 @@ def load_preprocessor(path: str, space: spaces.Space[Any]) -> OwnPreprocessor:
 def make_preprocessor(
     space: spaces.Space[Any], settings: ImageSettings
 ) -> tuple[NoPreprocessor | ImagePreprocessor | FlatteningPreprocessor, str]:
-    """Return the preprocessor that a space needs, and a warning if it may be the wrong one.
+    """Return the preprocessor that a space needs, and a warning if another may have been meant.
+
+    The warning may be empty.
 
     Raises:
-        ConfigError: the settings ask for an image where there is none, or leave its layout
-            open.
+        ConfigError: the settings ask for an image where there is none, or leave its layout open.
     """
     if not isinstance(space, spaces.Box):
         if settings.layout not in (None, "flat"):
@@ -163,17 +171,17 @@ def make_preprocessor(
 
 
 def is_wide(space: spaces.Space[Any]) -> bool:
-    """Return whether a vector may hold numbers that float32 rounds, such as 1.7e9."""
+    """Return whether a space is a vector of a dtype that float32 rounds, such as float64."""
     if not isinstance(space, spaces.Box) or is_image(space):
         return False
     return not np.can_cast(np.dtype(space.dtype), np.float32)
 
 
 class Rows:
-    """Converts observations (N, *O) to new rows (N, D) of float32, or to images.
+    """Converts observations (N, *O) to new rows (N, D) of float32, or to images (N, H, W, C).
 
-    Errors name their source. With `exact`, rows are float64 if float32 cannot hold the space's
-    numbers.
+    `name` is the source of observations in errors. With `exact`, rows are float64 if float32 cannot
+    hold the space's numbers.
     """
 
     def __init__(self, space: spaces.Box, name: str, exact: bool = False) -> None:
@@ -184,7 +192,7 @@ class Rows:
         self._image = space.shape if is_image(space) else None
 
     def __call__(self, observations: Array, check: bool = True) -> Array:
-        """Return new rows; without `check` they may be NaN or infinite.
+        """Return observations as new rows; without `check` they may be NaN or infinite.
 
         Raises:
             EnvError: they have another number of features.
@@ -207,7 +215,7 @@ class Rows:
         return flat
 
     def _other_size(self, observations: Array) -> EnvError:
-        """Return the error for observations of another size."""
+        """Return the error for observations with another number of features than the space has."""
         return EnvError(
             f"{self._name}: an observation of shape {np.shape(observations)[1:]}; "
             f"the observation space promised {self._size} numbers"
@@ -215,9 +223,9 @@ class Rows:
 
 
 def require_finite(values: Array, rows: str, subject: str) -> None:
-    """Raise NotFiniteError for the first row of `values` (N, …) that is not finite.
+    """Raise NotFiniteError for the first row of `values` (N, …) that has NaN or infinity.
 
-    It names the row by `rows` and the values by `subject`.
+    The message is ``{rows} {index}: {subject} … is not finite``.
     """
     finite = np.isfinite(values)
     if np.count_nonzero(finite) != finite.size:  # the cheapest way to ask, in every tick
@@ -227,7 +235,7 @@ def require_finite(values: Array, rows: str, subject: str) -> None:
 
 
 def _check_leaves(space: spaces.Space[Any]) -> None:
-    """Raise ConfigError for a leaf that no network can read, or with too many features."""
+    """Raise ConfigError for a part of a space that no network reads, or too many features."""
     for name, leaf in named_leaves(space, "observation").items():
         if not isinstance(leaf, Leaf):
             raise ConfigError(
@@ -253,7 +261,10 @@ def _check_leaves(space: spaces.Space[Any]) -> None:
 
 
 def _plan(space: spaces.Space[Any], first: int) -> tuple[Write, Read, int]:
-    """Return a writer and a reader of `space` from feature `first` on, and the next feature."""
+    """Return a function that writes an observation of `space` into a vector, and one that reads it.
+
+    They use the features from `first` on; the third value is the feature after the last.
+    """
     if isinstance(space, spaces.Tuple | spaces.Dict):
         return _plan_parts(space, first)
     if isinstance(space, spaces.Discrete):
@@ -265,7 +276,7 @@ def _plan(space: spaces.Space[Any], first: int) -> tuple[Write, Read, int]:
 
 
 def _plan_parts(space: spaces.Tuple[Any] | spaces.Dict, first: int) -> tuple[Write, Read, int]:
-    """Return `_plan` of a Tuple or Dict."""
+    """Return writer, reader and next feature, as `_plan`, for a Tuple or Dict."""
     named = isinstance(space, spaces.Dict)
     parts: list[tuple[Any, Write, Read]] = []
     for key, part in inner(space):
@@ -284,7 +295,7 @@ def _plan_parts(space: spaces.Tuple[Any] | spaces.Dict, first: int) -> tuple[Wri
 
 
 def _plan_choice(space: spaces.Discrete, first: int) -> tuple[Write, Read, int]:
-    """Return `_plan` of a Discrete: one-hot."""
+    """Return writer, reader and next feature, as `_plan`, for a Discrete: one-hot."""
     n, start = int(space.n), int(space.start)
 
     def write(observation: Any, out: Array) -> None:
@@ -297,7 +308,7 @@ def _plan_choice(space: spaces.Discrete, first: int) -> tuple[Write, Read, int]:
 
 
 def _plan_choices(space: spaces.MultiDiscrete, first: int) -> tuple[Write, Read, int]:
-    """Return `_plan` of a MultiDiscrete: one-hot for each entry."""
+    """Return writer, reader and next feature, as `_plan`, for a MultiDiscrete: each one-hot."""
     nvec, start = space.nvec.reshape(-1), space.start.reshape(-1)
     offsets = first + np.concatenate([[0], np.cumsum(nvec)[:-1]])
     last = first + int(nvec.sum())
@@ -317,7 +328,10 @@ def _plan_choices(space: spaces.MultiDiscrete, first: int) -> tuple[Write, Read,
 
 
 def _plan_numbers(space: spaces.Box | spaces.MultiBinary, first: int) -> tuple[Write, Read, int]:
-    """Return `_plan` of a Box or MultiBinary: its numbers, scaled if they are pixels."""
+    """Return writer, reader and next feature, as `_plan`, for a Box or MultiBinary.
+
+    The features are its numbers, scaled if they are pixels.
+    """
     size = int(np.prod(space.shape))
     last = first + size
     part, flat = slice(first, last), (size,)

@@ -31,11 +31,14 @@ CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, n
 
 
 class KeepsState(abc.ABC):
-    """A layer that captures and restores itself and all layers inside it."""
+    """A wrapper that saves and restores itself and the environment inside by its own methods."""
 
     @abc.abstractmethod
     def get_state(self) -> dict[str, Any]:
-        """Return plain data; entry ``lost`` is why the running episode cannot be restored."""
+        """Return the state as plain data.
+
+        Entry ``lost`` is the reason why the running episode cannot be restored; empty if it can.
+        """
 
     @abc.abstractmethod
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -43,19 +46,23 @@ class KeepsState(abc.ABC):
 
     @abc.abstractmethod
     def seed_spaces(self, seed: int) -> None:
-        """Seed the spaces of all inner layers, each with its own stream."""
+        """Seed the spaces of the environment inside and its wrappers, each with its own stream."""
 
 
 def capture(sub_env: Any) -> dict[str, Any]:
-    """Return the state of one environment: entry ``layers``, outermost first, name → [kind, data].
+    """Return the state of an environment as plain data.
 
-    A `KeepsState`, which is the last layer, returns its own state.
+    Entry ``layers`` is a list, outermost wrapper first, of attribute → [kind, data]; for a
+    `KeepsState`, the last layer, it is what its `get_state` returned.
     """
     return {"layers": [_capture_layer(layer) for layer in layers(sub_env)]}
 
 
 def restore(sub_env: Any, state: Mapping[str, Any]) -> None:
-    """Restore `state` in an environment that was created equally and has been reset once."""
+    """Set an environment to a state that `capture` returned.
+
+    The environment must have been made equally, and reset once.
+    """
     made, saved = list(layers(sub_env)), state["layers"]
     while len(saved) > len(made) and saved[0].keys() <= SPACES:
         saved = saved[1:]
@@ -71,7 +78,10 @@ def restore(sub_env: Any, state: Mapping[str, Any]) -> None:
 
 
 def lost_episode(state: Mapping[str, Any]) -> str:
-    """Return why a state of `capture`, here or of a process, lacks the running episode, or ""."""
+    """Return the reason why a state of an environment lacks its running episode; else "".
+
+    `state` is from `capture`, or from an environment in another process.
+    """
     if "gone" in state:  # with its process; the next step begins another one
         return ""
     whys = [layer.get("lost") for layer in state.get("environment", state)["layers"]]
@@ -79,7 +89,7 @@ def lost_episode(state: Mapping[str, Any]) -> str:
 
 
 def unsaved_attributes(sub_env: Any) -> list[str]:
-    """Return the attributes that `capture` cannot store; with any, nothing is exact."""
+    """Return the names of attributes that `capture` cannot save; with any, a restore is inexact."""
     return [
         name
         for layer in layers(sub_env)
@@ -91,9 +101,10 @@ def unsaved_attributes(sub_env: Any) -> list[str]:
 
 
 def seed_spaces(sub_env: Any, seed: int, first: int = 0) -> None:
-    """Seed every space of every layer with its own stream, since environments may draw from them.
+    """Seed every space of every wrapper and of the environment with its own random stream.
 
-    Streams are named by the depth of the layer, counted from `first` for the outermost one.
+    Environments may draw from their spaces. Streams are named by the depth of the wrapper, counted
+    from `first` for the outermost one.
     """
     for depth, layer in enumerate(layers(sub_env), first):
         if isinstance(layer, KeepsState):
@@ -105,7 +116,7 @@ def seed_spaces(sub_env: Any, seed: int, first: int = 0) -> None:
 
 
 def layers(sub_env: Any) -> Iterator[Any]:
-    """Yield the wrappers, outermost first, and the environment, or a `KeepsState` last."""
+    """Yield the wrappers, outermost first, and then the environment; ends at a `KeepsState`."""
     while isinstance(sub_env, gymnasium.Wrapper | AgentsEnv | SteppedTogether):
         yield sub_env
         if isinstance(sub_env, KeepsState):
@@ -115,7 +126,10 @@ def layers(sub_env: Any) -> Iterator[Any]:
 
 
 def _capture_layer(layer: Any) -> dict[str, Any]:
-    """Return the state of one layer: name → [kind, data], of plain attributes."""
+    """Return attribute → [kind, data] of one wrapper's plain attributes; others are left out.
+
+    Of a `KeepsState`, returns its own state.
+    """
     if isinstance(layer, KeepsState):
         return layer.get_state()
     captured: dict[str, Encoded] = {}

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def log_warnings(entry_point: object) -> None:
-    """Send MuJoCo's warnings to the log if `entry_point` is one of gymnasium's MuJoCo environments.
+    """Make MuJoCo send its warnings to the log, if `entry_point` is a MuJoCo environment.
 
     By default MuJoCo writes each warning to a file MUJOCO_LOG.TXT in the current folder.
     """
@@ -38,32 +38,32 @@ def log_warnings(entry_point: object) -> None:
 
 
 def _log(text: str) -> None:
-    """Log a warning of MuJoCo."""
+    """Log a warning of MuJoCo; MuJoCo calls this."""
     logger.info("MuJoCo: %s", text)
 
 
 def is_data(value: Any) -> bool:
-    """Return whether `value` is the data of a simulation (MjData)."""
+    """Return whether `value` is a MuJoCo simulation's data (MjData)."""
     mujoco = sys.modules.get("mujoco")
     return mujoco is not None and isinstance(value, mujoco.MjData)
 
 
 def is_model(value: Any) -> bool:
-    """Return whether `value` is the model of a simulation (MjModel)."""
+    """Return whether `value` is a MuJoCo simulation's model (MjModel)."""
     mujoco = sys.modules.get("mujoco")
     return mujoco is not None and isinstance(value, mujoco.MjModel)
 
 
 def is_renderer(value: Any) -> bool:
-    """Return whether `value` is a renderer, which only draws the simulation."""
+    """Return whether `value` is gymnasium's renderer of a MuJoCo simulation, which has no state."""
     drawing = sys.modules.get("gymnasium.envs.mujoco.mujoco_rendering")
     return drawing is not None and isinstance(value, drawing.MujocoRenderer)
 
 
 def why_no_picture(env: Any) -> str:
-    """Return why MuJoCo cannot draw here; empty if it can or does not draw.
+    """Return the reason why an environment's MuJoCo renderer cannot draw here; else "".
 
-    A second attempt to draw without OpenGL would end the process.
+    Ask before drawing: a second attempt to draw without OpenGL would end the process.
     """
     if not any(is_renderer(value) for value in vars(env.unwrapped).values()):
         return ""
@@ -89,7 +89,7 @@ def capture_data(data: Any) -> dict[str, Any]:
 
 
 def restore_data(data: Any, state: Mapping[str, Any]) -> None:
-    """Restore what `capture_data` returned in the data of an equal model."""
+    """Write what `capture_data` returned into the data of an equal model."""
     mujoco: Any = sys.modules["mujoco"]
     kind = mujoco.mjtState.mjSTATE_INTEGRATION
     mujoco.mj_setState(data.model, data, np.array(state["integration"]), kind)
@@ -107,7 +107,7 @@ def fingerprint_model(model: Any) -> str:
 
 
 def check_model(model: Any, expected: str) -> None:
-    """Raise EnvError unless the model's fingerprint is `expected`."""
+    """Raise EnvError unless `fingerprint_model` of the model is `expected`."""
     if fingerprint_model(model) != expected:
         raise EnvError(
             "the MuJoCo model of a new environment is not the one that was saved: an environment "
@@ -117,7 +117,7 @@ def check_model(model: Any, expected: str) -> None:
 
 
 def _arrays(value: Any) -> dict[str, Any]:
-    """Return the writable arrays among the attributes, sorted by name."""
+    """Return attribute → array of the writable arrays among an object's attributes."""
     named = {name: getattr(value, name) for name in dir(value) if not name.startswith("_")}
     return {
         name: array

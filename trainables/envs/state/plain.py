@@ -26,7 +26,7 @@ Encoded = list[Any]
 
 
 class NotPlainError(Exception):
-    """The value cannot be represented as plain data."""
+    """Raised for a value that is not plain data, so that it cannot be saved."""
 
 
 def is_plain(value: Any) -> bool:
@@ -39,7 +39,10 @@ def is_plain(value: Any) -> bool:
 
 
 def encode(value: Any, depth: int = 0) -> Encoded:
-    """Return [kind, data] of plain data, `depth` containers deep; raises NotPlainError."""
+    """Return a value of an environment's attribute as [kind, data], plain data for a checkpoint.
+
+    `depth` is the number of containers around it. Raises NotPlainError if that is impossible.
+    """
     if depth > MAX_DEPTH:
         raise NotPlainError
     if type(value) in _PLAIN:
@@ -58,7 +61,10 @@ def encode(value: Any, depth: int = 0) -> Encoded:
 
 
 def _encode_container(value: Any, depth: int) -> Encoded:
-    """Return [kind, data] of a container or a simulator's object; NotPlainError for others."""
+    """Return a list, tuple, set, dict, deque or simulation as [kind, data].
+
+    `depth` is the number of containers around its items. Raises NotPlainError for other values.
+    """
     kind = type(value)
     if kind in (list, tuple, set):
         items = sorted(value, key=repr) if kind is set else value
@@ -75,7 +81,10 @@ def _encode_container(value: Any, depth: int) -> Encoded:
 
 
 def _encode_space(space: spaces.Space[Any]) -> list[Any]:
-    """Return the state of a space's stream (None if it was never used), and those of its parts."""
+    """Return the states of the random streams of a space and its parts: [own, [part, …]].
+
+    The own one is None if nothing was ever drawn from the space.
+    """
     # The attribute, not the property: asking the property would make a stream where there is none.
     own = space._np_random
     inner = [_encode_space(part) for part in _parts(space)]
@@ -83,16 +92,17 @@ def _encode_space(space: spaces.Space[Any]) -> list[Any]:
 
 
 def _parts(space: spaces.Space[Any]) -> Sequence[spaces.Space[Any]]:
-    """Return the direct parts of a Tuple or Dict space; empty for others."""
+    """Return the direct parts of a Tuple or Dict space; empty for other spaces."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return []
     return [part for _, part in inner(space)]
 
 
 def decode(encoded: Encoded, current: Any) -> Any:
-    """Return the value that was given to `encode`.
+    """Return the value that `encode` was given.
 
-    Streams, spaces and simulations are restored in place in `current`, which is then returned.
+    Generators, spaces and simulations are restored in place in `current`, the attribute's present
+    value, which is then returned.
     """
     kind, data = encoded
     if kind == "plain":
@@ -110,12 +120,12 @@ def decode(encoded: Encoded, current: Any) -> Any:
 
 
 def _decode_all(items: list[Encoded]) -> list[Any]:
-    """Return the decoded items."""
+    """Return the values of a list of [kind, data]."""
     return [decode(item, None) for item in items]
 
 
 def _decode_generator(state: Mapping[str, Any], current: Any) -> Any:
-    """Return a generator with this state: `current` if it is one, else a new one."""
+    """Return a numpy generator with this state: `current` if it is one, else a new one."""
     if not isinstance(current, np.random.Generator):
         current = np.random.Generator(getattr(np.random, state["bit_generator"])())
     rng.set_generator_state(current, state)
@@ -123,7 +133,7 @@ def _decode_generator(state: Mapping[str, Any], current: Any) -> Any:
 
 
 def _decode_space(space: spaces.Space[Any], state: list[Any]) -> None:
-    """Restore the streams of a space and its parts."""
+    """Restore the random streams of a space and its parts, as `_encode_space` returned them."""
     own, inner = state
     if own is not None:
         rng.set_generator_state(space.np_random, own)
@@ -150,7 +160,7 @@ _DECODERS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def fingerprint(value: Any) -> str:
-    """Return the SHA-256 of a plain value, hexadecimal; of its type's name if it is not plain."""
+    """Return the SHA-256 of a value, hexadecimal; if it is not plain data, of its type's name."""
     try:
         encoded = encode(value)
     except NotPlainError:
@@ -161,7 +171,10 @@ def fingerprint(value: Any) -> str:
 
 
 def _hash(encoded: Any, update: Callable[[bytes], None]) -> None:
-    """Hash numbers, words and arrays with their lengths, so that different values never collide."""
+    """Pass plain data to `update`, the method of a hash, in a form without collisions.
+
+    Each number, text and array comes with its length or type.
+    """
     if isinstance(encoded, list | dict):
         update(f"{len(encoded)} in {type(encoded).__name__}:".encode())
         items = encoded if isinstance(encoded, list) else encoded.items()

@@ -27,14 +27,16 @@ from trainables.envs.state.plain import decode, encode, fingerprint
 
 
 class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
-    """A wrapper that begins every episode in a new environment, and records its seed and actions.
+    """A wrapper whose state is the seed and the actions of the episode, which is then played again.
 
-    The seed of an episode is derived from the one last given to `reset` and from the number of
-    episodes since. Actions are recorded as the connector's rows, observations as its output.
+    For environments whose own state cannot be saved. Every episode begins in a new environment. The
+    seed of an episode is derived from the one last given to `reset` and from the number of episodes
+    since.
 
     Args:
         limit: largest number of actions of an episode that has a state.
-        connect: makes the connector from observation space and action space.
+        connect: makes the converter of actions and observations from the two spaces; actions are
+            recorded as its rows.
     """
 
     def __init__(
@@ -58,13 +60,16 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
         self._last: tuple[Any, Any] = (None, None)  # observation, reward
 
     def seed_spaces(self, seed: int) -> None:
-        """Set the seed from which the spaces of every new environment get their streams."""
+        """Set the seed from which each new environment's spaces are seeded."""
         self._seeds[1] = seed
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin the next life or the next episode, or the first episode of a new `seed`."""
+        """Begin the next episode in a new environment; with a `seed`, the first one of this seed.
+
+        After a lost life of an Atari game, continue the game instead.
+        """
         if seed is None and self._life_lost:
             return self._next_life(options)
         self._episode = 0 if seed is not None else self._episode + 1
@@ -73,7 +78,7 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
         return self._begin(options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Make one step and record its action."""
+        """Make one step, as in gymnasium, and record its action."""
         if not self._lost:
             self._actions.append(copy.deepcopy(self.connector.row(action)))
             if len(self._actions) > self._limit:
@@ -100,14 +105,17 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
         }
 
     def _seen(self) -> str:
-        """Return the fingerprint of the last observation and reward."""
+        """Return the fingerprint of the last observation and reward, to compare after a replay."""
         observation, reward = self._last
         if self.connector.observes and observation is not None:
             observation = self.connector.observe(observation)
         return fingerprint((observation, reward))
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Replay the episode of a state, or mark it as lost; preserves the global streams."""
+        """Begin a state's episode in a new environment, and play its actions again.
+
+        If that fails, the episode is marked as lost. The global random streams are preserved.
+        """
         self._seeds, self._episode = list(state["seeds"]), state["episode"]
         with rng.preserve_global():
             try:
@@ -119,7 +127,10 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
                 self._mark_lost(f"playing it again raised {type(error).__name__}: {error}")
 
     def _replay(self, state: Mapping[str, Any]) -> None:
-        """Replay the recorded actions; mark the episode as lost if it ends in another state."""
+        """Play a state's recorded actions.
+
+        Mark the episode as lost if the end differs from the state.
+        """
         actions, lives = _unpack(state["actions"]), set(state["lives"])
         for i, action in enumerate(actions):
             beat()
@@ -135,12 +146,15 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
             )
 
     def _mark_lost(self, reason: str) -> None:
-        """Mark the running episode as one that cannot be replayed, with the reason."""
+        """Stop recording the running episode.
+
+        Its state will say that it is lost, for this `reason`.
+        """
         self._lost = reason
         self._actions, self._lives = [], []
 
     def _next_life(self, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        """Reset into the next life of a game."""
+        """Reset the same environment into an Atari game's next life, and record that."""
         self._life_lost = False
         if not self._lost:
             self._lives.append(len(self._actions))
@@ -151,7 +165,7 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
         return observation, info
 
     def _begin(self, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode in a new environment."""
+        """Make a new environment, seed it and reset it; return what its `reset` returned."""
         if not self._fresh:
             with logging_once(self._failures_to_close):
                 close(self.env)
@@ -165,13 +179,16 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
         return observation, info
 
     def _episode_seed(self, place: int, purpose: str) -> int:
-        """Return the seed of this episode for a purpose; `place` is 0 for resets, 1 for spaces."""
+        """Return a seed for the running episode, by `purpose`.
+
+        `place` is 0 to derive it from the seed of resets, 1 from that of spaces.
+        """
         # Some simulators take seeds of 31 bits only.
         return rng.integer(self._seeds[place], purpose, self._episode) % 2**31
 
 
 def make_sub_env(config: EnvironmentConfig, context: EnvContext | None = None) -> Env:
-    """Return one environment; at level B, wrapped so that its episodes can be replayed."""
+    """Make one environment; at ``env_level: B``, wrapped so that its episodes can be replayed."""
     if config.env_level == "B":
         make = partial(make_env, config, context)
         return Replayed(make, config.env_replay_limit, partial(connect, config))
@@ -179,7 +196,10 @@ def make_sub_env(config: EnvironmentConfig, context: EnvContext | None = None) -
 
 
 def steps_to_replay(state: Any) -> int:
-    """Return the number of steps that a restore of this state replays, nested states included."""
+    """Return the number of environment steps that restoring this state takes, for time limits.
+
+    States nested in it are included.
+    """
     if isinstance(state, Mapping):
         if state.keys() >= {"seeds", "actions", "lives", "seen"}:
             return len(state["actions"][1])
@@ -188,7 +208,7 @@ def steps_to_replay(state: Any) -> int:
 
 
 def _pack(actions: Sequence[Any]) -> list[Any]:
-    """Return actions as plain data: one array if all have the same shape and type."""
+    """Return actions as plain data: one stacked array if all have the same shape and dtype."""
     kinds = {(type(one), getattr(one, "dtype", None), np.shape(one)) for one in actions}
     if len(kinds) == 1 and isinstance(actions[0], np.ndarray | np.generic):
         return ["stacked", np.stack(actions)]
@@ -196,7 +216,7 @@ def _pack(actions: Sequence[Any]) -> list[Any]:
 
 
 def _unpack(packed: Sequence[Any]) -> list[Any]:
-    """Return the actions that were given to `_pack`."""
+    """Return the actions of which `_pack` has made plain data."""
     kind, data = packed
     if kind == "stacked":
         return list(np.array(data))

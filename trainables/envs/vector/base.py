@@ -22,7 +22,7 @@ NONE: Mapping[int, Any] = types.MappingProxyType({})
 
 
 class WorkerContext(NamedTuple):
-    """The place of a worker, from which the seeds and names of its environments are derived."""
+    """A worker's place in its trial, from which seeds and names of its environments are derived."""
 
     seed: int = 0
     """Seed of the trial."""
@@ -34,7 +34,7 @@ class WorkerContext(NamedTuple):
     """True if environment 0 is rendered."""
 
     def name(self, env_index: int) -> str:
-        """Return the name of one environment for errors."""
+        """Return an environment's name for errors, such as ``worker 1, environment 3``."""
         return f"worker {self.worker}, environment {env_index}"
 
 
@@ -42,19 +42,19 @@ class Step(NamedTuple):
     """The results of one step of all environments. The arrays are valid until the next step."""
 
     observations: Array
-    """Observations, (N, *O)."""
+    """Observations, (N, *O); where an episode ended, the first one of the next episode."""
     rewards: Array
     """Rewards, (N,)."""
     terminated: NDArray[np.bool_]
-    """Flags, (N,)."""
+    """Flags of episodes that ended by themselves, (N,)."""
     truncated: NDArray[np.bool_]
-    """Flags, (N,)."""
+    """Flags of episodes that were cut off, (N,)."""
     final_observations: Any
-    """Last observations of the episodes that this step ended, indexed by environment."""
+    """Last observations of episodes that ended in this step: environment index → observation."""
     infos: Mapping[int, Mapping[str, Any]] = NONE
-    """Environment → its info; empty infos are left out."""
+    """Environment index → its info; empty infos are left out."""
     metric_ends: NDArray[np.bool_] | None = None
-    """Flags (N,) of soft horizons, which end an episode for the metrics only, or None."""
+    """Flags (N,) of episodes that end for the metrics only (``soft_horizon``), or None for none."""
     faults: Mapping[int, Exception] = NONE
     """Environment → exception that it raised in this step.
 
@@ -74,22 +74,22 @@ class VectorEnv(Protocol):
     """Protocol of N environments that are stepped together.
 
     Sub-environments are the environment objects, which have seeds and states: one per environment,
-    or one for all. The two spaces are those of one environment, as its connector
-    (`trainables.envs.spaces.connectors.EnvConnector`) makes them.
+    or a single one for all. Observations and actions are those after an `EnvConnector`, which
+    converts nested ones to arrays.
     """
 
     count: int
     """Number of environments, N."""
     sub_env_count: int
-    """Number of environment objects: N or 1."""
+    """Number of environment objects: N, or 1 for a native vector environment."""
     observation_space: spaces.Space[Any]
-    """Space of the observations of one environment, after its connector."""
+    """Space of one environment's observations, as `step` returns them."""
     action_space: spaces.Space[Any]
-    """Space of the actions that `step` takes, of one environment."""
+    """Space of one environment's actions, as `step` takes them."""
     own_spaces: OwnSpaces
-    """Spaces of one environment before its connector."""
+    """Observation space and action space of one environment before any conversion."""
     restarts_unasked: bool
-    """True if environments start their next episode before the caller can know that one ended."""
+    """True if environments have started their next episode before `step` returns that one ended."""
     before_restart: Callable[[Step], None] | None
     """Function called inside `step` after environments have ended and before their reset."""
 
@@ -100,28 +100,28 @@ class VectorEnv(Protocol):
         """
 
     def restart(self, sub_env: int, seed: int) -> Array:
-        """Start the episodes of one sub-environment; return its observations (N, *O)."""
+        """Start the episodes of one environment object with a seed; return its observations."""
 
     def step(self, actions: Array) -> Step:
-        """Make one step of every environment."""
+        """Make one step of every environment with actions (N, …); ended episodes are reset."""
 
     def seed_spaces(self, seeds: Sequence[int]) -> None:
-        """Seed the spaces of the sub-environments, one seed each."""
+        """Seed the spaces of the environment objects, with one seed for each."""
 
     def get_state(self) -> dict[str, Any]:
         """Return ``units``, the state of each environment object, and ``counters``."""
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state in environments that were created equally and reset once."""
+        """Restore a state of `get_state` in environments that were made equally and reset once."""
 
     def get_counters(self) -> dict[str, Any]:
-        """Return the counts kept outside the environments, which are always exact."""
+        """Return counts such as episode lengths, which are not part of the environment objects."""
 
     def set_counters(self, counters: Mapping[str, Any]) -> None:
         """Restore counts that `get_counters` returned."""
 
     def connector_seconds(self) -> dict[str, float]:
-        """Return name of a step of the environments' connectors → total time, seconds."""
+        """Return name of a conversion of observations or actions → total time, seconds."""
 
     def unsaved_attributes(self) -> list[str]:
         """Return the names of attributes that `get_state` cannot store.
@@ -130,4 +130,4 @@ class VectorEnv(Protocol):
         """
 
     def close(self) -> None:
-        """Release the environments."""
+        """Close all environments."""

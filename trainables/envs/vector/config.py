@@ -110,7 +110,10 @@ def check_processes(config: VectorConfig) -> None:
 
 
 def why_separate(environment: EnvironmentConfig, config: VectorConfig, count: int) -> str:
-    """Return why `count` environments should not be one native object; empty if they should."""
+    """Return the reason why `count` environments should be separate objects, not a native vector.
+
+    Returns "" if a native vector environment is better, as it is for many.
+    """
     if environment.env_engine == ENVPOOL:
         return next((f"{name} is true" for name in ONLY_SEPARATE if getattr(config, name)), "")
     if environment.action_mask:
@@ -121,7 +124,7 @@ def why_separate(environment: EnvironmentConfig, config: VectorConfig, count: in
 
 
 def _why_separate(environment: EnvironmentConfig, config: VectorConfig, count: int) -> str:
-    """Return what `why_separate` returns, for an environment of gymnasium without action masks."""
+    """Return the reason for separate objects, as `why_separate`, for gymnasium's environments."""
     if not has_equal_native_form(environment):
         return f"{environment.env} has no vector form that is known to be equivalent"
     if count < MANY_ENVS:
@@ -148,9 +151,9 @@ def _check_native(config: VectorConfig) -> None:
 
 
 def check_horizon(environment: EnvironmentConfig, config: VectorConfig, limit: int | None) -> None:
-    """Raise ConfigError for a horizon beyond `limit`, or a soft one without a limit.
+    """Raise ConfigError for a horizon beyond the environment's own `limit` of steps.
 
-    `limit` is the environment's, None without one.
+    Also for a soft horizon without a number of steps. A `limit` of None is no limit.
     """
     if config.horizon is None:
         if limit is None:
@@ -171,7 +174,7 @@ def check_horizon(environment: EnvironmentConfig, config: VectorConfig, limit: i
 
 
 def _note_limit(environment: EnvironmentConfig, limit: int | None) -> None:
-    """Log which limit, if any, ends the episodes if no horizon is set."""
+    """Log at DEBUG how episodes end if no horizon is set: by `limit`, or by themselves alone."""
     if limit is None:
         logger.debug(
             "no horizon is set and %s has no limit of its own: an episode may continue forever",

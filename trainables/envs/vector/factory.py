@@ -14,11 +14,12 @@ def make_vector_env(
     config: VectorConfig | None = None,
     place: WorkerContext | None = None,
 ) -> VectorEnv:
-    """Return N environments.
+    """Make N environments that are stepped together.
 
     Args:
         num_envs: N.
-        config: settings of its stepping; by default no horizon, restarts or processes.
+        config: settings of their steps; by default no horizon, restarts or processes.
+        place: the worker's place in its trial; by default that of a trainer without children.
 
     Raises:
         ConfigError: the environment cannot be made, or has no native vector form.

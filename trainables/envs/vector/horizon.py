@@ -15,7 +15,7 @@ from trainables.envs.vector.config import VectorConfig
 
 
 class TimeLimit:
-    """Counts the steps of each of N environments' episodes, and applies the horizon."""
+    """The lengths of N environments' episodes, and the settings that end episodes by length."""
 
     def __init__(self, config: VectorConfig, count: int) -> None:
         self._lengths = np.zeros(count, dtype=np.int64)
@@ -29,25 +29,31 @@ class TimeLimit:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Steps of each running episode since its start or soft end, (N,), which may be changed."""
+        """Steps of each running episode since its start or soft end, (N,).
+
+        The array may be changed.
+        """
         if self._more:
             self._lengths += self._more
             self._more = 0
         return self._lengths
 
     def count(self, envs: Sequence[int] | None = None) -> None:
-        """Count one more step in these environments; None for all."""
+        """Count one more step of the environments with these indices; None for all."""
         if envs is None:
             self._more += 1
         else:
             self.lengths[envs] += 1
 
     def reached_horizon(self) -> NDArray[np.bool_] | None:
-        """Return flags (N,) of episodes that have reached the hard horizon, if there is one."""
+        """Return flags (N,) of episodes that must be truncated now; None without a hard horizon."""
         return None if self._hard is None else self.lengths >= self._hard
 
     def settle(self, step: Step) -> Step:
-        """Return the step with the settings on ends applied; ended episodes count from 0 again."""
+        """Apply ``no_done_at_end`` and the soft horizon to a finished step, and return it.
+
+        The lengths of ended and failed episodes are set to 0.
+        """
         ended = step.terminated | step.truncated
         if self._no_done:
             step = step._replace(terminated=np.zeros_like(ended), truncated=ended)

@@ -31,7 +31,7 @@ Flags = NDArray[np.bool_]
 def make_native(
     environment: EnvironmentConfig, num_envs: int, config: VectorConfig, place: WorkerContext
 ) -> VectorEnv:
-    """Return N environments in the environment's own vector form.
+    """Make N environments as one object, in the environment's own vector form.
 
     Raises ConfigError if it has none, restarts in an unknown way, or cannot be truncated.
     """
@@ -61,9 +61,9 @@ def make_native(
 
 
 class NativeVectorEnv:
-    """The common part of all native vector environments.
+    """Base class of the adapters of native vector environments, one for each autoreset mode.
 
-    There is one connector for each of the N environments.
+    Each of the N environments has its own converter of observations and actions.
     """
 
     restarts_unasked: bool = False
@@ -95,11 +95,14 @@ class NativeVectorEnv:
         return self._reset(seed=None if seeds is None else seeds[0])
 
     def restart(self, sub_env: int, seed: int) -> Array:
-        """Start all episodes; return observations (N, *O). `sub_env` is 0, the only object."""
+        """Start all episodes with a seed; return observations (N, *O).
+
+        `sub_env` is 0, the only object.
+        """
         return self.reset([seed])
 
     def step(self, actions: Array) -> Step:
-        """Make one step of every environment."""
+        """Make one step of every environment with actions (N, …); ended episodes are reset."""
         self._ends.count()
         if self._connector.acts:
             actions = self._connector.act_all(actions)
@@ -108,11 +111,11 @@ class NativeVectorEnv:
         return step if step.is_calm else self._ends.settle(step)
 
     def seed_spaces(self, seeds: Sequence[int]) -> None:
-        """Seed the spaces from the one seed, each with its own stream."""
+        """Seed each space of the one object with its own stream of the one seed in `seeds`."""
         seed_spaces(self._vector, seeds[0])
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``units``, a list of the one object's state, and ``counters``."""
+        """Return ``units``, a list with the object's state, and ``counters``."""
         return {"units": [capture(self._vector)], "counters": self.get_counters()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -121,7 +124,7 @@ class NativeVectorEnv:
         self.set_counters(state["counters"])
 
     def get_counters(self) -> dict[str, Any]:
-        """Return the counters of episodes: ``ends`` → state of the time limit."""
+        """Return the entry ``ends``: the state of `TimeLimit`, the episodes' lengths."""
         return {"ends": self._ends.get_state()}
 
     def set_counters(self, counters: Mapping[str, Any]) -> None:
@@ -129,7 +132,7 @@ class NativeVectorEnv:
         self._ends.set_state(counters["ends"])
 
     def connector_seconds(self) -> dict[str, float]:
-        """Return step of the connector → total time, seconds."""
+        """Return name of a conversion of observations or actions → total time, seconds."""
         return self._connector.seconds
 
     def unsaved_attributes(self) -> list[str]:
@@ -144,15 +147,15 @@ class NativeVectorEnv:
         close(self._vector, f"worker {self._place.worker}, native vector environment")
 
     def _to_step(self, returned: tuple[Any, ...]) -> Step:
-        """Return a `Step` from what the environment's `step` returned."""
+        """Return a `Step` for the five values that the environment's `step` returned."""
         raise NotImplementedError
 
     def _reset(self, **how: Any) -> Array:
-        """Reset the environment with the arguments `how`; return observations (N, *O)."""
+        """Call the environment's `reset` with these arguments; return observations (N, *O)."""
         return self._to_observations(self._call("reset", 2, "(observations, infos)", **how)[0])
 
     def _to_observations(self, observations: Any) -> Array:
-        """Return the environment's observations as an array (N, *O)."""
+        """Return the environment's observations after conversion, an array (N, *O)."""
         if not self._connector.observes:
             return np.asarray(observations)
         batched = batch_space(self._connector.own_spaces[0], self.count)
@@ -161,7 +164,11 @@ class NativeVectorEnv:
     def _call(
         self, method: str, parts: int, expected: str, *args: Any, **kwargs: Any
     ) -> tuple[Any, ...]:
-        """Call the vector environment; return a tuple of `parts` items, or raise EnvError."""
+        """Call a method of the vector environment, and return its result, a tuple of `parts` items.
+
+        Raises EnvError if it raises, or returns something else; `expected` describes the right
+        result.
+        """
         try:
             given: Any = getattr(self._vector, method)(*args, **kwargs)
         except Exception as error:
@@ -180,7 +187,7 @@ class NativeVectorEnv:
 
 
 class SameStepVectorEnv(NativeVectorEnv):
-    """Environments that start their next episode in the step that ends one."""
+    """An adapter of environments that start the next episode in the step that ends one."""
 
     restarts_unasked = True
 
@@ -203,7 +210,10 @@ class SameStepVectorEnv(NativeVectorEnv):
 
 
 class NextStepVectorEnv(NativeVectorEnv):
-    """Environments that start their next episode in a step of its own, which is marked."""
+    """An adapter of environments whose step after an episode's end only resets.
+
+    Such steps are marked in `Step.restarting`, since they are no transitions.
+    """
 
     restarts_unasked = True
 
@@ -218,12 +228,12 @@ class NextStepVectorEnv(NativeVectorEnv):
         self._restarting: Flags = np.zeros(self.count, dtype=np.bool_)
 
     def reset(self, seeds: Sequence[int] | None) -> Array:
-        """Start all episodes as `NativeVectorEnv.reset`, and let none restart in the next step."""
+        """Start all episodes as `NativeVectorEnv.reset`; no environment is then restarting."""
         self._restarting = np.zeros(self.count, dtype=np.bool_)
         return super().reset(seeds)
 
     def get_counters(self) -> dict[str, Any]:
-        """Return the entries ``ends`` and ``restarting`` (N,)."""
+        """Return the entries ``ends``, the episodes' lengths, and ``restarting``, flags (N,)."""
         return {**super().get_counters(), "restarting": self._restarting.copy()}
 
     def set_counters(self, counters: Mapping[str, Any]) -> None:
@@ -241,7 +251,7 @@ class NextStepVectorEnv(NativeVectorEnv):
 
 
 class DisabledVectorEnv(NativeVectorEnv):
-    """Environments that start their next episode on request."""
+    """An adapter of environments that are reset on request (autoreset mode DISABLED)."""
 
     def _to_step(self, returned: tuple[Any, ...]) -> Step:
         """Return a `Step`, after resetting the environments whose episodes ended."""
@@ -269,6 +279,7 @@ class DisabledVectorEnv(NativeVectorEnv):
 
         Args:
             has_ended: flags of environments that ended, (N,).
+            indices: indices of these environments.
             observations: the environment's observations, which may be overwritten.
             final: a copy of `observations` that nothing overwrites.
         """
@@ -277,9 +288,9 @@ class DisabledVectorEnv(NativeVectorEnv):
 
 
 class CartPoleNative(DisabledVectorEnv):
-    """gymnasium's own vector CartPole.
+    """An adapter of gymnasium's own vector CartPole.
 
-    By itself it would restart an ended environment only in the following step. Here the new start
+    By itself that would restart an ended environment only in the following step. Here the new start
     is written into its state at once, drawn from its own stream as it would have drawn it.
     """
 
@@ -305,7 +316,10 @@ KINDS: Mapping[Any, type[NativeVectorEnv]] = {
 
 
 def _per_env(infos: Any, count: int) -> Mapping[int, Mapping[str, Any]]:
-    """Return environment → its own infos, from arrays with a mask ``_key`` for each ``key``."""
+    """Return environment index → its own info, from gymnasium's dict of arrays.
+
+    There each ``key`` has a mask ``_key`` of the environments that set it.
+    """
     if not infos:
         return NONE
     envs: dict[int, dict[str, Any]] = {}

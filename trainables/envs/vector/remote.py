@@ -27,7 +27,7 @@ from trainables.envs.vector.separate import SeparateVectorEnv, environment_conte
 
 
 class RemoteVectorEnv(SeparateVectorEnv):
-    """N environments with one process each."""
+    """N environments, each in a process of its own."""
 
     def __init__(
         self,
@@ -69,16 +69,19 @@ class RemoteVectorEnv(SeparateVectorEnv):
             slot.end()
 
     def send(self, envs: Sequence[int], actions: Iterable[Any]) -> None:
-        """Request a step of these environments; `poll` returns the results."""
+        """Request a step of the environments with these indices, without waiting.
+
+        `poll` returns it.
+        """
         for env_index, action in zip(envs, actions, strict=True):
             self._remote[env_index].send_step(action)
             self._asked.add(env_index)
 
     def poll(self) -> tuple[NDArray[np.int64], Step]:
-        """Return the indices (≤ N,) of environments that have made their step, and the step.
+        """Return the indices of environments that have made their requested step, and that step.
 
         Waits for all that were requested until `remote_env_batch_wait_ms` is over, then for at
-        least one.
+        least one. The others are flagged in `Step.waiting`.
         """
         ready = self._ready()
         self._asked.difference_update(ready)
@@ -88,7 +91,10 @@ class RemoteVectorEnv(SeparateVectorEnv):
         return np.array(ready), self._stepped(ready, self._receive_all(ready), waiting)
 
     def _ready(self) -> list[int]:
-        """Return the environments that have answered, died or run out of time."""
+        """Wait as `poll` does.
+
+        Return the environments that have answered, died or run out of time.
+        """
         until = time.monotonic() + self._wait_s
         ready = {env_index for env_index in self._asked if not self._remote[env_index].wait_handles}
         while waiting := sorted(self._asked - ready):
@@ -112,7 +118,10 @@ class RemoteVectorEnv(SeparateVectorEnv):
         return self._stepped(range(self.count), self._receive_all(range(self.count)))
 
     def _receive_all(self, envs: Iterable[int]) -> list[Outcome | Exception]:
-        """Read the answers of these environments, errors included, before any is acted on."""
+        """Read the answers of these environments, and store their observations.
+
+        A fault is returned in the place of an answer, so that all are read before any restart.
+        """
         heard: list[Outcome | Exception] = []
         for env_index in envs:
             try:

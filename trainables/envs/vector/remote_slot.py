@@ -26,18 +26,18 @@ ALIGNMENT = 64
 
 
 class Shared:
-    """Memory of a step that two processes share; can be sent to a child.
+    """Memory for one action and one step's results, shared by an environment's process and parent.
 
-    It is anonymous memory, which is freed with the last process that holds it, however that ends.
-    Without a descriptor it is new.
+    It can be sent to a child. It is anonymous memory, which is freed with the last process that
+    holds it, however that ends. Without a descriptor it is new.
     """
 
     numbers: Any
-    """Reward, terminated, truncated, and the seconds of the connector's steps."""
+    """Reward, terminated, truncated, and the total seconds of each conversion, float64."""
     observation: Any
-    """One observation, or None if it is not an array."""
+    """Array for one observation, or None if observations are not arrays."""
     action: Any
-    """One action, or None if it is not an array."""
+    """Array for one action, or None if actions are not arrays."""
 
     def __init__(self, descriptor: int | None = None) -> None:
         self._descriptor = os.memfd_create("environment") if descriptor is None else descriptor
@@ -46,7 +46,10 @@ class Shared:
         return _receive_shared, (reduction.DupFd(self._descriptor),)
 
     def map(self, connector: EnvConnector) -> None:
-        """Map memory for one observation and one action of these spaces; it never shrinks."""
+        """Map the memory into this process, with room for an observation and an action.
+
+        Their spaces are the `connector`'s. The memory grows if needed, and never shrinks.
+        """
         # To travel it became one that programs inherit, no matter who starts them.
         os.set_inheritable(self._descriptor, False)
         env_spaces = connector.observation_space, connector.action_space
@@ -79,7 +82,7 @@ def _receive_shared(descriptor: Any) -> Shared:
 
 
 def _bytes(space: spaces.Space[Any]) -> int:
-    """Return the size of a value of `space`, aligned, in bytes; 0 if it is not an array."""
+    """Return the aligned size of an array of `space` in bytes; 0 if its values are not arrays."""
     if not is_plain(space) or space.shape is None:
         return 0
     size = math.prod(space.shape) * np.dtype(space.dtype).itemsize
@@ -87,9 +90,10 @@ def _bytes(space: spaces.Space[Any]) -> int:
 
 
 class EnvServer(EnvSlot):
-    """The environment in its process, with a slot's methods; `remake` must be called first.
+    """The environment in its own process: each method answers one request of `RemoteEnvSlot`.
 
-    `shared` is memory for the results of a step; the log calls the environment `name`.
+    `remake` must be called first. `shared` is memory for the results of a step; the log calls the
+    environment `name`.
     """
 
     def __init__(
@@ -100,7 +104,7 @@ class EnvServer(EnvSlot):
         self._is_mapped = False
 
     def remake(self, seed: int) -> OwnSpaces:
-        """Make a new environment and return its spaces; seeds this process's global streams."""
+        """Make a new environment, and return its spaces; seeds this process's global streams."""
         rng.seed_global(seed, "global")
         super().__init__(self._make, self._config)
         if not self._is_mapped:
@@ -109,7 +113,11 @@ class EnvServer(EnvSlot):
         return self.connector.own_spaces
 
     def step(self, action: Any) -> Any:
-        """Make one step, of the shared action for None; return observation (or None) and info."""
+        """Make one step; `action` is None if it is in the shared memory.
+
+        Reward and flags are written there. Returns the observation (None if it is there, too) and
+        info.
+        """
         if action is None:
             action = self._shared.action.copy()[()]
         observation, *numbers, info = super().step(action)
@@ -117,7 +125,7 @@ class EnvServer(EnvSlot):
         return self._shown(observation), info
 
     def reset(self, seed: int | None) -> Any:
-        """Return the first observation of an episode; None if it is shared."""
+        """Start an episode; return its first observation, or None if it is in the shared memory."""
         return self._shown(super().reset(seed))
 
     def get_state(self) -> dict[str, Any]:
@@ -130,13 +138,13 @@ class EnvServer(EnvSlot):
         rng.restore_global(state["global_streams"])
 
     def end(self) -> None:
-        """Close the environment; the process ends afterwards."""
+        """Close the environment before the process ends."""
         close(self, self._name)
 
     def _shown(self, observation: Any) -> Any:
-        """Write an observation to the shared memory and return None; else return it.
+        """Write an observation to the shared memory and return None.
 
-        It is returned if it is not an array.
+        Return it if it is not an array.
         """
         if self._shared.observation is None:
             return observation
@@ -145,19 +153,22 @@ class EnvServer(EnvSlot):
 
 
 class RemoteEnvSlot:
-    """The worker's end of one environment's process.
+    """The worker's end of an environment that runs in its own process.
+
+    It has the methods of `EnvSlot`, for an environment in the worker's process.
 
     Args:
         make: makes the environment, in the process.
         timeout_s: time limit of a step or reset, seconds; None for no limit.
-        is_remade: True if the environment is replaced when its process dies, so that its
-            absence is a valid state.
+        is_remade: True if the environment is replaced when its process dies, so that its absence is
+            a valid state.
     """
 
     _child: ChildProcess
     """Child process of the environment."""
     connector: EnvConnector
-    """Connector that the process has; this copy only provides the spaces."""
+    """Converter of observations and actions that the process uses; this copy only has its
+    spaces."""
 
     def __init__(
         self,
@@ -182,16 +193,19 @@ class RemoteEnvSlot:
 
     @property
     def deadline(self) -> float:
-        """Time of `time.monotonic` by which the process has to answer; infinite without one."""
+        """`time.monotonic` by which the process has to answer; infinity without a time limit."""
         return self._child.deadline(self._patience.seconds)
 
     @property
     def pid(self) -> int:
-        """Process id."""
+        """Id of the environment's process."""
         return self._child.pid
 
     def start(self, seed: int) -> None:
-        """Start the process and request the environment; `finish_start` waits for it."""
+        """Start the process, and request that it makes the environment.
+
+        `finish_start` waits for it.
+        """
         name = f"environment {self._name}"
         server = (self._make, self._config, self._shared, name)
         self._child = ChildProcess(name, EnvServer, server, self._patience)
@@ -200,17 +214,17 @@ class RemoteEnvSlot:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Connector step → total time in the process, seconds."""
+        """Name of a conversion → total time in the process, seconds."""
         return dict(zip(self.connector.seconds, self._shared.numbers[3:].tolist(), strict=True))
 
     def finish_start(self) -> None:
-        """Wait for the environment."""
+        """Wait until the process has made the environment; raises if that failed."""
         env_spaces: OwnSpaces = self._receive(self._patience)
         self.connector = connect(self._config, *env_spaces)
         self._shared.map(self.connector)
 
     def send_step(self, action: Any) -> None:
-        """Request a step; `receive_step` raises if the process is gone."""
+        """Request a step without waiting; if the process is gone, `receive_step` raises."""
         if self._shared.action is not None:
             self._shared.action[...] = action
             action = None
@@ -218,13 +232,20 @@ class RemoteEnvSlot:
             self._send("step", action)
 
     def receive_step(self) -> Outcome:
-        """Return the results of a step; the next request overwrites a shared observation."""
+        """Wait for the requested step, and return its five values.
+
+        The next request overwrites an observation in shared memory. Raises Fault or
+        EnvContractError.
+        """
         observation, info = self._receive(self._patience)
         reward, terminated, truncated, *_ = self._shared.numbers.tolist()
         return self._observation(observation), reward, bool(terminated), bool(truncated), info
 
     def reset(self, seed: int | None) -> Any:
-        """Return the first observation (*O); a `seed` of None continues the streams."""
+        """Start an episode; return its first observation (*O).
+
+        A `seed` of None continues the streams.
+        """
         return self._observation(self._ask("reset", seed))
 
     def remake(self, seed: int) -> None:
@@ -259,7 +280,7 @@ class RemoteEnvSlot:
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `get_state`; the time limit grows with the replayed steps."""
+        """Restore a state of `get_state`; the time limit grows with the steps to be replayed."""
         if "gone" in state:
             self._end_at_once(state["gone"])
             return
@@ -286,18 +307,21 @@ class RemoteEnvSlot:
             self._child.ask_to_end()
 
     def end(self) -> None:
-        """End the process, killing it if it does not respond; a second call does nothing."""
+        """Wait until the process has ended, killing it if it does not.
+
+        A second call does nothing.
+        """
         if self._is_started:
             self._child.close()
         self._shared.close()
 
     def _ask(self, method: str, *args: Any) -> Any:
-        """Call a method in the process and return its result."""
+        """Call a method of `EnvServer` in the process, and return its result."""
         self._send(method, *args)
         return self._receive(self._patience)
 
     def _send(self, method: str, *args: Any) -> None:
-        """Request a method call; raises Gone if the process is gone."""
+        """Request a call of a method in the process, without waiting; raises Gone if it is gone."""
         if self._gone:
             raise self._gone
         try:
@@ -306,7 +330,11 @@ class RemoteEnvSlot:
             raise self._lost() from error
 
     def _receive(self, patience: Patience) -> Any:
-        """Return the result of the latest request; raises Fault, Gone or EnvContractError."""
+        """Wait for the result of the latest request.
+
+        Raises Fault if the environment raised, Gone if the process died or hangs, or
+        EnvContractError.
+        """
         if self._gone:
             raise self._gone
         try:
@@ -323,15 +351,15 @@ class RemoteEnvSlot:
         )
 
     def _observation(self, observation: Any) -> Any:
-        """Return the shared observation if there is one, else the received one."""
+        """Return the observation in shared memory if it is an array, else the received one."""
         return observation if self._shared.observation is None else self._shared.observation
 
     def _is_running(self) -> bool:
-        """Return whether the process runs."""
+        """Return whether the process was started and is not known to be gone."""
         return not self._gone and self._child.is_alive
 
     def _lost(self) -> Gone:
-        """Record that the process has died; return the error."""
+        """Record that the process has died; return the error that later requests raise."""
         return self._end_at_once(f"lost its process (pid {self.pid}), which {self._child.failure}")
 
     def _end_at_once(self, reason: str) -> Gone:

@@ -36,7 +36,7 @@ AnySlot: TypeAlias = "EnvSlot | RemoteEnvSlot"
 
 
 class Restarts:
-    """Restarts failed environments if `allowed`, and counts restarts and failures of each."""
+    """Replaces failed environments, if `allowed`, and counts restarts and failures of each."""
 
     def __init__(self, allowed: bool, place: WorkerContext, count: int) -> None:
         self._allowed = allowed
@@ -49,13 +49,13 @@ class Restarts:
     def recover(
         self, slot: AnySlot, env_index: int, method: str, error: Exception, length: int
     ) -> Any:
-        """Restart an environment whose `method` failed with `error`; return its first observation.
+        """Replace an environment whose `method` raised `error`; return its new first observation.
 
-        The lost episode had `length` steps.
+        The environment is in `slot`; its lost episode had `length` steps.
 
         Raises:
-            EnvError: restarts are not allowed, the contract was broken, or it failed too often
-                in a row.
+            EnvError: restarts are not allowed, the contract was broken, or it failed too often in a
+                row.
         """
         name = self._place.name(env_index)
         advice = (
@@ -79,7 +79,12 @@ class Restarts:
     def _try_restart(
         self, slot: AnySlot, env_index: int, method: str, error: Exception
     ) -> tuple[Any, Exception | None]:
-        """Replace the environment once; return its first observation, or the exception."""
+        """Replace the environment and reset it.
+
+        Return its first observation, and None or an exception.
+
+        Before a second attempt it sleeps. The restart is counted and logged.
+        """
         logger.warning(
             "%s: %s() %s; its episode is dropped and it is replaced, restart %d",
             self._place.name(env_index),
@@ -100,7 +105,7 @@ class Restarts:
             return None, again
 
     def _seed(self, env_index: int, *path: str) -> int:
-        """Return the seed of this restart for a purpose."""
+        """Return a seed for the environment's latest restart; `path` names its purpose."""
         count = int(self.restarts[env_index])
         place = self._place
         return (
@@ -120,7 +125,9 @@ class Restarts:
 def require_restartable(
     allowed: bool, name: str, method: str, error: Exception, advice: str
 ) -> None:
-    """Raise EnvError if the contract was broken or restarts are not `allowed`.
+    """Raise EnvError for a failed environment that must not be replaced.
+
+    So it is if it broke gymnasium's contract, or restarts are not `allowed`.
 
     Args:
         allowed: True if environments may be replaced.

@@ -29,7 +29,7 @@ Array = NDArray[Any]
 
 
 class SeparateVectorEnv:
-    """N environments with one object each, in slots with equal spaces."""
+    """N environments with one object each, held in slots: `EnvSlot` or `RemoteEnvSlot`."""
 
     restarts_unasked: bool = False
 
@@ -74,7 +74,7 @@ class SeparateVectorEnv:
         return np.asarray(self._begin(sub_env, seed))[None]
 
     def step(self, actions: Any) -> Step:
-        """Make one step of every environment."""
+        """Make one step of every environment with actions (N, …); ended episodes are reset."""
         raise NotImplementedError
 
     def _stepped(
@@ -83,9 +83,10 @@ class SeparateVectorEnv:
         outcomes: Iterable[Outcome | Exception],
         waiting: NDArray[np.bool_] | None = None,
     ) -> Step:
-        """Return the `Step` of these environments' outcomes, after restarts.
+        """Make a `Step` of the results of the environments `envs`, after resets and restarts.
 
-        The step is counted, and their rows are written; `waiting` (N,) flags the others.
+        An exception among the outcomes means that the environment failed. Observations have been
+        stored before; `waiting` (N,) flags environments without a result.
         """
         rewards = np.zeros(self.count)
         terminated = np.zeros(self.count, dtype=np.bool_)
@@ -117,12 +118,12 @@ class SeparateVectorEnv:
         return self._slots[0].render()
 
     def seed_spaces(self, seeds: Sequence[int]) -> None:
-        """Seed the spaces of each environment, with one seed per environment."""
+        """Seed the spaces of each environment, with one seed for each."""
         for slot, seed in zip(self._slots, seeds, strict=True):
             slot.seed_spaces(seed)
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``units``, the state of each environment, and ``counters``."""
+        """Return ``units``, the list of each environment's state, and ``counters``."""
         sub_envs = [slot.get_state() for slot in self._slots]
         return {"units": sub_envs, "counters": self.get_counters()}
 
@@ -133,7 +134,7 @@ class SeparateVectorEnv:
         self.set_counters(state["counters"])
 
     def get_counters(self) -> dict[str, Any]:
-        """Return the entries ``ends``, ``restarts`` and ``failures`` (N,)."""
+        """Return ``ends`` (the episodes' lengths), and each one's ``restarts`` and ``failures``."""
         return {"ends": self._ends.get_state(), **self._restarts.get_state()}
 
     def set_counters(self, counters: Mapping[str, Any]) -> None:
@@ -142,7 +143,7 @@ class SeparateVectorEnv:
         self._restarts.set_state(counters)
 
     def connector_seconds(self) -> dict[str, float]:
-        """Return step of the environments' connectors → total time, seconds."""
+        """Return name of a conversion of observations or actions → total time, seconds."""
         each = [slot.seconds for slot in self._slots]
         return {name: sum(one[name] for one in each) for name in each[0]}
 
@@ -161,7 +162,10 @@ class SeparateVectorEnv:
     def _begin_next(
         self, step: Step, final_observations: Mapping[int, Any], faults: dict[int, Exception]
     ) -> Step:
-        """Return the step with first observations where an episode ended or failed."""
+        """Reset ended environments, replace failed ones; return the step with first observations.
+
+        Failed environments have reward 0 and no flag in it. Calls `before_restart` first.
+        """
         if self.before_restart is not None:
             self.before_restart(step)
         for env_index, error in list(faults.items()):
@@ -173,7 +177,7 @@ class SeparateVectorEnv:
         return step._replace(observations=self._rows.all_observations())
 
     def _begin(self, env_index: int, seed: int | None, follows: bool = False) -> Any:
-        """Return the first observation of an episode of an environment; recovers from failures.
+        """Reset an environment, and return the first observation; one that fails is replaced.
 
         With `follows`, an episode ended properly before, so the failures count from 0 again.
         """
@@ -186,7 +190,10 @@ class SeparateVectorEnv:
         return observation
 
     def _recover(self, env_index: int, method: str, error: Exception) -> Any:
-        """Restart an environment that failed in `method`; return its first observation."""
+        """Replace an environment that raised `error` in `method`.
+
+        Return its new first observation.
+        """
         failed_at = int(self._ends.lengths[env_index])
         return self._restarts.recover(self._slots[env_index], env_index, method, error, failed_at)
 
@@ -194,7 +201,11 @@ class SeparateVectorEnv:
 def environment_contexts(
     environment: EnvironmentConfig, count: int, place: WorkerContext, remote: bool = False
 ) -> list[tuple[EnvironmentConfig, EnvContext]]:
-    """Return the settings and the context of each environment; environment 0 may be rendered."""
+    """Return the settings and the `EnvContext` of each of `count` environments of a worker.
+
+    `remote` is True if they run in their own processes. Environment 0 is rendered if `place` says
+    so.
+    """
     every = [environment] * count
     if place.is_rendered:
         every[0] = rendered(environment)
@@ -205,7 +216,7 @@ def environment_contexts(
 
 
 class _Rows:
-    """The current observation of each of N environments, side by side."""
+    """The latest observations of N environments, in one array if they are arrays."""
 
     def __init__(self, space: spaces.Space[Any], count: int) -> None:
         self._space = space
@@ -239,7 +250,7 @@ class _Rows:
 
 
 class InProcessVectorEnv(SeparateVectorEnv):
-    """N environments in this process with one object each."""
+    """N environments in this process, with one object each."""
 
     def __init__(
         self,
@@ -303,7 +314,10 @@ class InProcessVectorEnv(SeparateVectorEnv):
         return self._rows.only() if alone else None
 
     def step_alone(self, action: Any) -> float | Step:
-        """Make one step of the only environment; return the reward alone if it continues."""
+        """Make one step of the only environment: a faster `step`.
+
+        Returns only the reward if the episode continues normally, else a `Step`.
+        """
         self._ends.count()
         slot = self._local[0]
         outcome: Outcome | Exception

@@ -15,7 +15,7 @@ from trainables.envs.state.capture import capture, restore, seed_spaces, unsaved
 
 
 class EnvSlot:
-    """An environment in this process, which `make` makes."""
+    """One environment in this process, with its checks and conversions; `make` makes it."""
 
     def __init__(self, make: Callable[[], Env], config: EnvironmentConfig) -> None:
         self._make = make
@@ -29,11 +29,11 @@ class EnvSlot:
 
     @property
     def seconds(self) -> Mapping[str, float]:
-        """Connector step → total time, seconds."""
+        """Name of a conversion of observations or actions → total time, seconds."""
         return self.connector.seconds
 
     def step(self, action: Any) -> Outcome:
-        """Make one step; the next one may overwrite its observation."""
+        """Make one step, and return its five values; the next one may overwrite the observation."""
         if self.connector.acts:
             action = self.connector.act(action)
         return self.check(self.env.step(action))
@@ -43,11 +43,14 @@ class EnvSlot:
         self._action = action
 
     def receive_step(self) -> Outcome:
-        """Make one step with the stored action."""
+        """Make the step whose action `send_step` has stored, and return its five values."""
         return self.step(self._action)
 
     def reset(self, seed: int | None) -> Any:
-        """Return the first observation (*O); a `seed` of None continues the streams."""
+        """Start an episode; return its first observation (*O).
+
+        A `seed` of None continues the streams.
+        """
         try:
             given: Any = self.env.reset(seed=seed)
         except TypeError as error:
@@ -58,7 +61,10 @@ class EnvSlot:
         return self.contract.reset(given)
 
     def remake(self, seed: int) -> Any:
-        """Replace the environment; `seed` is ignored, as the process's streams are shared."""
+        """Replace the environment by a new one.
+
+        `seed` is ignored, as this process's streams are shared.
+        """
         self.env = self._make()
 
     def render(self) -> Any:
@@ -66,7 +72,7 @@ class EnvSlot:
         return draw(self.env)
 
     def seed_spaces(self, seed: int) -> None:
-        """Seed the spaces, each with its own stream."""
+        """Seed the environment's spaces, each with its own stream."""
         seed_spaces(self.env, seed, self.connector.depth)
 
     def get_state(self) -> dict[str, Any]:
