@@ -18,6 +18,6 @@ class Config(PolicyGradientConfig):
 
 
 class A2C(PolicyGradientTrainer):
-    """Advantage actor-critic."""
+    """Advantage actor-critic: one policy gradient step on each batch."""
 
     config_class: ClassVar[type[TrainerConfig]] = Config

@@ -50,7 +50,7 @@ class Config(TrainerConfig):
 
 
 class BC(Trainer):
-    """Behaviour cloning."""
+    """Behaviour cloning: maximises the likelihood of recorded actions."""
 
     config_class: ClassVar[type[TrainerConfig]] = Config
     learns_from_others: ClassVar[bool] = True
@@ -60,7 +60,10 @@ class BC(Trainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError also for sampled experience, which BC would imitate, and an LSTM."""
+        """Raise ConfigError for wrong settings.
+
+        Among these are sampled experience, which BC would imitate, and an LSTM.
+        """
         super().validate_config(settings)
         if not settings.offline.only_reads:
             allowed = "files alone with bc, which would imitate what it samples itself"
@@ -77,11 +80,14 @@ class BC(Trainer):
         return build_policy(networks, self.settings.optimizer, self.seed, device)
 
     def training_step(self) -> dict[str, float]:
-        """Read rows, learn from them, and return statistics."""
+        """Read rows from files, learn from them, and return the means of statistics."""
         return on_policy_step(self, self.learn)
 
     def learn(self, fragments: list[Fragment]) -> dict[str, float]:
-        """Make gradient steps on all rows of fragments; return the means of the statistics."""
+        """Make gradient steps on minibatches of all rows of the fragments.
+
+        Return mean statistics.
+        """
         import torch
 
         unfiltered = np.concatenate([rows(one.observations) for one in fragments])
@@ -114,9 +120,12 @@ class BC(Trainer):
         return imitation - self.settings.entropy_coeff * entropy, stats
 
     def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
-        """Return the log-probabilities (R,) of actions for observations (R, *S)."""
+        """Return the policy's log-probabilities (R,) of `actions` for `observations` (R, *S).
+
+        For estimates of the return from recorded experience.
+        """
         return self.policy.log_likelihoods(observations, actions)
 
     def gradient_step(self) -> tuple[float, float | None]:
-        """Return the current learning rate, and the bound on the gradient's norm, or None."""
+        """Return the present learning rate, and the largest norm of the gradient or None."""
         return self.learning_rate, self.settings.grad_clip

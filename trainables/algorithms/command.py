@@ -69,7 +69,7 @@ def _split_command(command: Any) -> Any:
 
 
 def _check_pattern(pattern: str) -> str:
-    """Return a regular expression if it has named groups; ValueError says what is allowed."""
+    """Return a regular expression that has named groups; ValueError says what is allowed."""
     try:
         names = re.compile(pattern).groupindex
     except re.error as error:
@@ -80,7 +80,7 @@ def _check_pattern(pattern: str) -> str:
 
 
 class CommandConfig(Settings):
-    """The program to run and the way to pass settings; all other settings are the program's own."""
+    """Settings of a trial that is an external program; all other settings are the program's own."""
 
     command: Annotated[
         tuple[str, ...],
@@ -120,7 +120,7 @@ class CommandConfig(Settings):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "CommandConfig":
-        """Return the settings of a trial's program.
+        """Return the part of a trial's settings that says how to run its program.
 
         Raises ConfigError if ``command`` is missing, invalid, or names no program on this machine.
         """
@@ -135,9 +135,10 @@ class CommandConfig(Settings):
 
 
 def _train(config: dict[str, Any]) -> None:
-    """Run the program, and report the results that it prints.
+    """Run the program, and report each result that it prints as an iteration.
 
-    Raises TrainableError if the program failed, or ended without a result.
+    A training function: blocks until the program ends. Raises TrainableError if the program failed,
+    or ended without a result.
     """
     reports, logdir, pattern = 0, get_context().logdir, config.get("pattern")
     with (
@@ -217,7 +218,10 @@ def _describe_end(code: int) -> str:
 
 
 def _hint_at_booleans(config: Mapping[str, Any], code: int) -> str:
-    """Return words about ``booleans`` if the program may have refused a boolean's form, or ""."""
+    """Return a hint at the setting ``booleans``, if a program's exit code points to a refused flag.
+
+    Returns "" otherwise.
+    """
     program = CommandConfig.of(config)
     if code != _USAGE_ERROR or (program.settings, program.booleans) != ("arguments", "value"):
         return ""
@@ -232,7 +236,7 @@ def _hint_at_booleans(config: Mapping[str, Any], code: int) -> str:
 
 
 class _ErrorOutput:
-    """The standard error of a program: copied to the trial's log, with its last bytes kept.
+    """A thread that copies a program's standard error to the trial's log, and keeps the last bytes.
 
     Processes that the program leaves behind may keep the pipe open, so nothing waits for its end.
     """
@@ -244,12 +248,12 @@ class _ErrorOutput:
         self._thread = threading.Thread(target=self._copy, name="standard error", daemon=True)
 
     def follow(self) -> None:
-        """Start to copy; call it after the program's start."""
+        """Start the thread that copies; call it after the program's start."""
         os.close(self.writes)
         self._thread.start()
 
     def _copy(self) -> None:
-        """Copy the standard error to the log and keep its last bytes, until it ends."""
+        """Copy the standard error to the log, up to its end; the thread's main function."""
         try:
             while written := os.read(self._reads, 65536):
                 self._last_bytes = (self._last_bytes + written)[-_LONGEST_END:]
@@ -260,7 +264,7 @@ class _ErrorOutput:
             os.close(self._log)
 
     def last_lines(self) -> str:
-        """Return the last line, and below it up to `_LAST_LINES` last lines, for an error message.
+        """Return the end of an error message: the last lines that the program wrote.
 
         Returns a hint to the log if there are none. To be called after the program's end.
         """
@@ -274,7 +278,7 @@ class _ErrorOutput:
 
 
 class Command(FunctionTrainable):
-    """A program whose printed results are iterations."""
+    """A Trainable whose iterations are results that an external program prints as JSON lines."""
 
     function = staticmethod(_train)  # type: ignore[assignment]  # mypy thinks it is bound
     saves = True
@@ -283,7 +287,7 @@ class Command(FunctionTrainable):
 
     @classmethod
     def can_save(cls, config: Mapping[str, Any] | None = None) -> bool:
-        """Return whether the program may report checkpoints."""
+        """Return whether the program may report checkpoints, by its settings."""
         said = (config or {}).get("checkpoints")
         return (config or {}).get("pattern") is None if said is None else bool(said)
 
@@ -294,7 +298,7 @@ class Command(FunctionTrainable):
 
 
 def _unpack_checkpoint(folder: Path) -> dict[str, str]:
-    """Return the variable that names the folder of the latest checkpoint.
+    """Return the environment variable that tells the program the folder of its last checkpoint.
 
     The result is empty without a checkpoint. A checkpoint that is data is written to `folder`.
     """
@@ -359,7 +363,7 @@ def _running_program(
 
 
 def _own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that are passed to the program."""
+    """Return the program's own settings, without those of `CommandConfig`."""
     return {key: value for key, value in config.items() if key not in CommandConfig.model_fields}
 
 
@@ -376,7 +380,7 @@ def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 
 def _to_text(value: Any) -> str:
-    """Return text unchanged, and other values as JSON."""
+    """Return text unchanged, and any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -386,7 +390,7 @@ _WORDS = frozenset({"true", "false", "null", "none", "nan", "inf", "yes", "no", 
 
 
 def _quoted(value: Any) -> str:
-    """Return a value in the grammar of Hydra's overrides: text in quotes where it needs them."""
+    """Return a value as text for Hydra's overrides, in quotes where Hydra needs them."""
     if not isinstance(value, str):
         return json.dumps(value)
     if _BARE.fullmatch(value) and value.lower() not in _WORDS:
@@ -396,7 +400,10 @@ def _quoted(value: Any) -> str:
 
 
 def _arguments(config: Mapping[str, Any], booleans: str) -> Iterator[str]:
-    """Yield the settings as arguments of a command line."""
+    """Yield the settings as arguments of a command line: ``--name=value``, dotted if nested.
+
+    `booleans` is the setting for their form: ``value``, ``flag`` or ``flag_or_no``.
+    """
     for name, value in _flatten(config):
         if booleans == "value" or not isinstance(value, bool):
             yield f"--{name}={_to_text(value)}"
@@ -407,7 +414,7 @@ def _arguments(config: Mapping[str, Any], booleans: str) -> Iterator[str]:
 
 
 def _named_numbers(match: re.Match[str] | None) -> dict[str, Any] | None:
-    """Return the numbers in the named groups of a match; None if no group is a number."""
+    """Return name → number of the groups of a match that are numbers; None if there are none."""
     numbers: dict[str, Any] = {}
     for name, text in (match.groupdict() if match else {}).items():
         with contextlib.suppress(ValueError):  # a group that is not a number, or absent
@@ -416,7 +423,7 @@ def _named_numbers(match: re.Match[str] | None) -> dict[str, Any] | None:
 
 
 def _result(line: str) -> dict[str, Any] | None:
-    """Return the result in a line; None if the line is not a JSON mapping."""
+    """Return the JSON object in a line that the program printed; None for any other line."""
     if not line.lstrip().startswith("{"):
         return None
     try:

@@ -125,18 +125,18 @@ class Config(TrainerConfig):
 
 
 class Differences(NamedTuple):
-    """Losses and errors from which an update learns."""
+    """Losses and errors of a batch, of which an update is made."""
 
     losses: "Tensor"
     """Huber losses of the temporal differences, (B,); cross-entropies with distributions."""
     errors: "Tensor"
     """Absolute temporal differences, (B,), as priorities of the replay."""
     values: "Tensor"
-    """Values of the choices taken, (B,)."""
+    """Q-values of the choices taken, (B,)."""
 
 
 def _check_module(settings: Config) -> None:
-    """Raise ConfigError for settings that do not work with a user's torch module."""
+    """Raise ConfigError for settings that do not work with a user's torch module as network."""
     why = "the module returns the values of all choices"
     given = {key: getattr(settings, key) for key in ("dueling", "noisy", "num_atoms")}
     given["exploration_config.type"] = settings.exploration_config.type
@@ -148,7 +148,7 @@ def _check_module(settings: Config) -> None:
 
 
 def _check_read(settings: Config) -> None:
-    """Raise ConfigError for a setting that is set but has no effect with the others."""
+    """Raise ConfigError for a setting that was changed, but has no effect with the others."""
     flat, usual = flatten(settings), defaults(Config)
     for is_read, needed, keys in (
         (settings.noisy, "noisy: true", ("sigma0",)),
@@ -166,7 +166,7 @@ def _check_read(settings: Config) -> None:
 
 
 class DQN(Trainer):
-    """Deep Q-learning."""
+    """Deep Q-learning, with its usual extensions as settings."""
 
     config_class: ClassVar[type[TrainerConfig]] = Config
     usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((128, 128), "relu")
@@ -183,7 +183,9 @@ class DQN(Trainer):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> type[Self]:
-        """Return the class for these settings, as `Trainer.of`; with ``lanes`` the class of a lane.
+        """Return the class to make with these settings: usually this one.
+
+        With ``lanes`` set, it is the class for trials that share one compiled program.
 
         Raises:
             ConfigError: ``lanes`` is set, but JAX is not installed or this class is derived from
@@ -193,12 +195,15 @@ class DQN(Trainer):
 
     @classmethod
     def as_lane(cls, config: Mapping[str, Any], lanes: int) -> dict[str, Any]:
-        """Return the settings with ``lanes``."""
+        """Return the settings for training in one compiled program with others: ``lanes`` set."""
         return {**config, "lanes": lanes}
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError also for wrong replay, ``n_step``, atoms, exploration and model."""
+        """Raise ConfigError for wrong settings.
+
+        Among these are those of replay, ``n_step``, atoms, exploration and model.
+        """
         super().validate_config(settings)
         if not isinstance(settings, Config):
             return
@@ -227,7 +232,7 @@ class DQN(Trainer):
     def check_config(cls, config: Mapping[str, Any]) -> None:
         """Raise ConfigError for settings that cannot work here, or have no effect.
 
-        Sweeps that began with settings without an effect may continue.
+        The latter only for new trials: sweeps that began with such settings may continue.
         """
         if (asked := cls.of(config)) is not cls:
             asked.check_config(config)
@@ -239,11 +244,13 @@ class DQN(Trainer):
 
     @classmethod
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
-        """Return the choice of learner: fused unless a setting needs torch.
+        """Return the values of settings that are ``auto``, chosen for this environment.
+
+        The learner is fused (in numpy) unless a setting needs torch.
 
         Raises:
             ConfigError: actions are not one choice, the user's module does not fit, or the setting
-                ``fused`` cannot work.
+                ``learner`` cannot work.
         """
         if not inspection.spaces.layout.scalar:
             allowed = "an environment with Discrete actions for dqn, which has a value for each"
@@ -275,14 +282,20 @@ class DQN(Trainer):
 
     @classmethod
     def why_no_graphs(cls, settings: TrainerConfig) -> str:
-        """Return the reason why gradient steps cannot be captured; empty if they can."""
+        """Return the reason why gradient steps cannot be captured as CUDA graphs.
+
+        Empty if they can.
+        """
         if isinstance(settings, Config) and settings.noisy:
             return "noisy is true"
         return config_checks.why_no_graphs(settings)
 
     @classmethod
     def _find_reason_for_torch(cls, settings: Config, spaces: EnvSpaces) -> str:
-        """Return the reason why torch has to compute the gradients; empty if it need not."""
+        """Return the reason why torch has to compute the gradients, not numpy.
+
+        Empty if it need not.
+        """
         if cls.differences is not DQN.differences:
             return f"{cls.__name__} has its own way of learning"
         if settings.resources.num_gpus:
@@ -294,7 +307,7 @@ class DQN(Trainer):
 
     @classmethod
     def _q_architecture(cls, settings: Config, architecture: Architecture) -> QArchitecture:
-        """Return the Q-architecture of these settings on the networks of the key ``model``."""
+        """Return the description of the Q-network: `architecture` with DQN's own settings."""
         atoms = (
             np.linspace(settings.v_min, settings.v_max, settings.num_atoms)
             if settings.num_atoms > 1
@@ -316,7 +329,7 @@ class DQN(Trainer):
         super().setup(config)
 
     def make_policy(self, device: str) -> "QPolicy":
-        """Return the policy with the trained Q-network."""
+        """Return a new policy with the Q-network, on this torch device."""
         from trainables.policies.q.networks import build_q_policy
 
         settings, layout = self.settings, self.spaces.layout
@@ -329,7 +342,10 @@ class DQN(Trainer):
         return build_q_policy(networks, *arguments)
 
     def make_parts(self) -> dict[str, Stateful]:
-        """Return replay, target network and, if ``n_step`` is above 1, the n-step transitions."""
+        """Return name → object with a state: replay, target network, and the n-step transitions.
+
+        The last one only if ``n_step`` is above 1. Checkpoints include these states.
+        """
         from trainables.policies.q.networks import Target
 
         settings, size = self.settings, self.settings.replay.buffer_size
@@ -345,22 +361,22 @@ class DQN(Trainer):
         return {**parts, **({"n_step": self.n_step} if self.n_step else {})}
 
     def worker_spec(self) -> WorkerSpec:
-        """Return the specification of workers, with the column of the next observation."""
+        """Return the description of workers, whose samples also have the next observation."""
         spec, columns = super().worker_spec(), {"new_obs", "t"} if self.n_step else {"new_obs"}
         return replace(spec, columns=spec.columns | columns)
 
     def training_step(self) -> dict[str, float]:
-        """Make a round of sampling and updates; return the means of the statistics."""
+        """Sample, store the transitions, and make updates; return the means of the statistics."""
         parts = self.settings.replay, self.update, self.update_target
         learning = fused.learning if (fused := self._fused) else nullcontext
         return off_policy_step(self, self.replay, *parts, self.n_step, learning)
 
     def columns_learnt(self, batch: Any) -> Rows:
-        """Return the columns of an update (B, …), with filtered observations, scaled rewards."""
+        """Return the columns of a batch (B, …) with filtered observations and scaled rewards."""
         return self.filter_rows(batch, self.n_step.weight if self.n_step else 1.0)
 
     def learn_on_batch(self, batch: Any) -> dict[str, dict[str, float]]:
-        """Make one update from rows; return the policy's name → statistics.
+        """Make one update from a user's rows; return policy → name → statistic.
 
         `batch` has columns (B, …) as ``replay.sample(B)`` returns them: unfiltered
         ``observations``, ``actions``, ``rewards``, ``new_obs`` and ``terminated``; with `n_step`
@@ -372,18 +388,21 @@ class DQN(Trainer):
             return learn_on_rows(self, self.columns_learnt(batch), self.update)
 
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Mapping[str, Scalar]]":
-        """Return the loss () of filtered rows (B, …), and the mean value of the choices taken."""
+        """Return the loss () of filtered rows (B, …), and the mean Q-value of the choices taken."""
         with self.policy.lowered():
             td = self.differences(batch)
         losses = td.losses * batch["weights"] if "weights" in batch else td.losses
         return losses.mean(), {"mean_q": td.values.mean()}
 
     def gradient_step(self) -> tuple[float, float | None]:
-        """Return the current learning rate, and the bound on the gradient's norm, or None."""
+        """Return the present learning rate, and the largest norm of the gradient or None."""
         return self.learning_rate, self.settings.grad_clip
 
     def load_trained(self, key: str, path: str, name: str) -> None:
-        """Load the weights and filter of a trained policy, also into the target network."""
+        """Load weights and filter of a trained policy from `path`, also into the target network.
+
+        `key` is the setting that names the path, `name` the policy's name there.
+        """
         super().load_trained(key, path, name)
         self.target.update_targets(1.0)
 
@@ -393,7 +412,7 @@ class DQN(Trainer):
             self.target.update_targets(1.0)
 
     def update(self, rows: Rows) -> dict[str, Scalar]:
-        """Make one gradient step on rows (B, …); set their priorities; return statistics."""
+        """Make one gradient step on rows (B, …) and set their priorities; return statistics."""
         fused = self._fused
         learnt = fused.update(rows, self.learning_rate) if fused else self._learn(rows)
         if isinstance(self.replay, PrioritizedReplay) and "indices" in rows:
@@ -409,7 +428,10 @@ class DQN(Trainer):
 
     @cached_property
     def _fused_learner(self) -> FusedQLearner | None:
-        """Learner in numpy, made at the first access; None if this machine needs torch."""
+        """Learner in numpy, made at the first access.
+
+        None if the settings need torch on this machine.
+        """
         settings = self.settings
         if self._find_reason_for_torch(
             settings, self.spaces
@@ -425,7 +447,7 @@ class DQN(Trainer):
         )
 
     def _learn(self, rows: Rows) -> Learnt:
-        """Make one gradient step on rows (B, …) in torch; return loss, mean value, norm, errors."""
+        """Make one gradient step on rows (B, …) in torch, captured as a CUDA graph if possible."""
         batch = self.policy.on_device(rows)
         if self.graphs is None:
             return self._step(batch, self.learning_rate)
@@ -437,7 +459,10 @@ class DQN(Trainer):
         return Learnt(**self.graphs.run("step", step, {**batch, "rate": self.learning_rate}))
 
     def _step(self, batch: "Mapping[str, Tensor]", rate: Scalar) -> Learnt:
-        """Make one gradient step on rows (B, …) on the policy's device, with this learning rate."""
+        """Make one gradient step on tensors (B, …) on the policy's device.
+
+        `rate` is the learning rate, a number or a tensor ().
+        """
         with self.policy.lowered():
             td = self.differences(batch)
         loss = (td.losses * batch["weights"]).mean() if "weights" in batch else td.losses.mean()
@@ -445,7 +470,10 @@ class DQN(Trainer):
         return Learnt(loss.detach(), td.values.mean(), norm, td.errors)
 
     def differences(self, batch: "Mapping[str, Tensor]") -> "Differences":
-        """Return losses, absolute differences and values, each (B,), of filtered rows (B, …)."""
+        """Return loss, absolute temporal difference and Q-value of each of the rows (B, …).
+
+        The rows' observations are filtered.
+        """
         import torch
 
         from trainables.policies.own.module import in_acting_mode
@@ -479,6 +507,9 @@ class DQN(Trainer):
         return differences._replace(losses=differences.losses + alpha * overrated)
 
     def noise(self) -> dict[str, NDArray[np.float32]]:
-        """Return the noise for one pass, name → (units,); empty without noisy layers."""
+        """Draw the noise of noisy layers for one pass: name → (units,).
+
+        Empty without such layers.
+        """
         stream = self.streams["minibatch"]
         return self.policy.model.architecture.draw_noise(self.spaces.layout.logits, stream)

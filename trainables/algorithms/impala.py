@@ -63,12 +63,15 @@ class Config(PolicyGradientConfig):
 
     @property
     def samples_on(self) -> bool:
-        """True if children sample while the trainer learns; with several policies they wait."""
+        """True if child processes sample while the trainer learns.
+
+        With several policies they wait.
+        """
         return self.workers.num_workers > 0 and not has_policies(self.agents.multiagent)
 
     @property
     def fragment_size(self) -> int:
-        """Environment steps of one sample; with `samples_on`, a sample comes from one child."""
+        """Environment steps of one sample: of one child if `samples_on`, else of all workers."""
         own = self.sampling.num_envs_per_worker * self.sampling.rollout_fragment_length
         return own if self.samples_on else super().fragment_size
 
@@ -79,16 +82,16 @@ class Config(PolicyGradientConfig):
 
 
 class IMPALA(PolicyGradientTrainer):
-    """Importance-weighted actor-learner architecture."""
+    """Importance-weighted actor-learner architecture: workers may sample with older weights."""
 
     config_class: ClassVar[type[TrainerConfig]] = Config
     samples_on: ClassVar[bool] = True
-    """True if children may sample while the trainer learns."""
+    """True for this class: child processes may sample while the trainer learns."""
     settings: Config
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError also for wrong ``sample_async`` and bounds of V-trace."""
+        """Raise ConfigError for wrong settings, also ``sample_async`` and V-trace's bounds."""
         super().validate_config(settings)
         if settings.sampling.sample_async:
             hint = "num_workers: 1, or more, sample while the trainer learns"
@@ -102,7 +105,7 @@ class IMPALA(PolicyGradientTrainer):
             )
 
     def worker_spec(self) -> WorkerSpec:
-        """Return the specification of workers, with the column of the next observation.
+        """Return the description of workers, whose samples also have the next observation.
 
         Children that sample while the trainer learns return samples of `Config.fragment_size`
         steps.
@@ -112,12 +115,19 @@ class IMPALA(PolicyGradientTrainer):
         return replace(spec, steps=settings.fragment_size) if settings.samples_on else spec
 
     def training_step(self) -> dict[str, float]:
-        """Take samples and learn from them; return statistics, with ``rho``, the mean ratio."""
+        """Take samples and learn from them; return statistics.
+
+        One of them is ``rho``, the mean ratio of probabilities under the new and the sampling
+        policy.
+        """
         learnt = on_policy_step(self, self.learn)
         return {**learnt, "rho": self._mean_ratio} if learnt else learnt
 
     def all_rows(self, fragments: list[Fragment]) -> list[TrainBatch]:
-        """Return all rows of each fragment, with advantages and targets of V-trace."""
+        """Return all rows of each fragment, with advantages and targets of V-trace.
+
+        The present networks evaluate them first.
+        """
         asked = [
             rows_to_evaluate(fragment, self.settings.longest_sequence) for fragment in fragments
         ]
@@ -127,12 +137,15 @@ class IMPALA(PolicyGradientTrainer):
         logp, values = self.learner.evaluate(batch)
         ends = np.cumsum([len(one.row) for one in asked])[:-1]
         now = zip(np.split(logp, ends), np.split(values, ends), strict=True)
-        made = [traced(*one, self.settings) for one in zip(fragments, asked, now, strict=True)]
+        made = [
+            rows_with_v_trace(*one, self.settings)
+            for one in zip(fragments, asked, now, strict=True)
+        ]
         self._mean_ratio = float(np.concatenate([ratios for _, ratios in made]).mean())
         return [found for found, _ in made]
 
 
-def traced(
+def rows_with_v_trace(
     fragment: Fragment,
     valid_rows: Judged,
     current: Sequence[NDArray[np.floating]],
@@ -142,7 +155,7 @@ def traced(
 
     Args:
         fragment: fragment (T, N).
-        valid_rows: valid rows of the fragment, and their successors.
+        valid_rows: valid rows of the fragment, and the observations after them.
         current: log-probabilities and values of `valid_rows`, each (B,), by the policy that learns.
     """
     is_current, row = ~valid_rows.is_next_observation, valid_rows.row

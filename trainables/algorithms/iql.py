@@ -16,7 +16,7 @@ from pydantic import Field
 
 from trainables.core import rng
 from trainables.envs.make import EnvSpaces
-from trainables.learners.compiling import compiled
+from trainables.learners.compiling import compile_loss
 from trainables.learners.replay import ReplayConfig
 from trainables.learners.schedules import ScheduleConfig
 from trainables.policies.bounded.acting import Bounds
@@ -68,7 +68,7 @@ class Config(OffPolicyConfig):
 
 
 class IQL(OffPolicyTrainer):
-    """Implicit Q-learning."""
+    """Implicit Q-learning, from recorded experience."""
 
     config_class: ClassVar[type[TrainerConfig]] = Config
     has_closed_form: ClassVar[bool] = False
@@ -82,7 +82,7 @@ class IQL(OffPolicyTrainer):
             Bounds.of(spaces.action)
 
     def make_policy(self, device: str) -> "JudgedPolicy":
-        """Return the policy: actor, critic of states, twin critics of actions, their targets."""
+        """Return a new policy: actor, critic of states, twin critics of actions, their targets."""
         from trainables.policies.acting.recurrent import make_actor
         from trainables.policies.bounded.twins import Judged, JudgedPolicy
 
@@ -94,7 +94,10 @@ class IQL(OffPolicyTrainer):
         return JudgedPolicy(model, partial(make_actor, layout, shape), moved, device)
 
     def update(self, rows: Mapping[str, NDArray[Any]]) -> dict[str, Scalar]:
-        """Make one step of all networks on rows (B, …); move the targets; return statistics."""
+        """Make one gradient step of all networks on rows (B, …), and move the targets.
+
+        Returns statistics.
+        """
         import torch
 
         settings, policy, model = self.settings, self.policy, self.policy.model
@@ -120,17 +123,20 @@ class IQL(OffPolicyTrainer):
     @cached_property
     def _losses(self) -> "Callable[[Judged, Mapping[str, Tensor], Config], tuple[Tensor, Tensor]]":
         """Function `losses`, compiled by torch if the settings say so."""
-        return compiled(losses) if self.settings.learner_compile else losses
+        return compile_loss(losses) if self.settings.learner_compile else losses
 
     def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
-        """Return the log-probabilities (R,) of actions for observations (R, *S)."""
+        """Return the policy's log-probabilities (R,) of `actions` for `observations` (R, *S).
+
+        For estimates of the return from recorded experience.
+        """
         return self.policy.log_likelihoods(observations, actions)
 
 
 def losses(
     model: "Judged", batch: "Mapping[str, Tensor]", settings: Config
 ) -> "tuple[Tensor, Tensor]":
-    """Return the sum () of all networks' losses, and its parts (S,) in the order of `STATS`."""
+    """Return the sum () of all networks' losses on a batch, and its parts (S,) named by `STATS`."""
     import torch
 
     observations, actions = batch["observations"], batch["actions"]
@@ -151,9 +157,10 @@ def losses(
 
 
 def expectile_loss(above: "Tensor", expectile: float) -> "Tensor":
-    """Return the mean () of squares, weighted by `expectile` above 0 and 1 - `expectile` below.
+    """Return the mean () of the squares of `above` (B,), weighted by their signs.
 
-    It is least if the value subtracted in `above` (B,) is this expectile (Newey and Powell 1987).
+    The weight is `expectile` above 0, and 1 - `expectile` below. The mean is least if the value
+    subtracted in `above` is this expectile (Newey and Powell 1987).
     """
     import torch
 

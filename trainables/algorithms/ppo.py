@@ -84,7 +84,7 @@ class Config(ActorCriticConfig):
 
 
 class PPO(ActorCriticTrainer):
-    """Proximal policy optimisation."""
+    """Proximal policy optimisation: epochs of minibatches with clipped ratios."""
 
     config_class: ClassVar[type[TrainerConfig]] = Config
     learns_in_ranks: ClassVar[bool] = True
@@ -93,7 +93,9 @@ class PPO(ActorCriticTrainer):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> type[Self]:
-        """Return the class for these settings, as `Trainer.of`; with ``lanes`` the class of a lane.
+        """Return the class to make with these settings: usually this one.
+
+        With ``lanes`` set, it is the class for trials that share one compiled program.
 
         Raises:
             ConfigError: ``lanes`` is set, but JAX is not installed or this class is derived from
@@ -103,18 +105,21 @@ class PPO(ActorCriticTrainer):
 
     @classmethod
     def as_lane(cls, config: Mapping[str, Any], lanes: int) -> dict[str, Any]:
-        """Return the settings with ``lanes``."""
+        """Return the settings for training in one compiled program with others: ``lanes`` set."""
         return {**config, "lanes": lanes}
 
     def training_step(self) -> dict[str, float]:
-        """Sample fragments and learn from them, each rank from its own; return statistics."""
+        """Sample fragments and learn from them; return statistics.
+
+        With ``data_parallel`` each rank, a child process, learns from its own fragments.
+        """
         if isinstance(self.workers, RankGroup):
             return step_in_ranks(self, self.workers, *self.rank_request())
         return on_policy_step(self, self.learn)
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError also for wrong minibatches and schedules with ``data_parallel``."""
+        """Raise ConfigError for wrong settings, also of minibatches and ``data_parallel``."""
         super().validate_config(settings)
         if not isinstance(settings, Config):
             return
@@ -133,13 +138,16 @@ class PPO(ActorCriticTrainer):
 
     @classmethod
     def learning_rows_at_most(cls, settings: TrainerConfig) -> tuple[str, int]:
-        """Return the setting that limits the rows of a gradient step, and that limit."""
+        """Return the name of the setting that limits the rows of a gradient step, and the limit."""
         most = settings.minibatch_size if isinstance(settings, Config) else settings.batch_size
         return "sgd_minibatch_size", most
 
     @classmethod
     def check_rows(cls, settings: TrainerConfig, per_step: int) -> None:
-        """Raise ConfigError also for minibatches that are larger than any batch."""
+        """Raise ConfigError for minibatches that are larger than a batch can be.
+
+        `per_step` is the number of rows that one environment step may give.
+        """
         super().check_rows(settings, per_step)
         most = settings.batch_size * per_step
         if isinstance(settings, Config) and settings.minibatch_size > most:
@@ -151,15 +159,15 @@ class PPO(ActorCriticTrainer):
             )
 
     def torch_loss(self) -> "Loss":
-        """Return the loss in torch, with the current values of scheduled settings."""
+        """Return the loss function for torch, with the present values of scheduled settings."""
         return partial(ppo_loss, settings=self.settings.with_schedules_at(self.progress.timesteps))
 
     def fused_loss(self) -> fused.Loss:
-        """Return the loss for the fused learner, with the current values of scheduled settings."""
+        """Return the options of the loss for learners in numpy or C, with scheduled values."""
         return fused_options(self.settings.with_schedules_at(self.progress.timesteps))
 
     def take_steps(self, learner: "Learner", batch: TrainBatch) -> dict[str, float]:
-        """Learn from a batch in epochs of shuffled minibatches; return mean statistics."""
+        """Learn from a batch in epochs of shuffled minibatches; return the means of statistics."""
         from trainables.learners.sgd import learn
 
         settings = self.settings
@@ -175,12 +183,18 @@ class PPO(ActorCriticTrainer):
         )
 
     def worker_spec(self) -> WorkerSpec:
-        """Return the specification of workers; that of ranks includes their learner."""
+        """Return the description of workers.
+
+        With ``data_parallel`` it includes a learner for each.
+        """
         learner = self.learner_spec() if self.settings.workers.data_parallel else None
         return replace(super().worker_spec(), learner=learner)
 
     def learner_spec(self) -> LearnerSpec:
-        """Return the ranks' learner; advantages are standardised over all ranks before."""
+        """Return the description of the learner in each rank, which can be sent to a process.
+
+        Its loss does not standardise advantages: that is done over all ranks before.
+        """
         from trainables.learners.sgd import learn
 
         settings = self.settings
@@ -199,9 +213,9 @@ class PPO(ActorCriticTrainer):
         )
 
     def rank_request(self) -> tuple[int, int, int, tuple[str, ...], float]:
-        """Return each rank's share of an iteration's work: equal parts of batch and minibatches.
+        """Return what each rank has to do in an iteration: equal parts of batch and minibatches.
 
-        These are environment steps, epochs, rows of a minibatch, columns to standardise, and
+        The values are environment steps, epochs, rows of a minibatch, columns to standardise, and
         learning rate.
         """
         settings, ranks = self.settings, self.settings.workers.num_workers
@@ -215,7 +229,7 @@ class PPO(ActorCriticTrainer):
 
 
 def fused_options(settings: Config) -> fused.Loss:
-    """Return the options of these settings' loss for the fused learner."""
+    """Return the options of the loss for the learner in numpy or C, from these settings."""
     return fused.Loss(
         clip_param=settings.clip_param,
         vf_clip_param=settings.vf_clip_param,
@@ -229,7 +243,10 @@ def fused_options(settings: Config) -> fused.Loss:
 def rank_learner(
     networks: tuple[ActionLayout, Architecture], settings: Config, seed: int
 ) -> "Learner":
-    """Return a learner of this loss with a new policy, for a rank."""
+    """Make the learner of one rank: a new policy in torch, with PPO's loss.
+
+    Runs in a child process.
+    """
     from trainables.learners.torch_learner import TorchLearner
     from trainables.policies.learning.torch_policy import build_policy
 
@@ -240,7 +257,7 @@ def rank_learner(
 def ppo_loss(
     model: "Stochastic", minibatch: "Mapping[str, Tensor]", settings: Config
 ) -> "tuple[Tensor, Tensor]":
-    """Return the loss () of one minibatch, and its parts (S,) in the order of `STATS`."""
+    """Return PPO's loss () of one minibatch, and its parts (S,) in the order of `STATS`."""
     import torch
 
     from trainables.learners.torch_learner import normalized

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
-from trainables.learners.compiling import compiled
+from trainables.learners.compiling import compile_loss
 from trainables.learners.fused.twins import SoftLosses, SoftLossesOfChoices, SoftLossesOfNumbers
 from trainables.learners.schedules import ScheduleConfig
 from trainables.policies.bounded.acting import (
@@ -70,12 +70,12 @@ class Config(OffPolicyConfig):
 
     @property
     def exploration(self) -> str:
-        """Type of ``exploration_config``."""
+        """Value of ``exploration_config``'s ``type``, the name of the exploration."""
         return self.exploration_config.type
 
 
 class SAC(OffPolicyTrainer):
-    """Soft actor-critic."""
+    """Soft actor-critic: maximises return plus entropy."""
 
     config_class: ClassVar[type[TrainerConfig]] = Config
     settings: Config
@@ -97,7 +97,7 @@ class SAC(OffPolicyTrainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError also for a target entropy with a fixed temperature."""
+        """Raise ConfigError for wrong settings, also a target entropy with a fixed temperature."""
         super().validate_config(settings)
         if not isinstance(settings, Config) or settings.learn_alpha:
             return
@@ -107,7 +107,7 @@ class SAC(OffPolicyTrainer):
             raise ConfigError("target_entropy", value, "null with learn_alpha: false", hint)
 
     def make_policy(self, device: str) -> "TwinsPolicy":
-        """Return the policy: actor, twin critics, their targets, and log temperature."""
+        """Return a new policy: actor, twin critics, their targets, and the log temperature."""
         from trainables.policies.bounded.twins import Twins, TwinsPolicy
 
         settings, layout, shape = self.settings, self.spaces.layout, self.architecture
@@ -138,12 +138,12 @@ class SAC(OffPolicyTrainer):
 
     @property
     def losses(self) -> "SoftLosses | TorchLosses":
-        """Losses, which compute gradients in numpy or in torch."""
+        """Object that computes gradients of the losses, in numpy, or in torch if needed."""
         return self._fused_losses if self.is_fused else self._torch_losses
 
     @cached_property
     def _fused_losses(self) -> SoftLosses:
-        """Losses in numpy, made at the first access."""
+        """Object that computes gradients in numpy, made at the first access."""
         model = self.policy.model
         given = model, self.settings.gamma, self.target_entropy
         if model.limits is None:
@@ -152,7 +152,7 @@ class SAC(OffPolicyTrainer):
 
     @cached_property
     def _torch_losses(self) -> "TorchLosses":
-        """Losses in torch, made at the first access."""
+        """Object that computes gradients in torch, made at the first access."""
         return TorchLosses(self.policy, self.settings, self.target_entropy)
 
     @property
@@ -166,7 +166,12 @@ class SAC(OffPolicyTrainer):
         return -float(len(layout.sizes))
 
     def update(self, rows: Rows) -> dict[str, Scalar]:
-        """Make one step of critics, actor and temperature; move the targets; return statistics."""
+        """Make one gradient step of critics, actor and temperature on rows (B, …).
+
+        Move the targets.
+
+        Returns statistics.
+        """
         losses, rates = self.losses, (self.critic_learning_rate, self.learning_rate)
         if self.graphs is None or not isinstance(losses, TorchLosses):
             losses.begin(rows, self.streams["update"])
@@ -176,15 +181,19 @@ class SAC(OffPolicyTrainer):
         return {**self.graphs.run("update", self._captured, {**inputs, **named})}
 
     def _captured(self, inputs: "Mapping[str, Tensor]") -> "dict[str, Any]":
-        """Make one update for a CUDA graph, with inputs of `TorchLosses` and `RATES` as tensors."""
+        """Make one update in a form that a CUDA graph can capture.
+
+        `inputs` are those of `TorchLosses.inputs`, and the learning rates `RATES` as tensors.
+        """
         self._torch_losses.take(inputs)
         return self._step({}, *(inputs[name] for name in RATES))
 
     def _step(self, rows: Rows, critic_rate: Scalar, rate: Scalar) -> dict[str, Scalar]:
-        """Make one update on the batch with which the losses have begun; return statistics.
+        """Make one update on the batch that the losses were given by `begin`; return statistics.
 
         Args:
             rows: that batch, for losses in numpy.
+            critic_rate: learning rate of the critics.
             rate: learning rate of actor and temperature.
         """
         settings, losses, policy = self.settings, self.losses, self.policy
@@ -207,7 +216,7 @@ class SAC(OffPolicyTrainer):
 
 
 class TorchLosses:
-    """SAC's losses with gradients by torch, on any device."""
+    """SAC's losses with gradients by torch, on the policy's device."""
 
     def __init__(self, policy: "TwinsPolicy", settings: Config, target_entropy: float) -> None:
         self.policy, self.gamma, self.target_entropy = policy, settings.gamma, target_entropy
@@ -219,14 +228,17 @@ class TorchLosses:
         self._batch: dict[str, Tensor] = {}
         self._critic_loss, self._actor_loss = critic_loss, actor_loss
         if settings.learner_compile:
-            self._critic_loss, self._actor_loss = compiled(critic_loss), compiled(actor_loss)
+            self._critic_loss, self._actor_loss = (
+                compile_loss(critic_loss),
+                compile_loss(actor_loss),
+            )
 
     def begin(self, rows: Rows, stream: np.random.Generator) -> None:
-        """Use the batch `rows` (B, …) from now on, and draw the noise for the actor's actions."""
+        """Send the batch `rows` (B, …) to the device for the next steps; draw noise for actions."""
         self.take(self.inputs(rows, stream))
 
     def inputs(self, rows: Rows, stream: np.random.Generator) -> "dict[str, Tensor]":
-        """Return a batch (B, …) on the policy's device, with the noise for the actor's actions."""
+        """Return a batch (B, …) on the policy's device, with drawn noise for the actions."""
         model, drawn = self.policy.model, dict[str, NDArray[Any]]()
         if model.limits is not None:
             shape = model.noise_shape(2 * len(rows["rewards"]))
@@ -234,7 +246,7 @@ class TorchLosses:
         return self.policy.tensors({**rows, **drawn})
 
     def take(self, inputs: "Mapping[str, Tensor]") -> None:
-        """Use the batch in `inputs` from now on."""
+        """Use the batch that `inputs` returned for the next steps."""
         model = self.policy.model
         self._batch = {**inputs, "alpha": model.log_alpha.detach().exp()}
         self.alpha = self._batch["alpha"].reshape(())
@@ -244,7 +256,9 @@ class TorchLosses:
             self._batch |= dict(zip(("noise", "next_noise"), both, strict=True))
 
     def critics(self, rows: Rows) -> tuple[Scalar, Scalar]:
-        """Compute the gradient of the critics for the batch of `begin`; `rows` are ignored.
+        """Compute the gradient of the critics for the batch of `begin` or `take`.
+
+        `rows` are ignored.
 
         Returns half the squared errors of both critics, averaged over rows; and their mean value.
         """
@@ -254,7 +268,10 @@ class TorchLosses:
         return loss.detach(), q
 
     def actor(self) -> Scalar:
-        """Compute the gradient of the actor; return the mean of alpha log p - min Q."""
+        """Compute the gradient of the actor's loss, the mean of alpha log p - min Q.
+
+        Return the loss.
+        """
         with self.policy.lowered():
             loss, entropy = self._actor_loss(self.policy.model, self._batch)
         self.policy.differentiate(loss, "actor")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from trainables.envs.make import EnvSpaces
-from trainables.learners.compiling import compiled
+from trainables.learners.compiling import compile_loss
 from trainables.learners.fused.twins import DelayedLosses
 from trainables.learners.schedules import ScheduleConfig
 from trainables.policies.bounded.acting import (
@@ -63,7 +63,7 @@ class Config(OffPolicyConfig):
 
     @property
     def exploration(self) -> str:
-        """Type of ``exploration_config``."""
+        """Value of ``exploration_config``'s ``type``, the name of the exploration."""
         return self.exploration_config.type
 
 
@@ -79,7 +79,7 @@ class TD3(OffPolicyTrainer):
         Bounds.of(spaces.action)
 
     def make_policy(self, device: str) -> "TwinsPolicy":
-        """Return the policy: actor, twin critics, and targets of all of them."""
+        """Return a new policy: actor, twin critics, and targets of all of them."""
         from trainables.policies.bounded.twins import Twins, TwinsPolicy
 
         settings, layout, shape = self.settings, self.spaces.layout, self.architecture
@@ -92,31 +92,31 @@ class TD3(OffPolicyTrainer):
         return TwinsPolicy(model, actor, settings.optimizer, device)
 
     def make_parts(self) -> dict[str, Stateful]:
-        """Return the replay and the counter of updates."""
+        """Return name → object with a state: replay, and the counter of updates."""
         self.updates = Updates()
         return {**super().make_parts(), "updates": self.updates}
 
     @property
     def losses(self) -> "DelayedLosses | TorchLosses":
-        """Losses, which compute gradients in numpy or in torch."""
+        """Object that computes gradients of the losses, in numpy, or in torch if needed."""
         return self._fused_losses if self.is_fused else self._torch_losses
 
     @cached_property
     def _fused_losses(self) -> DelayedLosses:
-        """Losses in numpy, made at the first access."""
+        """Object that computes gradients in numpy, made at the first access."""
         settings, limits = self.settings, Bounds.of(self.spaces.action)
         smoothing = settings.target_noise, settings.target_noise_clip
         return DelayedLosses(self.policy.model, settings.gamma, smoothing, limits)
 
     @cached_property
     def _torch_losses(self) -> "TorchLosses":
-        """Losses in torch, made at the first access."""
+        """Object that computes gradients in torch, made at the first access."""
         return TorchLosses(self.policy, self.settings)
 
     def update(self, rows: Rows) -> dict[str, Scalar]:
-        """Make one step of the critics; every `policy_delay`-th time also of actor and targets.
+        """Make one gradient step of the critics on rows (B, …); return their statistics.
 
-        Returns statistics of the critics.
+        In every `policy_delay`-th update the actor learns, too, and the targets move.
         """
         losses, rates = self.losses, (self.critic_learning_rate, self.learning_rate)
         self.updates.count += 1
@@ -145,13 +145,13 @@ class TD3(OffPolicyTrainer):
         judged: tuple[Scalar, Scalar],
         actor: Callable[[], Scalar],
     ) -> dict[str, Scalar]:
-        """Make one step with the critics' gradients; return statistics.
+        """Apply the critics' gradients, which are computed already; return statistics.
 
         Args:
             updates_actor: True to update actor and targets, too.
             rates: learning rates of critics and actor.
             judged: loss and mean value of the critics.
-            actor: computes the gradient of the actor.
+            actor: function that computes the gradient of the actor and returns its loss.
         """
         settings, policy = self.settings, self.policy
         critic_loss, q = judged
@@ -164,7 +164,7 @@ class TD3(OffPolicyTrainer):
 
 
 class Updates:
-    """Number of updates so far, which decides when the actor is updated."""
+    """Counter of updates, which decides when the actor learns."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -179,17 +179,20 @@ class Updates:
 
 
 class TorchLosses:
-    """TD3's losses with gradients by torch, on any device."""
+    """TD3's losses with gradients by torch, on the policy's device."""
 
     def __init__(self, policy: "TwinsPolicy", settings: Config) -> None:
         self.policy, self.settings = policy, settings
         self._seen: Tensor
         self._critic_loss, self._actor_loss = critic_loss, actor_loss
         if settings.learner_compile:
-            self._critic_loss, self._actor_loss = compiled(critic_loss), compiled(actor_loss)
+            self._critic_loss, self._actor_loss = (
+                compile_loss(critic_loss),
+                compile_loss(actor_loss),
+            )
 
     def critics(self, rows: Rows, stream: np.random.Generator) -> tuple[Scalar, Scalar]:
-        """Compute the gradient of the critics for columns (B, …); draw the noise on target actions.
+        """Compute the gradient of the critics for a batch (B, …); draw the noise on target actions.
 
         Returns the squared errors of both critics, averaged over rows; and their mean value.
         """
@@ -198,12 +201,15 @@ class TorchLosses:
         return self.critics_of(batch)
 
     def inputs(self, rows: Rows, stream: np.random.Generator) -> "dict[str, Tensor]":
-        """Return a batch (B, …) on the policy's device, with the noise of the target's action."""
+        """Return a batch (B, …) on the policy's device, with drawn noise for target actions."""
         shape = self.policy.model.noise_shape(len(rows["rewards"]))
         return self.policy.tensors({**rows, "noise": stream.standard_normal(shape, np.float32)})
 
     def critics_of(self, batch: "Mapping[str, Tensor]") -> tuple[Scalar, Scalar]:
-        """Compute the gradient of the critics for a batch of `inputs`; return as `critics`."""
+        """Compute the gradient of the critics for a batch that `inputs` returned.
+
+        Returns the squared errors of both critics, averaged over rows; and their mean value.
+        """
         settings, model = self.settings, self.policy.model
         smoothing = settings.target_noise, settings.target_noise_clip
         with self.policy.lowered():
@@ -212,11 +218,14 @@ class TorchLosses:
         return loss.detach(), q
 
     def actor(self, rows: Rows) -> Scalar:
-        """Compute the gradient of the actor for `critics`' batch; return the mean of -Q."""
+        """Compute the gradient of the actor for the batch of `critics`; return the mean of -Q.
+
+        `rows` are ignored.
+        """
         return self.actor_of(self._seen)
 
     def actor_of(self, observations: "Tensor") -> Scalar:
-        """Compute the gradient of the actor for observations (B, D); return as `actor`."""
+        """Compute the gradient of the actor for observations (B, D); return the mean of -Q."""
         with self.policy.lowered():
             loss = self._actor_loss(self.policy.model, observations)
         self.policy.differentiate(loss, "actor")

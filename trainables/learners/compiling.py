@@ -24,8 +24,8 @@ def check_compiler() -> None:
         raise ConfigError("learner_compile", True, "false where there is no C++ compiler", hint)
 
 
-def compiled(loss: Loss) -> Loss:
-    """Return the loss as a function that torch compiles in its first call."""
+def compile_loss(loss: Loss) -> Loss:
+    """Return a loss function as one that torch compiles at its first call (`torch.compile`)."""
     import torch
     from torch._inductor import config
 

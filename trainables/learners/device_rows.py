@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 
 class DeviceRows:
-    """A structured array (R,) on a device.
+    """A structured numpy array (R,) in the memory of a torch device, for the rows of a replay.
 
     Args:
         kind: the array's structured dtype, without gaps between columns.
@@ -28,7 +28,7 @@ class DeviceRows:
         self._bytes = torch.zeros((capacity, kind.itemsize), dtype=torch.uint8, device=device)
 
     def write(self, chosen: NDArray[np.int64], rows: Mapping[str, Array]) -> None:
-        """Write rows in one transfer.
+        """Copy rows to the device in one transfer.
 
         Args:
             chosen: indices (B,) of the rows.
@@ -58,10 +58,10 @@ class DeviceRows:
         return found
 
     def fetch(self, count: int) -> NDArray[np.uint8]:
-        """Return a copy of the first rows as bytes, (count, bytes per row)."""
+        """Copy the first `count` rows from the device as bytes, (count, bytes per row)."""
         return self._bytes[:count].cpu().numpy().copy()
 
     def load(self, rows: NDArray[np.uint8]) -> None:
-        """Write the first rows from bytes, as `fetch` returns them."""
+        """Copy rows to the device as the first ones, from bytes that `fetch` returned."""
         given = torch.from_numpy(np.require(rows, requirements=["C", "W"]))
         self._bytes[: len(rows)].copy_(given.reshape(len(rows), -1))

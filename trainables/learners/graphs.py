@@ -25,11 +25,11 @@ WARM_UPS = 3
 MOST = 8
 
 
-class Learnt(Protocol):
-    """Protocol of a policy whose steps are captured."""
+class CapturedPolicy(Protocol):
+    """Protocol of a policy whose gradient steps are captured as CUDA graphs."""
 
     generation: int
-    """Number that grows when the policy replaces tensors that a captured step uses."""
+    """Counter that grows when the policy replaces tensors which a captured step uses."""
 
     @property
     def device(self) -> torch.device:
@@ -37,11 +37,11 @@ class Learnt(Protocol):
 
     @property
     def parameters(self) -> Mapping[str, torch.nn.Parameter]:
-        """Name → parameter."""
+        """Name → torch parameter."""
 
 
 class Graph:
-    """One gradient step with inputs of certain shapes.
+    """One gradient step for inputs of certain shapes, captured as a CUDA graph after a few calls.
 
     Args:
         step: the step. It must not wait for the device, nor depend on anything else that changes.
@@ -73,13 +73,14 @@ class Graph:
 
     @property
     def is_captured(self) -> bool:
-        """True if steps are launched as a whole."""
+        """True if the step has been captured, so that it is launched as a whole."""
         return self._launch is not None
 
     def run(self, inputs: Mapping[str, Scalar]) -> dict[str, Tensor]:
-        """Make a step, and return its results by name.
+        """Make a gradient step with these inputs, and return its results by name.
 
-        Raises Exception if the step cannot be captured; it has not been made then.
+        The first `WARM_UPS` calls make it kernel by kernel; the next one captures it. Raises an
+        exception if it cannot be captured; it has not been made then.
         """
         self._fill(inputs)
         if self.steps < WARM_UPS:
@@ -95,12 +96,12 @@ class Graph:
         return {name: part.reshape(size) for (name, size), part in pairs}
 
     def run_once(self, inputs: Mapping[str, Scalar]) -> dict[str, Tensor]:
-        """Make a step that is not captured."""
+        """Make a gradient step kernel by kernel, never captured; return its results by name."""
         self._fill(inputs)
         return dict(self._step(self._buffers))
 
     def _fill(self, inputs: Mapping[str, Scalar]) -> None:
-        """Copy inputs into the buffers."""
+        """Copy the inputs into the buffers that the captured step reads."""
         tensors = {name: one for name, one in inputs.items() if isinstance(one, Tensor)}
         torch._foreach_copy_([self._buffers[n] for n in tensors], list(tensors.values()))
         for name, one in inputs.items():
@@ -109,13 +110,16 @@ class Graph:
                 self._numbers[name] = one
 
     def _step_to_vector(self) -> Tensor:
-        """Make a step with the buffers, and return all its results as one vector."""
+        """Make the step on the buffers, and return all its results, flattened, as one vector."""
         found = self._step(self._buffers)
         self._sizes = {name: one.shape for name, one in found.items()}
         return torch.cat([one.detach().reshape(-1) for one in found.values()])
 
     def _warm_up(self) -> Tensor:
-        """Make an ordinary step; on a GPU in another stream, as a capture demands."""
+        """Make the step kernel by kernel, and return its results as one vector.
+
+        On a GPU it runs in another stream, as a later capture demands.
+        """
         if self._device.type != "cuda":
             return self._step_to_vector()
         stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]  # as torch has it
@@ -126,7 +130,7 @@ class Graph:
         return found
 
     def _capture(self) -> Callable[[], None]:
-        """Return a function that launches the captured step; capturing makes no step."""
+        """Capture the step without making it; return a function that launches it."""
         if self._device.type != "cuda":
 
             def stand_in() -> None:
@@ -141,9 +145,9 @@ class Graph:
 
 
 class Graphs:
-    """The captured steps of one policy, by kind and by shapes of inputs."""
+    """The captured gradient steps of one policy: one `Graph` for each kind and shapes of inputs."""
 
-    def __init__(self, policy: Learnt) -> None:
+    def __init__(self, policy: CapturedPolicy) -> None:
         self._policy = policy
         self._generation = policy.generation
         self._failed = False
@@ -151,13 +155,13 @@ class Graphs:
 
     @property
     def captured(self) -> int:
-        """Number of captured steps."""
+        """Number of gradient steps that have been captured."""
         return sum(one.is_captured for one in self._known.values())
 
     def run(self, kind: str, step: Step, inputs: Mapping[str, Scalar]) -> dict[str, Tensor]:
-        """Make a gradient step; return its results by name.
+        """Make a gradient step, captured if possible; return its results by name.
 
-        If it cannot be captured, a warning is logged once, and all steps are ordinary ones.
+        If it cannot be captured, a warning is logged once, and all steps run kernel by kernel.
 
         Args:
             kind: name of the step; each name stands for one function.
@@ -188,7 +192,7 @@ class Graphs:
         return results
 
     def _give_up(self, error: Exception) -> None:
-        """Stop capturing CUDA graphs, and log the reason."""
+        """Drop all captured steps, capture none any more, and log the reason."""
         logger.warning(
             "graphs: a gradient step cannot be captured (%s: %s); its kernels are launched one by "
             "one; graphs: off leaves out this attempt",

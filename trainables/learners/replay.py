@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Rows = Mapping[str, Array]
 Kind = tuple[np.dtype[Any], tuple[int, ...]]
-"""Dtype and shape of one row of a column."""
+"""Dtype and shape of one row of a column in a replay."""
 
 
 class ReplayConfig(Section):
@@ -97,7 +97,7 @@ class PrioritizedReplayConfig(Section):
     )
 
     def beta(self, timesteps: int) -> float:
-        """Return the power of the importance weights after `timesteps` environment steps."""
+        """Return the exponent of the importance weights after `timesteps` environment steps."""
         part = min(1.0, timesteps / self.prioritized_replay_beta_annealing_timesteps)
         first, last = self.prioritized_replay_beta, self.final_prioritized_replay_beta
         return first + part * (last - first)
@@ -120,7 +120,7 @@ class ReplayBuffer:
     """
 
     prioritized: ClassVar[bool] = False
-    """True if rows are sampled by priority."""
+    """True if rows are sampled by priority instead of uniformly."""
 
     def __init__(self, capacity: int, seed: int, device: "torch.device | None" = None) -> None:
         self._capacity, self._device = capacity, device
@@ -139,10 +139,12 @@ class ReplayBuffer:
         return self._size
 
     def set_timesteps(self, timesteps: int) -> None:
-        """Adapt to the number of environment steps sampled by all workers; here nothing changes."""
+        """Do nothing; a prioritised replay adapts to the number of environment steps so far."""
 
     def add(self, rows: Rows) -> None:
-        """Store rows, given as columns (R, …); the first call decides which columns there are.
+        """Store rows, given as name → column (R, …), in place of the oldest ones.
+
+        The first call decides which columns there are.
 
         Raises:
             ValueError: names, shapes or dtypes of the columns differ from those of earlier rows.
@@ -150,16 +152,19 @@ class ReplayBuffer:
         self._put({name: column[-self._capacity :] for name, column in rows.items()})
 
     def sample(self, count: int) -> dict[str, Array]:
-        """Return a copy of `count` random rows; raises ValueError if the replay is empty."""
+        """Draw `count` rows, and return copies: name → column (count, …).
+
+        Raises ValueError if the replay is empty.
+        """
         self._require_rows()
         return self._take(self._stream.integers(0, self._size, size=count))
 
     def get_state(self) -> dict[str, Any]:
         """Return ``rows``, ``columns``, ``capacity``, ``next`` and ``stream``.
 
-        The rows are a view. If rows are added while the state is still in use, they are added to a
-        copy. A checkpoint file stores the rows as segments, of which only changed ones are written
-        (`trainables.checkpoint.segments`).
+        The rows are a view of the memory; if rows are added while a state is still in use, the
+        memory is copied first. A checkpoint file stores them in chunks, of which only changed ones
+        are written (`trainables.checkpoint.segments`).
         """
         return {
             "rows": self._byte_view(),
@@ -196,7 +201,7 @@ class ReplayBuffer:
         rng.set_generator_state(self._stream, state["stream"])
 
     def _put(self, rows: Rows) -> Array:
-        """Write at most `capacity` rows; return their indices (R,).
+        """Write at most `capacity` rows over the oldest ones; return their indices (R,).
 
         Raises ValueError if the rows have other columns than earlier ones.
         """
@@ -216,7 +221,10 @@ class ReplayBuffer:
         return chosen
 
     def _write(self, chosen: Array, rows: Rows) -> None:
-        """Write rows to these indices (R,) of this process's memory."""
+        """Write rows to these indices (R,) of this process's memory.
+
+        The memory is copied first if a state has a view of it.
+        """
         if sys.getrefcount(self._rows) > self._owners:  # a state with a view of them is in use
             self._rows = self._rows.copy()
         for name, column in rows.items():
@@ -236,21 +244,21 @@ class ReplayBuffer:
             raise ValueError("the replay is empty; add rows before you sample")
 
     def _byte_view(self) -> Array:
-        """Return a view of the stored rows as bytes, (R, bytes per row); of a device a copy."""
+        """Return the stored rows as bytes, (R, bytes per row): a view, or a copy from a device."""
         if self._there is not None:
             return self._there.fetch(self._size)
         rows = self._rows[: self._size]
         return rows.view(np.uint8).reshape(len(rows), rows.itemsize)
 
     def _load(self, rows: Array) -> None:
-        """Copy rows, as `_byte_view` returns them, to the beginning of the memory."""
+        """Write rows, as bytes of `_byte_view`, to the first indices."""
         if self._there is not None:
             self._there.load(rows)
         else:
             self._byte_view()[:] = rows
 
     def _allocate(self, kinds: Mapping[str, Kind]) -> None:
-        """Allocate memory for rows with these columns."""
+        """Allocate memory for `capacity` rows of these columns: name → dtype, shape of a row."""
         if kinds:
             fields = [(name, dtype, shape) for name, (dtype, shape) in kinds.items()]
             self._columns = dict(kinds)
@@ -267,8 +275,11 @@ class ReplayBuffer:
 class PrioritizedReplay(ReplayBuffer):
     """A replay that samples rows in proportion to a power of their last error (Schaul et al. 2016).
 
-    New rows get the highest priority so far, so that each is soon sampled. The other arguments are
-    those of `ReplayBuffer`.
+    New rows get the highest priority so far, so that each is soon sampled.
+
+    Args:
+        config: the exponents of priorities and weights. The other arguments are those of
+            `ReplayBuffer`.
     """
 
     prioritized: ClassVar[bool] = True
@@ -287,7 +298,7 @@ class PrioritizedReplay(ReplayBuffer):
         self._shares = SumTree(capacity)
 
     def set_timesteps(self, timesteps: int) -> None:
-        """Set the power of the importance weights for this number of environment steps."""
+        """Set the exponent of the importance weights for this number of environment steps."""
         self._beta = self._config.beta(timesteps)
 
     def add(self, rows: Rows) -> None:
@@ -297,10 +308,10 @@ class PrioritizedReplay(ReplayBuffer):
         self._shares.put(chosen, np.full(len(chosen), self._highest))
 
     def sample(self, count: int) -> dict[str, Array]:
-        """Return a copy of `count` rows: one from each of `count` equal parts of the sum of shares.
+        """Draw `count` rows by priority: one from each of `count` equal parts of their sum.
 
-        Column ``weights`` (B,) has the importance weights divided by the largest of them, and
-        ``indices`` (B,) the indices for `prioritize`.
+        Returns copies: name → column. Column ``weights`` (B,) has the importance weights divided by
+        the largest of them, and ``indices`` (B,) the indices for `prioritize`.
 
         Raises ValueError if the replay is empty.
         """
@@ -312,7 +323,10 @@ class PrioritizedReplay(ReplayBuffer):
         return {**self._take(chosen), "weights": weights, "indices": chosen}
 
     def prioritize(self, indices: Array, errors: Array) -> None:
-        """Set the priorities of the rows `indices` (B,) of `sample` by the size of their errors."""
+        """Set the priorities of the rows with these `indices` (B,) from their `errors` (B,).
+
+        A priority is a power of the absolute error. The indices are those that `sample` returned.
+        """
         config = self._config
         sizes = np.abs(errors).astype(np.float64) + config.prioritized_replay_eps
         shares = sizes**config.prioritized_replay_alpha
@@ -320,12 +334,12 @@ class PrioritizedReplay(ReplayBuffer):
         self._shares.put(indices, shares)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state of `ReplayBuffer`, with ``shares`` (R,) and the ``highest`` so far."""
+        """Return `ReplayBuffer`'s state, priorities ``shares`` (R,) and the ``highest`` so far."""
         shares = self._shares.get(np.arange(self._size))
         return {**super().get_state(), "shares": shares, "highest": self._highest}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `get_state`, as `ReplayBuffer.set_state` does."""
+        """Restore a state of `get_state`; raises ConfigError if it is of another kind of replay."""
         super().set_state(state)
         self._shares = SumTree(self._capacity)
         self._shares.put(np.arange(self._size), state["shares"])
@@ -333,10 +347,10 @@ class PrioritizedReplay(ReplayBuffer):
 
 
 class SumTree:
-    """Shares of rows by index, which can be found by their running sum.
+    """A tree of the sums of numbers, to find an index in proportion to these numbers.
 
     Each node is the sum of the `WIDTH` nodes below it. Sums are always recomputed from the nodes
-    below, so that they depend on the shares alone. `capacity` is the number of shares.
+    below, so that they depend on the numbers (shares) alone. `capacity` is the count of shares.
     """
 
     WIDTH = 64
@@ -362,7 +376,7 @@ class SumTree:
         return found
 
     def put(self, indices: Array, shares: Array) -> None:
-        """Set the shares (R,) at these indices; of equal ones the last counts."""
+        """Set the shares (R,) at these indices; if an index occurs twice, the last one counts."""
         values = shares
         for level in self._levels:
             level.reshape(-1)[indices] = values
@@ -370,7 +384,10 @@ class SumTree:
             values = level[indices].sum(axis=1)
 
     def find(self, parts: Array) -> Array:
-        """Return the indices (B,) at which the running sum of shares exceeds parts of its total."""
+        """Return the indices (B,) at which the running sum of shares exceeds `parts` of the total.
+
+        `parts` (B,) are fractions from 0 to 1.
+        """
         nodes = np.zeros(len(parts), dtype=np.int64)
         targets = parts * self.total
         for level in reversed(self._levels):
@@ -383,7 +400,7 @@ class SumTree:
 
 
 class NStep:
-    """Makes transitions over n `steps` from fragments of transitions over one step.
+    """Makes n-step transitions of fragments of one-step transitions.
 
     A transition is held back until its last step is known, in a later fragment if need be. It is
     shorter if its episode was terminated or truncated, or the next step is not learnt from; unless
@@ -399,7 +416,7 @@ class NStep:
 
     @property
     def weight(self) -> float:
-        """Sum of the discount factors of the n rewards of a transition."""
+        """Sum of the discount factors of a transition's n rewards: 1 + gamma + gamma² and so on."""
         return float(sum(self._gamma**ahead for ahead in range(self._steps)))
 
     def __call__(self, source: int, columns: Rows) -> dict[str, Array]:
@@ -452,7 +469,7 @@ class NStep:
         }
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``held``, the held rows by worker, copied."""
+        """Return ``held``: worker → copies of the rows that are held back."""
         return {
             "held": {
                 worker: {name: column.copy() for name, column in rows.items()}

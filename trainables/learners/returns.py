@@ -26,13 +26,13 @@ class Advantages(NamedTuple):
 def next_values(
     values: Floats, last_values: Floats, final_values: Floats, truncated: Flags
 ) -> NDArray[np.float64]:
-    """Return the value of the observation after each step, float64.
+    """Return the value of the observation after each step, (T, N), float64.
 
     Args:
-        values: V(s_t).
+        values: V(s_t), (T, N).
         last_values: values (N,) of the observations after the fragment's last step.
-        final_values: values of episodes' final observations, read only where `truncated`.
-        truncated: flags of steps at which the episode was cut off.
+        final_values: values (T, N) of episodes' final observations, read only where `truncated`.
+        truncated: flags (T, N) of steps at which the episode was cut off.
     """
     following = np.concatenate([values[1:], last_values[None]]).astype(np.float64)
     return np.where(truncated, final_values, following)
@@ -72,7 +72,7 @@ def generalized_advantages(
 
 
 class Bounds(NamedTuple):
-    """Upper bounds of V-trace's importance weights; None for no bound."""
+    """Upper bounds of V-trace's importance weights (ratios of probabilities)."""
 
     rho: float | None
     """Bound of the weight of a temporal difference, which decides of which policy the values are
@@ -85,7 +85,7 @@ class Bounds(NamedTuple):
 
 
 class Traced(NamedTuple):
-    """Results of V-trace, each (T, N), float64."""
+    """Results of V-trace, off-policy corrections of returns; each (T, N), float64."""
 
     advantages: NDArray[np.float64]
     """Advantages for the policy gradient, times its importance weight."""

@@ -27,7 +27,7 @@ def _is_size(value: object) -> bool:
 
 
 def _parse_schedule(schedule: object) -> object:
-    """Return a schedule of the settings with points as tuples; raises ValueError if it is none."""
+    """Return the setting of a schedule, its points as tuples; ValueError if it is no schedule."""
     if schedule in ("constant", "linear"):
         return schedule
     if not isinstance(schedule, list | tuple) or not schedule:
@@ -48,7 +48,7 @@ Schedule: TypeAlias = Annotated[
 
 
 class ScheduleConfig(Section):
-    """Settings of the learning rate and its schedule."""
+    """Settings of the learning rate, and of its change with environment steps."""
 
     lr: float = Field(default=2.5e-4, gt=0, description="Initial learning rate.")
     lr_schedule: Schedule = Field(
@@ -64,12 +64,12 @@ class ScheduleConfig(Section):
 
 
 def schedule_value(first: float, schedule: Schedule, length: int | None, timesteps: int) -> float:
-    """Return the value of a schedule after `timesteps` environment steps.
+    """Return the value of a scheduled setting after `timesteps` environment steps.
 
     Args:
         first: initial value; not used if the schedule is a list of points.
-        schedule: course of the value. Between points it is linear; before the first one and after
-            the last one it is constant.
+        schedule: ``constant``, ``linear`` or points (steps, value). Between points it is linear;
+            before the first one and after the last one it is constant.
         length: environment steps after which a linear schedule is 0; None keeps it constant.
         timesteps: environment steps sampled so far by all workers.
     """
@@ -82,5 +82,5 @@ def schedule_value(first: float, schedule: Schedule, length: int | None, timeste
 
 
 def learning_rate(config: ScheduleConfig, timesteps: int) -> float:
-    """Return the learning rate after `timesteps` environment steps."""
+    """Return the scheduled learning rate after `timesteps` environment steps of all workers."""
     return schedule_value(config.lr, config.lr_schedule, config.schedule_timesteps, timesteps)

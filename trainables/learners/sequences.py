@@ -16,12 +16,12 @@ from trainables.rollout.batch import Array, Fragment, TrainBatch, rows
 
 @dataclass(frozen=True)
 class SequenceBatch(TrainBatch):
-    """A batch whose rows are sequences, one after the other, each in the order of its steps."""
+    """A batch for a recurrent policy: sequences of steps, one sequence after the other."""
 
     memory: Array
-    """Memory with which the policy saw each observation, (B, M)."""
+    """State vectors (B, M) with which the policy saw each observation."""
     begins: NDArray[np.bool_]
-    """Flags (B,) of the first steps of sequences."""
+    """Flags (B,), True for the first step of each sequence."""
 
     @property
     def seq_lens(self) -> NDArray[np.int64]:
@@ -35,7 +35,7 @@ class SequenceBatch(TrainBatch):
     def select_columns(self, chosen: NDArray[np.int64]) -> dict[str, Array]:
         """Return the columns (B, …) of the sequences with indices `chosen`, in that order.
 
-        Columns ``positions`` and ``states`` assign rows to sequences; see `networks.Replay`.
+        Columns ``positions`` and ``states`` assign rows to sequences, for a recurrent network.
         """
         lengths = self.seq_lens[chosen]
         firsts = np.flatnonzero(self.begins)[chosen]
@@ -64,10 +64,9 @@ class SequenceBatch(TrainBatch):
 
 
 def in_sequences(fragment: Fragment, batch: TrainBatch, longest: int) -> SequenceBatch:
-    """Return the valid rows of a fragment (T, N), environment by environment, cut into sequences.
+    """Cut the valid rows of a fragment (T, N), environment by environment, into sequences.
 
     Args:
-        fragment: fragment (T, N).
         batch: the T·N rows of the fragment, step by step.
         longest: largest number of steps of a sequence.
     """
@@ -77,18 +76,18 @@ def in_sequences(fragment: Fragment, batch: TrainBatch, longest: int) -> Sequenc
 
 
 class Judged(NamedTuple):
-    """Rows of a fragment to be evaluated by the current networks."""
+    """Rows of a fragment, and observations after them, to be evaluated by the present networks."""
 
     batch: TrainBatch
     """Valid rows in sequences; each sequence is followed by the observation after its last step."""
     row: NDArray[np.int64]
-    """Index among the fragment's T·N rows of each row, (B,)."""
+    """Index (B,) of each row among the T·N rows of the fragment, step by step."""
     is_next_observation: NDArray[np.bool_]
-    """Flags (B,): True for the observation after the row `row`, False for that row itself."""
+    """Flags (B,): True if a row is only the observation after the fragment's row `row`."""
 
 
 def rows_to_evaluate(fragment: Fragment, longest: int) -> Judged:
-    """Return the valid rows of a fragment and the observations after them, to be evaluated.
+    """Return the valid rows of a fragment and the observations after them, as one batch.
 
     For a policy with a memory the batch is a `SequenceBatch` of at most `longest` steps. The
     fragment (T, N) has the column ``new_obs``.
@@ -111,7 +110,10 @@ def rows_to_evaluate(fragment: Fragment, longest: int) -> Judged:
 
 
 def _cut(fragment: Fragment, longest: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return indices (B,) of valid rows by environment, and flags (B,) of sequence starts."""
+    """Return indices (B,) of a fragment's valid rows by environment, and flags of sequence starts.
+
+    A sequence has at most `longest` steps.
+    """
     steps, envs = fragment.valid.shape
     order = np.arange(steps * envs).reshape(steps, envs).T.reshape(-1)
     fresh = np.ones((steps, envs), dtype=np.bool_)

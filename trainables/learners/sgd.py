@@ -20,22 +20,22 @@ from trainables.rollout.batch import TrainBatch
 
 
 class Learner(Protocol):
-    """Protocol of a learner, which makes gradient steps."""
+    """Protocol of an object that makes the gradient steps of an on-policy algorithm."""
 
     stats: tuple[str, ...]
-    """Names of the statistics; one of them is ``kl``."""
+    """Names of the statistics that `step` returns; one of them is ``kl``."""
 
     @property
     def policy(self) -> Policy:
         """Policy that learns."""
 
     def learning(self) -> AbstractContextManager[None]:
-        """Return a context manager that is entered around the steps on one batch."""
+        """Return a context manager to be entered around all steps on one batch."""
 
     def minibatches(
         self, batch: TrainBatch, size: int, stream: np.random.Generator, count: int
     ) -> list[Any]:
-        """Return the minibatches of one epoch, as `step` takes them; see `torch_learner.shuffled`.
+        """Return the minibatches of one epoch in a random order, in the form that `step` takes.
 
         `size` is the largest number of rows of a minibatch, `count` the number of rows that decides
         the number of minibatches.
@@ -48,10 +48,10 @@ class Learner(Protocol):
         """
 
     def evaluate(self, batch: TrainBatch) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return current log-probabilities (B,) of a batch's actions, and current values (B,)."""
+        """Return present log-probabilities (B,) of a batch's actions, and present values (B,)."""
 
     def step(self, minibatch: Any, rate: float, share: float = 1.0) -> tuple[Any, Scalar]:
-        """Make one gradient step.
+        """Make one gradient step with the learning rate `rate`.
 
         Args:
             minibatch: one of `minibatches`; it may be empty if there are other ranks.
@@ -60,7 +60,7 @@ class Learner(Protocol):
 
         Returns:
             Means (S,) of the statistics over the rows, times `share`, as an array or a tensor; and
-            the norm of the gradient over all ranks' minibatches, before clipping.
+                the norm of the gradient over all ranks' minibatches, before clipping.
 
         Raises:
             NotFiniteError: loss or gradient is NaN or infinite; the weights are unchanged. A policy
@@ -114,10 +114,10 @@ def learn(
             if normalize_advantages:
                 learner.standardize_few(minibatches, of_batch["advantages"])
             if not alone:
-                from trainables.learners.torch_learner import union
+                from trainables.learners.torch_learner import standardize_together
 
                 by = {name: of_batch[name] for name in standardize}
-                shares = union(minibatches, by, reduce)
+                shares = standardize_together(minibatches, by, reduce)
             # A minibatch that is empty on all ranks is skipped by all of them.
             pairs = [(m, share) for m, share in zip(minibatches, shares, strict=True) if share >= 0]
             if not pairs:
@@ -145,7 +145,8 @@ def learn(
 def explained_variance(batch: TrainBatch, reduce: Reduce | None) -> dict[str, float]:
     """Return ``explained_variance``: the share of the returns' variance that old values explain.
 
-    The result is empty if the returns have no variance.
+    The result is empty if the returns have no variance. `reduce` sums over ranks, None for one
+    rank.
     """
     returns = batch.returns.astype(np.float64)
     columns = np.stack([returns, returns - batch.values])

@@ -29,7 +29,7 @@ SMALL = 1e-8
 
 
 class Moments(NamedTuple):
-    """Mean and deviation with which a column is standardised."""
+    """Mean and standard deviation with which a column is standardised."""
 
     mean: float
     """Mean of the column."""
@@ -42,9 +42,10 @@ class Moments(NamedTuple):
 
 
 def moments(column: NDArray[Any], reduce: Reduce | None = None) -> Moments:
-    """Return the moments of a column (R,) over the rows of all ranks, which `reduce` sums over.
+    """Return mean and deviation of a column (R,) over the rows of all ranks.
 
-    A single row has no deviation: its moments are 0 and 1, and a warning is logged.
+    `reduce` sums over ranks, None for one rank. A single row has no deviation: its moments are 0
+    and 1, and a warning is logged.
     """
     wide = column.astype(np.float64)[None]
     with np.errstate(all="ignore"):  # the loss reports numbers that are not finite

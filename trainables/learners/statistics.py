@@ -14,16 +14,19 @@ from trainables.policies.policy import Scalar
 
 
 def on_host(statistics: Sequence[Mapping[str, Scalar]]) -> list[dict[str, float]]:
-    """Return statistics by name as floats; all tensors () among them are fetched together."""
+    """Convert statistics, name → number or tensor () for each step, to floats.
+
+    All tensors are fetched from their device together.
+    """
     numbers = [one for each in statistics for one in each.values()]
     fetched = iter(fetch(numbers).tolist())
     return [dict(zip(each, fetched, strict=False)) for each in statistics]
 
 
 def fetch(numbers: Sequence[Any]) -> NDArray[Any]:
-    """Return numbers, arrays or tensors of one shape as one array (U, …).
+    """Return numbers, arrays or tensors, all of one shape, as one numpy array (U, …).
 
-    Tensors are fetched together from their device; numbers among them stay as they are.
+    Tensors are fetched from their device together, which waits for the device.
     """
     tensors = [one for one in numbers if hasattr(one, "detach")]
     if not tensors:

@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 Minibatch: TypeAlias = dict[str, Tensor]
 Loss: TypeAlias = Callable[[Any, Mapping[str, Tensor]], tuple[Tensor, Tensor]]
-"""Function of networks and columns of a minibatch that returns the loss and statistics (S,)."""
+"""Function of networks and a minibatch's columns that returns the loss () and statistics (S,)."""
 
 
 class TorchLearner:
-    """Minimises a loss, which is a mean over rows, with gradients by torch.
+    """Makes gradient steps on any loss, which is a mean over rows, in torch; a `sgd.Learner`.
 
     Args:
         stats: names of its statistics.
         grad_clip: largest norm of the gradient, or None for no limit.
         frames: observations that acting has left on the policy's device; None for none.
-        graphs: what captures gradient steps; None for ordinary steps.
+        graphs: captures gradient steps as CUDA graphs; None for ordinary steps.
     """
 
     def __init__(
@@ -67,13 +67,19 @@ class TorchLearner:
     def minibatches(
         self, batch: TrainBatch, size: int, stream: np.random.Generator, count: int
     ) -> list[Minibatch]:
-        """Return the minibatches of one epoch on the policy's device, as `shuffled` draws them."""
+        """Return the minibatches of one epoch on the policy's device, in a random order.
+
+        Arguments are those of `sgd.Learner.minibatches`.
+        """
         if not isinstance(batch, SequenceBatch) and not self._sent:
             self._sent = self._send(batch)
         return shuffled(batch, size, stream, self.policy.device, count, self._sent)
 
     def _send(self, batch: TrainBatch) -> dict[str, Tensor]:
-        """Return the columns of a batch on the policy's device."""
+        """Copy the columns of a batch to the policy's device.
+
+        Observations left there are reused.
+        """
         given, sent_before = batch.columns(), dict[str, Tensor]()
         kept = self._frames.take(given["observations"]) if self._frames else None
         if kept is not None:
@@ -82,13 +88,13 @@ class TorchLearner:
         return {**sent_before, **self.policy.on_device(given)}
 
     def standardize_few(self, minibatches: list[Minibatch], moments: Moments) -> None:
-        """Standardise small minibatches' advantages, as `Learner.standardize_few`."""
+        """Standardise the advantages of minibatches with fewer than `LEAST_ROWS` rows, in place."""
         for one in minibatches:
             if len(one["advantages"]) < LEAST_ROWS:
                 one["advantages"] = moments.standardized(one["advantages"])
 
     def evaluate(self, batch: TrainBatch) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return current log-probabilities (B,) of a batch's actions, and current values (B,)."""
+        """Return present log-probabilities (B,) of a batch's actions, and present values (B,)."""
         device = self.policy.device
         columns = {name: torch.from_numpy(one).to(device) for name, one in batch.columns().items()}
         model: Any = self.policy.model
@@ -98,7 +104,10 @@ class TorchLearner:
         return found.logp.cpu().numpy(), found.values.cpu().numpy()
 
     def step(self, minibatch: Minibatch, rate: float, share: float = 1.0) -> tuple[Tensor, Scalar]:
-        """Make one gradient step; see `Learner.step`."""
+        """Make one gradient step with the learning rate `rate`; return statistics (S,) and norm.
+
+        Statistics are means over rows, times `share`; the norm is the gradient's before clipping.
+        """
         if self._graphs is not None:
             found = self._graphs.run("step", self._captured, {**minibatch, "rate": rate})
             return found["stats"], found["norm"]
@@ -113,7 +122,10 @@ class TorchLearner:
         return measured, self.policy.minimise(loss, rate, self._grad_clip)
 
     def _captured(self, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Make one gradient step for a CUDA graph: a minibatch, and the learning rate ``rate``."""
+        """Make one gradient step in a form that a CUDA graph can capture.
+
+        `inputs` are a minibatch's columns and the learning rate ``rate``, all tensors.
+        """
         with self.policy.lowered():
             loss, stats = self.loss(self.policy.model, inputs)
         return {
@@ -130,7 +142,7 @@ def shuffled(
     count: int | None = None,
     sent: Mapping[str, Tensor] | None = None,
 ) -> list[Minibatch]:
-    """Return the batch in a random order as minibatches of equal size, ±1 row.
+    """Divide a batch, in a random order, into minibatches of equal size, ±1 row.
 
     Sequences stay whole, so that their minibatches have about equal numbers of rows.
 
@@ -163,7 +175,7 @@ def normalized(advantages: Tensor) -> Tensor:
     return (advantages - advantages.mean()) / (advantages.std(correction=0) + SMALL)
 
 
-def union(
+def standardize_together(
     minibatches: list[Minibatch], of_batch: Mapping[str, Moments], reduce: Reduce | None
 ) -> list[float]:
     """Standardise columns in place, over the rows of all ranks' minibatches of one step together.
@@ -176,7 +188,7 @@ def union(
         reduce: function that replaces tensors by their sums over all ranks, or None.
 
     Returns:
-        This rank's share of the rows of each union; -1 for a union without rows.
+        For each step, this rank's share of the rows of all ranks; -1 for a step without rows.
     """
     local_counts = torch.tensor(
         [float(len(m["actions"])) for m in minibatches], dtype=torch.float64
@@ -199,6 +211,6 @@ def union(
 
 
 def _sums(column: Tensor) -> Tensor:
-    """Return sum and sum of squares of a column (R,), as (2,) float64."""
+    """Return sum and sum of squares of a column (R,), as one tensor (2,) of float64."""
     wide = column.double()
     return torch.stack([wide.sum(), wide.square().sum()])

@@ -49,7 +49,7 @@ MOST_LAYERS, MOST_COLUMNS = 16, 64
 
 
 class Problem(ctypes.Structure):
-    """Description of a gradient step, with the fields of kernel.c."""
+    """The C struct that describes a gradient step to the kernel, with kernel.c's fields."""
 
     _fields_ = (
         *((name, ctypes.c_long) for name in ("bits", "features", "layers", "head", "choices")),
@@ -63,7 +63,7 @@ class Problem(ctypes.Structure):
 
 
 class Kernel:
-    """A loaded kernel.
+    """The shared library of the compiled kernel, loaded into this process.
 
     Args:
         bits: width of the vector registers to use; by default the widest of this processor.
@@ -91,7 +91,7 @@ class Kernel:
 
 
 def build(path: Path = BUILT, *options: str) -> Path:
-    """Compile the kernel to `path`, and return `path`.
+    """Compile kernel.c to the shared library `path` with these compiler `options`; return `path`.
 
     Raises:
         RuntimeError: there is no compiler, or it failed; the message is the compiler's.
@@ -110,7 +110,7 @@ def build(path: Path = BUILT, *options: str) -> Path:
 
 @cache
 def built() -> Kernel | None:
-    """Return this installation's kernel; None if it is not built or cannot be used."""
+    """Load this installation's kernel; None if it is not built or cannot be used. Cached."""
     try:
         return Kernel(BUILT)
     except OSError as error:
@@ -120,7 +120,10 @@ def built() -> Kernel | None:
 
 
 def find_reason_for_numpy(layout: ActionLayout, architecture: Architecture) -> str:
-    """Return why the kernel does not support a policy that `fused.ppo` does, or ""."""
+    """Return the reason why the compiled kernel cannot learn a policy, so that numpy must; else "".
+
+    The policy is one that numpy's `FusedLearner` supports.
+    """
     if len(architecture.hidden) > MOST_LAYERS:
         return f"model.hidden has more than {MOST_LAYERS} layers"
     if len(layout.choice_columns) > MOST_COLUMNS:
@@ -129,7 +132,7 @@ def find_reason_for_numpy(layout: ActionLayout, architecture: Architecture) -> s
 
 
 class CompiledLearner(FusedLearner):
-    """A `FusedLearner` whose gradients and Adam steps a kernel computes."""
+    """A `FusedLearner` whose gradients and Adam steps are computed in compiled C, not in numpy."""
 
     def __init__(
         self,
@@ -165,7 +168,10 @@ class CompiledLearner(FusedLearner):
         self.adam.kernel = self
 
     def gradient(self, columns: Array) -> Array:
-        """Compute the gradient of one minibatch's loss, as `FusedLearner.gradient`."""
+        """Compute the gradient of one minibatch's loss; return the parts of the loss (S,).
+
+        `columns` are packed as for `FusedLearner.gradient`. Raises NotFiniteError.
+        """
         rows, item = columns.shape[1], columns.itemsize
         if self.loss is not self._current_loss:
             self._set_loss(self.loss)
@@ -189,7 +195,7 @@ class CompiledLearner(FusedLearner):
         return parts[: len(self.stats)].astype(self._kind)
 
     def _set_loss(self, loss: Loss) -> None:
-        """Set the loss that the kernel computes."""
+        """Write a loss's options into the struct that the kernel reads."""
         problem, self._current_loss = self._problem, loss
         problem.plain = loss.clip_param is None
         problem.clip, problem.clip_by = loss.clip_param or 0.0, loss.vf_clip_param or 0.0
@@ -197,16 +203,17 @@ class CompiledLearner(FusedLearner):
         problem.value_weight, problem.entropy_weight = loss.vf_loss_coeff, loss.entropy_coeff
 
     def norm(self) -> float:
-        """Return the norm of the gradient."""
+        """Return the Euclidean norm of the gradient vector."""
         return float(self._library.kernel_norm(self._problem_pointer))
 
     def move(self, scale: float, betas: Betas, eps: float, decay: float, rate: float) -> None:
-        """Make one step of Adam with the gradient times `scale`.
+        """Make one step of Adam on the weight vector with the gradient times `scale`.
 
         Args:
-            scale: factor of the gradient.
+            scale: factor of the gradient, from clipping.
             betas: decay of the two moments.
             eps: number added to the root of the second moment, times its bias correction.
+            decay: weight decay.
             rate: learning rate, times the bias corrections.
         """
         numbers = (scale, *betas, eps, decay, rate)
@@ -217,7 +224,7 @@ _VECTORS = ("weights", "gradient", "first", "second")
 
 
 def _longs(numbers: Sequence[int], room: int) -> Any:
-    """Return numbers as a C array of `room` longs."""
+    """Return numbers as a C array of `room` longs; the rest are 0."""
     return (ctypes.c_long * room)(*numbers)
 
 

@@ -19,7 +19,7 @@ HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Choices:
-    """Distribution of independent columns of choices."""
+    """The distribution of K independent columns of choices, each of at most M."""
 
     def __init__(self, layout: ActionLayout) -> None:
         _, absent = choice_grid(layout)
@@ -35,7 +35,7 @@ class Choices:
         return math.prod(self.shape)
 
     def columns_of(self, actions: Array) -> Array:
-        """Return 1 where a choice was taken, else 0, (K·M, B), for actions (B,) or (B, columns)."""
+        """Return actions (B,) or (B, columns) one-hot, (K·M, B): 1 for a choice taken, else 0."""
         chosen = actions[:, None] if self._scalar else actions[:, self._columns]
         choices = np.arange(self.shape[1])
         ones: Array = chosen.T.astype(np.int64)[:, None, :] == choices[:, None]
@@ -65,9 +65,10 @@ class Choices:
         return logp, np.add.reduce(self._entropies, axis=(0, 1))
 
     def gradient(self, by_logp: Array, by_entropy: float, out: Array) -> None:
-        """Write the gradient of the loss with respect to the logits of `evaluate` to `out` (A, B).
+        """Write the gradient of a loss with respect to the logits of `evaluate` to `out` (A, B).
 
-        It follows from those with respect to each log-probability (B,), and to each row's entropy.
+        `by_logp` (B,) are the loss's derivatives with respect to each log-probability, `by_entropy`
+        that with respect to each row's entropy.
         """
         error = (self._taken - self._probabilities) * by_logp
         if by_entropy:
@@ -80,7 +81,7 @@ class Choices:
 
 
 class Reals:
-    """Distribution of independent Gaussian columns with the same deviations in all rows.
+    """The distribution of G independent Gaussian columns with the same deviations in all rows.
 
     The log standard deviations (G,) are weights, with a `gradient` (G,).
     """
@@ -91,12 +92,12 @@ class Reals:
         self._log_std, self._gradient = log_std, gradient
 
     def columns_of(self, actions: Array) -> Array:
-        """Return the real numbers (G, B) of actions (B, columns)."""
+        """Return the columns of real numbers, (G, B), of actions (B, columns)."""
         numbers: Array = actions[:, self._columns].T
         return numbers
 
     def evaluate(self, means: Array, actions: Array) -> tuple[Array, float]:
-        """Return log-probabilities (B,) of the numbers taken, and the entropy of every row.
+        """Return log-probabilities (B,) of the numbers taken, and the entropy, equal for all rows.
 
         Args:
             means: means (G, B).
@@ -109,9 +110,11 @@ class Reals:
         return np.add.reduce(terms, axis=0), float((self._log_std + (0.5 + HALF_LOG_2PI)).sum())
 
     def gradient(self, by_logp: Array, by_entropy: float, out: Array) -> None:
-        """Write the gradients of the loss with respect to means (G, B), to `out`, and deviations.
+        """Write the gradient of a loss with respect to the means to `out` (G, B).
 
-        They follow from those with respect to each log-probability (B,), and to each row's entropy.
+        That with respect to the log standard deviations is written to their gradient. `by_logp`
+        (B,) are the loss's derivatives with respect to each log-probability, `by_entropy` that with
+        respect to each row's entropy.
         """
         np.multiply(self._scaled * self._inverse, by_logp, out=out)
         np.matmul(self._squares - 1.0, by_logp, out=self._gradient)

@@ -31,12 +31,12 @@ Layers = list[tuple[Array, Array]]
 
 
 class Learnt(NamedTuple):
-    """Results of one gradient step."""
+    """Results of one gradient step of Q-learning."""
 
     loss: Scalar
     """Loss before the step."""
     mean_q: Scalar
-    """Mean value of the choices taken."""
+    """Mean Q-value of the choices taken, over the batch."""
     norm: Scalar
     """Norm of the gradient before clipping."""
     errors: Any
@@ -44,7 +44,7 @@ class Learnt(NamedTuple):
 
 
 def find_reason_for_torch(architecture: QArchitecture, optimizer: OptimizerConfig) -> str:
-    """Return why a network must learn in torch; empty if this learner supports it."""
+    """Return the reason why a Q-network must learn in torch, not in numpy; empty if it need not."""
     if optimizer.name not in KNOWN:
         return f"optimizer.name is {optimizer.name}"
     if architecture.trunk.custom_model is not None:
@@ -60,15 +60,16 @@ def find_reason_for_torch(architecture: QArchitecture, optimizer: OptimizerConfi
 
 
 class FusedQLearner:
-    """Makes Q-learning's gradient steps for a perceptron.
+    """Makes Q-learning's gradient steps for a perceptron in numpy.
 
-    It works in place on the weights and moments of the policy, and on the target network.
+    It works in place on the weights and moments of the policy, and reads the target network.
 
     Args:
         double: True if the policy's network selects the next choice (double Q-learning), not the
             target network.
         gamma: discount factor of rows without ``discounts``.
         grad_clip: largest norm of the gradient, or None for no limit.
+        threads: threads of matrix products.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class FusedQLearner:
         self._ready = False
 
     def update(self, rows: Mapping[str, Array], rate: float) -> Learnt:
-        """Make one gradient step on rows (B, …) of a replay; return loss, values, norm and errors.
+        """Make one gradient step on rows (B, …) of a replay with the learning rate `rate`.
 
         Raises NotFiniteError if loss or gradient is NaN or infinite; the weights are unchanged.
         """
@@ -120,7 +121,7 @@ class FusedQLearner:
             return Learnt(loss, values, self.adam.step(rate, self._grad_clip), errors)
 
     def gradient(self, rows: Mapping[str, Array]) -> tuple[float, float, Array]:
-        """Compute the gradient of the loss of rows.
+        """Compute the gradient of the loss of rows (B, …), without a step.
 
         Returns loss, mean value of the choices taken, and absolute temporal differences (B,).
         Raises NotFiniteError if the loss is NaN or infinite.
@@ -161,7 +162,10 @@ class FusedQLearner:
 
     @contextmanager
     def learning(self) -> Iterator[None]:
-        """Prepare a series of steps inside the block; blocks inside it prepare nothing again."""
+        """Take over the policy's weights before a series of steps in the block, and limit threads.
+
+        Afterwards the gradients are visible in torch. A block inside another does nothing.
+        """
         if self._ready:
             yield
             return
@@ -176,13 +180,16 @@ class FusedQLearner:
         self._shared.show_gradients()
 
     def _columns(self, observations: Array) -> Array:
-        """Return features (D, B) of observations (B, …), with pixels scaled to at most 1."""
+        """Return observations (B, …) as features (D, B), with pixels scaled to at most 1."""
         flat = observations.reshape(len(observations), -1).T
         highest = self._largest_pixels[observations.dtype != np.uint8]
         return flat if highest == 1.0 else flat / highest
 
     def _forward(self, layers: Layers, x: Array) -> list[Array]:
-        """Return the outputs (H, B) of each layer for features (D, B); the last are values."""
+        """Return the outputs (H, B) of each layer for features (D, B).
+
+        The last are Q-values (A, B).
+        """
         units: list[Array] = []
         for i, (weight, bias) in enumerate(layers):
             x = weight @ x
@@ -193,9 +200,9 @@ class FusedQLearner:
         return units
 
     def _backward(self, x: Array, units: list[Array], error: Array) -> None:
-        """Compute the gradient of the weights for features `x` (D, B) and their `_forward` results.
+        """Write the gradient of the weights, from features `x` (D, B) and each layer's output.
 
-        `error` is the gradient (A, B) of the loss with respect to the values.
+        `error` is the gradient (A, B) of the loss with respect to the Q-values.
         """
         for i in range(len(units) - 1, -1, -1):
             weight, bias = self._gradients[i]

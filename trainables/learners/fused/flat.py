@@ -19,18 +19,19 @@ Betas = tuple[float, float]
 
 
 class Kernel(Protocol):
-    """Protocol of a kernel that makes Adam's steps on the vectors of a `FlatOptimizer`."""
+    """Protocol of compiled code that makes Adam's steps on the vectors of a `FlatOptimizer`."""
 
     def norm(self) -> float:
-        """Return the norm of the gradient."""
+        """Return the Euclidean norm of the gradient vector."""
 
     def move(self, scale: float, betas: Betas, eps: float, decay: float, rate: float) -> None:
-        """Make one step of Adam.
+        """Make one step of Adam on the weight vector with the gradient times `scale`.
 
         Args:
-            scale: factor of the gradient.
+            scale: factor of the gradient, from clipping.
             betas: decay of the two moments.
             eps: number added to the root of the second moment, times its bias correction.
+            decay: weight decay.
             rate: learning rate, times the bias corrections.
         """
 
@@ -49,9 +50,9 @@ _VECTOR_OF_MOMENT = {"exp_avg": "_first", "exp_avg_sq": "_second", "square_avg":
 
 
 class FlatOptimizer:
-    """Adam (Kingma & Ba 2015) or RMSprop on one vector, in place, by the rules of `torch.optim`.
+    """Adam (Kingma & Ba 2015) or RMSprop on one weight vector, by the rules of `torch.optim`.
 
-    `shapes` are in the order of the parameters' numbers in the vectors.
+    `shapes` is parameter → shape, in the order of their numbers in the vector; `kind` is its dtype.
     """
 
     def __init__(
@@ -75,15 +76,15 @@ class FlatOptimizer:
         """Parameter → moment → array, a view of the vectors."""
 
     def span(self, vector: Array, *names: str) -> Array:
-        """Return the part (n,) of a vector that belongs to these adjacent parameters."""
+        """Return the part (n,) of a vector that belongs to these parameters, adjacent in it."""
         return vector[self._spans[names[0]][0] : self._spans[names[-1]][1]]
 
     def part(self, vector: Array, name: str) -> Array:
-        """Return the part of a vector that belongs to a parameter, in the parameter's shape."""
+        """Return a parameter's part of a vector, as a view in the parameter's shape."""
         return self.span(vector, name).reshape(self.shapes[name])
 
     def _moments(self, name: str, index: int) -> dict[str, Array]:
-        """Return name of a moment → its values for one parameter, as views of the vectors.
+        """Return moment → its values for one parameter, as views of the vectors.
 
         `name` is the parameter's name, `index` its place among all parameters.
         """
@@ -95,9 +96,10 @@ class FlatOptimizer:
         }
 
     def step(self, learning_rate: float, grad_clip: float | None) -> float:
-        """Make one step against the gradient; return its norm before clipping to `grad_clip`.
+        """Move the weights against the gradient; return the gradient's norm before clipping.
 
-        Raises NotFiniteError if the gradient is NaN or infinite; the weights are unchanged.
+        `grad_clip` is its largest norm, or None. Raises NotFiniteError if it is NaN or infinite;
+        the weights are unchanged.
         """
         gradient, scratch, config, kernel = self.gradient, self._scratch, self.config, self.kernel
         if self._steps[0] % FADING_STEPS == 0:
@@ -136,7 +138,7 @@ class FlatOptimizer:
             np.multiply(moment, np.abs(moment, out=self._scratch) >= least, out=moment)
 
     def _rmsprop(self, decayed_gradient: Array, learning_rate: float) -> None:
-        """Make one step of RMSprop with a gradient that may be overwritten."""
+        """Make one step of RMSprop with a gradient that includes weight decay."""
         alpha = self.config.alpha
         direction = decayed_gradient.copy() if self.config.weight_decay else decayed_gradient
         scratch = np.multiply(decayed_gradient, decayed_gradient, out=self._scratch)
@@ -150,7 +152,7 @@ class FlatOptimizer:
         self.weights -= scratch
 
     def _adam(self, decayed_gradient: Array, learning_rate: float) -> None:
-        """Make one step of Adam with a gradient that may be overwritten."""
+        """Make one step of Adam with a gradient that includes weight decay."""
         scratch = self._scratch
         (beta1, beta2), eps = self.config.betas, self.config.eps
         self._first *= beta1

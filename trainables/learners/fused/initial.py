@@ -17,7 +17,7 @@ BLOCK = 16
 
 
 class Normals:
-    """Normal random numbers, those of torch after ``torch.Generator().manual_seed(seed)``."""
+    """A stream of normal random numbers, equal to torch's after ``manual_seed(seed)``."""
 
     def __init__(self, seed: int) -> None:
         begun = np.random.RandomState(seed % 2**32).get_state(legacy=False)
@@ -27,7 +27,7 @@ class Normals:
         """Second number of a pair that was made alone, or None."""
 
     def draw(self, count: int) -> NDArray[np.float32]:
-        """Return the next normal numbers, (count,)."""
+        """Draw the next `count` normal numbers, as ``torch.randn(count)`` would."""
         if count < BLOCK:
             return np.array([self._draw_one() for _ in range(count)], dtype=np.float32)
         even = self._uniform(count)
@@ -39,11 +39,14 @@ class Normals:
         return made
 
     def _uniform(self, count: int) -> NDArray[Any]:
-        """Return uniform numbers (count,) from 0 to below 1, of 24 bits."""
+        """Draw `count` uniform numbers from 0 to below 1, of 24 bits."""
         return (self._words.random_raw(count) & np.uint64(2**24 - 1)) * 2.0**-24
 
     def _draw_one(self) -> float:
-        """Return one normal number; every second call makes a pair from numbers of 53 bits."""
+        """Draw one normal number.
+
+        Every second call makes a pair, from uniform numbers of 53 bits.
+        """
         if self._next is not None:
             made, self._next = self._next, None
             return made
@@ -56,7 +59,7 @@ class Normals:
 
 
 def _box_muller(uniform: NDArray[Any]) -> NDArray[Any]:
-    """Return normal numbers (n,) for uniform ones (n,), block by block.
+    """Return normal numbers (n,) made from uniform ones (n,) as torch does, block by block.
 
     The number n is a multiple of `BLOCK`.
     """
@@ -67,7 +70,7 @@ def _box_muller(uniform: NDArray[Any]) -> NDArray[Any]:
 
 
 def orthogonal(shape: tuple[int, int], gain: float, normals: Normals) -> NDArray[np.float32]:
-    """Return a random matrix with orthogonal rows or columns (Saxe et al. 2013), times `gain`."""
+    """Draw a random matrix with orthogonal rows or columns (Saxe et al. 2013), times `gain`."""
     drawn = normals.draw(math.prod(shape)).reshape(shape)
     wide = shape[0] < shape[1]
     q, r = np.linalg.qr(drawn.T if wide else drawn)

@@ -18,16 +18,20 @@ NETS = ("actor", "critic")
 
 
 def parameter_order(architecture: Architecture, reals: bool) -> list[str]:
-    """Return the names of all parameters; those of actor and critic are adjacent in each layer."""
+    """Return the parameters' names in the order of the flat vectors; `reals`: with ``log_std``.
+
+    In each layer, those of actor and critic are adjacent.
+    """
     layers = range(len(architecture.hidden) + 1)
     order = [f"{net}.{i}.{part}" for i in layers for part in ("weight", "bias") for net in NETS]
     return [*order, *(["log_std"] if reals else [])]
 
 
 class Buffers:
-    """Arrays that a forward and a backward pass over B rows overwrite.
+    """Arrays for one forward and one backward pass of actor and critic, which passes overwrite.
 
-    `hidden` are units of the hidden layers; the actor's head has A outputs.
+    `hidden` are sizes of the hidden layers, `head` the number of the actor's outputs, `rows` the
+    number of rows B.
     """
 
     def __init__(self, hidden: tuple[int, ...], head: int, rows: int, kind: np.dtype[Any]) -> None:
@@ -42,7 +46,7 @@ class Buffers:
 
 
 class Perceptrons:
-    """Actor and critic without a shared trunk; weights and gradients are views of flat vectors."""
+    """The networks of actor and critic, without a shared trunk, on views of flat vectors."""
 
     def __init__(self, adam: FlatOptimizer, architecture: Architecture, head: int) -> None:
         self._activation: Activation = architecture.activation
@@ -65,7 +69,7 @@ class Perceptrons:
         )
 
     def forward(self, x: Array, buffers: Buffers) -> None:
-        """Run the networks on features (D, B): hidden units, heads and values in `buffers`."""
+        """Run both networks on features (D, B); write units, heads and values to `buffers`."""
         inputs = x
         for (weight, bias), units in zip(self._layers, buffers.units, strict=True):
             if inputs is x:
@@ -82,7 +86,7 @@ class Perceptrons:
             np.add(out, bias[:, None], out=out)
 
     def backward(self, x: Array, head_error: Array, value_error: Array, buffers: Buffers) -> None:
-        """Compute the gradient of the weights, after `forward` of features (D, B) into `buffers`.
+        """Write the gradient of the weights, after `forward` of features (D, B) into `buffers`.
 
         Errors are gradients of the loss with respect to the heads (A, B) and the values (1, B).
         """
@@ -112,7 +116,10 @@ class Perceptrons:
 def _stack_layer(
     adam: FlatOptimizer, vector: Array, layer: int, shape: tuple[int, int]
 ) -> tuple[Array, Array]:
-    """Return weights (2, H, H of the layer below) and biases (2, H) of a layer of both networks."""
+    """Return views of a hidden layer of both networks: weights (2, H, inputs), biases (2, H).
+
+    `shape` is that of one network's weights, (H, inputs).
+    """
     weights, biases = (
         adam.span(vector, *(f"{net}.{layer}.{part}" for net in NETS)) for part in ("weight", "bias")
     )
@@ -120,17 +127,23 @@ def _stack_layer(
 
 
 def _halves(units: Array, x: Array) -> tuple[Array, Array]:
-    """Return the inputs (…, H) of both heads, which are `x` without layers."""
+    """Return the inputs of the actor's and the critic's head: `units` (2, H, B), one half each.
+
+    Without hidden layers `units` is the features `x`, and both are that.
+    """
     return (x, x) if units is x else (units[0], units[1])
 
 
 def _merge_nets(stacked: Array) -> Array:
-    """Return (2, H, …) as (2H, …)."""
+    """Return a view (2H, …) of an array (2, H, …): both networks' units as one axis."""
     return stacked.reshape(-1, stacked.shape[-1])
 
 
 def slope(units: Array, activation: Activation, out: Array) -> Array:
-    """Write the activation's derivative, for its values `units`, to `out`; return `out`."""
+    """Write the derivative of the activation, computed from its outputs `units`, to `out`.
+
+    Return it.
+    """
     if activation == "tanh":
         np.multiply(units, units, out=out)
         return np.subtract(1.0, out, out=out)

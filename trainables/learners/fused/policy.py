@@ -38,7 +38,10 @@ if TYPE_CHECKING:
 
 
 class FlatPolicy(Policy):
-    """Actor and critic that are perceptrons, with the initial weights of a seed."""
+    """Actor and critic that are perceptrons, stored in flat vectors and without torch.
+
+    The initial weights depend on `seed`.
+    """
 
     def __init__(
         self, networks: tuple[ActionLayout, Architecture], config: OptimizerConfig, seed: int
@@ -66,14 +69,17 @@ class FlatPolicy(Policy):
             self._part("log_std")[:] = at_first
 
     def _part(self, name: str) -> Array:
-        """Return the weights of a parameter, as a view in the parameter's shape."""
+        """Return a parameter's weights as a view in the parameter's shape."""
         return self.flat.part(self.flat.weights, name)
 
     # ---- in torch ----------------------------------------------------------------------------
 
     @cached_property
     def _twin(self) -> "tuple[ActorCriticPolicy, SharedVectors]":
-        """The same policy in torch, and the vectors that both share; made at the first access."""
+        """The same policy as a torch module, on the same memory, and the object that shares it.
+
+        Made at the first access, which imports torch.
+        """
         from trainables.learners.fused.shared import SharedVectors
         from trainables.policies.learning.networks import ActorCritic
         from trainables.policies.learning.torch_policy import ActorCriticPolicy
@@ -88,16 +94,19 @@ class FlatPolicy(Policy):
 
     @property
     def _is_in_torch(self) -> bool:
-        """True if the policy in torch was made."""
+        """True if the torch module was made."""
         return "_twin" in vars(self)
 
     def in_torch(self) -> "ActorCriticPolicy":
-        """Return the policy in torch, which shares weights and moments with this one."""
+        """Return the policy as torch's, which shares weights and moments with this one.
+
+        Imports torch.
+        """
         return self._twin[0]
 
     @property
     def model(self) -> "ActorCritic | OwnActorCritic":
-        """Networks in torch."""
+        """Networks as a torch module, which shares the weights."""
         return self.in_torch().model
 
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
@@ -111,18 +120,24 @@ class FlatPolicy(Policy):
         return self.flat.config
 
     def adopt(self) -> None:
-        """Update the vectors from the policy in torch, if that was made."""
+        """Copy weights and moments that torch has replaced back into the vectors.
+
+        Does nothing if the torch module was never made.
+        """
         if self._is_in_torch:
             self._twin[1].adopt()
 
     def show_gradients(self) -> None:
-        """Publish the gradients of the latest step on the vectors."""
+        """Make the gradients of the latest step visible, in `gradients` and in torch."""
         self._shows_gradients = True
         if self._is_in_torch:
             self._twin[1].show_gradients()
 
     def gradients(self) -> dict[str, Array]:
-        """Return parameter → gradient of the latest step, as applied; empty before the first."""
+        """Return parameter → gradient of the latest step, after clipping.
+
+        Empty before the first.
+        """
         if self._is_in_torch:
             return self.in_torch().gradients()
         shown = self._names if self._shows_gradients else []
@@ -131,18 +146,18 @@ class FlatPolicy(Policy):
     # ---- state -------------------------------------------------------------------------------
 
     def weights(self) -> dict[str, Array]:
-        """Return a copy of all weights: name → array."""
+        """Return parameter → copy of its weights."""
         self.adopt()
         return {name: self._part(name).copy() for name in self._names}
 
     def load_weights(self, weights: Weights) -> None:
-        """Load weights as `weights` returns them; the optimiser's moments do not change."""
+        """Set the weights to what `weights` returned; the optimiser's moments do not change."""
         self.adopt()
         for name in self._names:
             self._part(name)[...] = weights[name]
 
     def kept_moments(self) -> dict[str, dict[str, Array]]:
-        """Return parameter → copied moments of the optimiser; empty before the first step."""
+        """Return parameter → moment of the optimiser → copy; before the first step no moments."""
         self.adopt()
         known = self.flat.moments if self.flat.moved or self._is_in_torch else {}
         return {

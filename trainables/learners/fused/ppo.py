@@ -45,7 +45,7 @@ MOST_CHOICES = 1024
 def find_reason_for_torch(
     layout: ActionLayout, architecture: Architecture, optimizer: OptimizerConfig
 ) -> str:
-    """Return why a policy must learn in torch; empty if this learner supports it."""
+    """Return the reason why a policy must learn in torch, not in numpy; empty if it need not."""
     named = {
         "model.custom_model is set": architecture.custom_model,
         "model.custom_action_dist is set": architecture.distribution,
@@ -65,12 +65,12 @@ def find_reason_for_torch(
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """Options of the loss and its gradient; the settings of the algorithms describe them."""
+    """Options of PPO's or A2C's loss; the settings of the algorithms describe them."""
 
     clip_param: float | None
     """Clipping range of the ratio, or None for the plain policy gradient (Sutton et al. 1999)."""
     vf_clip_param: float | None
-    """Largest change of a value; None for no clipping."""
+    """Largest change of a value that the value loss rewards; None for no clipping."""
     vf_loss_coeff: float
     """Weight of the value loss."""
     entropy_coeff: float
@@ -82,13 +82,16 @@ class Loss:
 
 
 class FusedLearner:
-    """Makes the gradient steps of PPO or A2C for a policy of perceptrons; a `sgd.Learner`.
+    """Makes the gradient steps of PPO or A2C in numpy, for a policy of perceptrons.
+
+    A `sgd.Learner`.
 
     It works in place on the policy's weights and moments.
 
     Args:
         stats: names of the parts of the loss: policy loss, value loss, entropy, KL divergence,
             share of clipped ratios; or of the first of these.
+        threads: threads of matrix products.
     """
 
     def __init__(
@@ -121,7 +124,10 @@ class FusedLearner:
 
     @contextmanager
     def learning(self) -> Iterator[None]:
-        """Take over the policy's state before the block; publish gradients after it."""
+        """Take over the policy's weights before the block, and limit threads in it.
+
+        Afterwards the gradients of the latest step are visible in the policy.
+        """
         self._shared.adopt()
         # Loss and norm are checked for numbers that are not finite, so numpy need not warn.
         with blas_threads(self._threads), np.errstate(all="ignore"):
@@ -132,9 +138,10 @@ class FusedLearner:
     def minibatches(
         self, batch: TrainBatch, size: int, stream: np.random.Generator, count: int
     ) -> list[Array]:
-        """Return minibatches as `torch_learner.shuffled` draws them, packed for `gradient`.
+        """Return the minibatches of an epoch, in a random order, packed as columns for `gradient`.
 
-        They are views of one array, which the next call overwrites.
+        They are views of one array, which the next call overwrites. Arguments are those of
+        `sgd.Learner`.
         """
         if self._packed[0] is not batch:
             columns = self.columns(batch)
@@ -148,19 +155,22 @@ class FusedLearner:
         return [drawn[:, first:last] for first, last in itertools.pairwise(ends)]
 
     def standardize_few(self, minibatches: list[Array], moments: Moments) -> None:
-        """Standardise small minibatches' advantages, as `sgd.Learner.standardize_few`."""
+        """Standardise the advantages of minibatches with fewer than `LEAST_ROWS` rows, in place."""
         row = self._features + SCALARS.index("advantages")
         for one in minibatches:
             if one.shape[1] < LEAST_ROWS:
                 one[row] = moments.standardized(one[row])
 
     def step(self, minibatch: Array, rate: float, share: float = 1.0) -> tuple[Array, float]:
-        """Make one gradient step, without other ranks; see `sgd.Learner.step`."""
+        """Make one gradient step with the learning rate `rate`; `share` is ignored, without ranks.
+
+        Returns the parts of the loss (S,) and the gradient's norm before clipping.
+        """
         measured = self.gradient(minibatch)
         return measured, self.adam.step(rate, self.loss.grad_clip)
 
     def evaluate(self, batch: TrainBatch) -> tuple[Array, Array]:
-        """Return current log-probabilities (B,) of a batch's actions, and current values (B,)."""
+        """Return present log-probabilities (B,) of a batch's actions, and present values (B,)."""
         buffers = self._buffers_for(len(batch))
         with self.learning():
             features, _, taken = self._parts(self.columns(batch))
@@ -205,10 +215,12 @@ class FusedLearner:
         return means[: len(self.stats)]
 
     def _value_errors(self, values: Array, old_values: Array, returns: Array, out: Array) -> Array:
-        """Return the gradient (B,) of half the value loss; write the squared errors to `out` (B,).
+        """Return the gradient (B,) of half the squared value errors.
 
-        Values (B,) are those of the current weights, `old_values` those of sampling, `returns` the
-        targets.
+        Write these squares to `out` (B,).
+
+        `values` are those of the present weights, `old_values` those of sampling, `returns` the
+        targets, each (B,).
         """
         errors: Array = values - returns
         np.square(errors, out=out)
@@ -223,7 +235,7 @@ class FusedLearner:
         return errors
 
     def columns(self, batch: TrainBatch) -> Array:
-        """Return features, `SCALARS`, actions and masks of a batch as rows (…, N)."""
+        """Pack a batch of N rows into an array (…, N): features, `SCALARS`, actions and masks."""
         observations = batch.observations.reshape(len(batch), -1)
         parts = [observations.T, *(getattr(batch, name)[None] for name in SCALARS)]
         parts += [one.columns_of(batch.actions) for one in (self._choices, self._reals) if one]
@@ -235,17 +247,23 @@ class FusedLearner:
         return made
 
     def _parts(self, columns: Array) -> tuple[Array, Array, Array]:
-        """Split packed columns into features, `SCALARS`, and actions with masks."""
+        """Split packed columns into views of features, `SCALARS`, and actions with masks."""
         scalars = self._features + len(SCALARS)
         return columns[: self._features], columns[self._features : scalars], columns[scalars:]
 
     def _judge(self, x: Array, actions: Array, buffers: Buffers) -> tuple[Array, Any]:
-        """Run the networks into `buffers`; return log-probabilities and entropies."""
+        """Run the networks on features `x` into `buffers`; return log-probabilities and entropies.
+
+        Log-probabilities are (B,); entropies are (B,), or one float for all rows.
+        """
         self._networks.forward(x, buffers)
         return self._evaluate(buffers.head, actions)
 
     def _evaluate(self, head: Array, actions: Array) -> tuple[Array, Any]:
-        """Return log-probabilities (B,) of actions, and entropies (B,) or one for all rows."""
+        """Return log-probabilities (B,) of packed actions for heads (A, B), and their entropies.
+
+        Entropies are (B,), or one float for all rows.
+        """
         if self._masks:  # an invalid choice has no probability and no gradient
             valid, actions = actions[-self._masks :] > 0, actions[: -self._masks]
             head[: self._logits][~valid] = NO_CHOICE
@@ -262,13 +280,22 @@ class FusedLearner:
         return logp + logp_reals, entropies + entropy
 
     def _evaluate_reals(self, means: Array, actions: Array) -> tuple[Array, float]:
-        """Return log-probabilities (B,) of real numbers, and entropy; raises ValueError without."""
+        """Return log-probabilities (B,) of the actions' real numbers, and the entropy of every row.
+
+        Raises ValueError if actions have no real numbers.
+        """
         if self._reals is None:
             raise ValueError("actions of this layout have no real numbers")
         return self._reals.evaluate(means, actions)
 
     def _head_error(self, by_logp: Array, by_entropy: float, error: Array) -> Array:
-        """Write the loss's gradient with respect to the head to `error` (A, B); return `error`."""
+        """Write the gradient of the loss with respect to the head to `error` (A, B).
+
+        Return `error`.
+
+        `by_logp` (B,) and `by_entropy` are the loss's derivatives with respect to log-probabilities
+        and entropies.
+        """
         if self._choices is not None:
             self._choices.gradient(by_logp, by_entropy, error[: self._logits])
         if self._reals is not None:
@@ -276,7 +303,10 @@ class FusedLearner:
         return error
 
     def _buffers_for(self, rows: int) -> Buffers:
-        """Return the buffers for minibatches of this number of rows."""
+        """Return the buffers for minibatches of this number of rows.
+
+        Those of few sizes are kept.
+        """
         if rows not in self._buffers:
             if len(self._buffers) == MOST_SIZES:
                 self._buffers.clear()
@@ -285,7 +315,7 @@ class FusedLearner:
 
 
 def _make_vectors(policy: "ActorCriticPolicy") -> "SharedVectors":
-    """Return new flat vectors for a policy that was made in torch."""
+    """Make flat vectors that share their memory with a policy that was made in torch."""
     from trainables.learners.fused.shared import SharedVectors
 
     reals = bool(policy.layout.real_columns)
@@ -313,7 +343,7 @@ def _clipped_gains(log_ratio: Array, advantages: Array, clip: float, parts: Arra
 
 
 def _normalized(advantages: Array) -> Array:
-    """Return advantages (B,) with mean 0 and deviation 1."""
+    """Return advantages (B,) shifted and scaled to mean 0 and standard deviation 1."""
     centred: Array = advantages - np.add.reduce(advantages) / len(advantages)
     deviation = math.sqrt(np.dot(centred, centred) / len(centred))
     centred /= deviation + SMALL

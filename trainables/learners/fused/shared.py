@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SharedVectors:
-    """Flat vectors, and a torch policy with the same parameters."""
+    """Flat vectors and a torch policy whose parameters and moments are views of them."""
 
     def __init__(self, flat: FlatOptimizer, policy: "TorchPolicy") -> None:
         self.flat, self.policy = flat, policy
@@ -33,14 +33,17 @@ class SharedVectors:
 
     @classmethod
     def of(cls, policy: "TorchPolicy", order: Sequence[str]) -> "SharedVectors":
-        """Return new vectors for a policy, with its parameters in this order."""
+        """Make vectors for a torch policy, with its parameters in this order.
+
+        `adopt` then copies its weights.
+        """
         parameters = [policy.parameters[name] for name in order]
         shapes = {name: tuple(p.shape) for name, p in zip(order, parameters, strict=True)}
         kind: Array = parameters[0].detach().numpy()
         return cls(FlatOptimizer(shapes, kind.dtype, policy.get_hyperparameters()), policy)
 
     def adopt(self) -> None:
-        """Copy the policy's weights and moments into the vectors, and make the policy use these.
+        """Copy the torch policy's weights and moments into the vectors, which it then uses.
 
         Weights and moments that are views of the vectors already are not copied.
         """
@@ -56,7 +59,7 @@ class SharedVectors:
                     moments[moment] = tensor
 
     def share_memory(self) -> None:
-        """Make the policy's weights and moments views of the vectors.
+        """Make the torch policy's weights and moments views of the vectors.
 
         Its own values are dropped.
         """
@@ -65,6 +68,6 @@ class SharedVectors:
             self.policy.moments(name).update(self._moments[name])
 
     def show_gradients(self) -> None:
-        """Make the policy's gradients views of the vectors."""
+        """Make the torch policy's gradients views of the vectors."""
         for name, parameter in self._parameters.items():
             parameter.grad = self._gradients[name]

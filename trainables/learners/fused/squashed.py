@@ -23,14 +23,14 @@ def log_slope(x: Array) -> Array:
 
 
 class SquashedGaussians:
-    """Gaussians of heads (B, 2K): means and log standard deviations."""
+    """Gaussians squashed by tanh, from heads (B, 2K): means and log standard deviations."""
 
     def draw(
         self, layers: list[Array], width: int, stream: np.random.Generator
     ) -> tuple[Array, Array]:
-        """Return squashed numbers (B, K) and their log-probabilities (B,).
+        """Draw numbers (B, K) between -1 and 1; return them and their log-probabilities (B,).
 
-        The last of the outputs of the actor's layers is the head; `width` is K.
+        `layers` are the outputs of the actor's layers, of which the last is the head; `width` is K.
         """
         means, log_std = layers[-1][:, :width], layers[-1][:, width:]
         noise = stream.standard_normal(means.shape, np.float32).astype(means.dtype, copy=False)
@@ -43,10 +43,10 @@ class SquashedGaussians:
         return self.drawn, np.add.reduce(each, axis=1)
 
     def gradient(self, rows: int, by_drawn: Array, by_logp: float) -> tuple[Array]:
-        """Return the gradient (rows, 2K) of a loss with respect to the heads of the first rows.
+        """Return the gradient (rows, 2K) of a loss with respect to the heads of the first `rows`.
 
-        It follows from those with respect to the drawn numbers (rows, K), and to each
-        log-probability.
+        `by_drawn` (rows, K) and `by_logp` are the loss's derivatives with respect to the drawn
+        numbers and to each log-probability.
         """
         drawn, away, inside = self.drawn[:rows], self._deviations[:rows], self._inside[:rows]
         # d log(1 - tanh²(x)) / dx = -2 tanh(x)
@@ -66,9 +66,10 @@ class StateDependentGaussians:
     def draw(
         self, layers: list[Array], width: int, stream: np.random.Generator
     ) -> tuple[Array, Array]:
-        """Return squashed numbers (B, K), with one matrix of noise, and log-probabilities (B,).
+        """Draw numbers (B, K) between -1 and 1; return them and their log-probabilities (B,).
 
-        The last two outputs of the actor's layers are hidden units and head; `width` is K.
+        All rows share one matrix of noise. The last two `layers`, outputs of the actor's layers,
+        are hidden units and head; `width` is K.
         """
         units, head = layers[-2:]
         noise = stream.standard_normal((units.shape[1], width), np.float32)
@@ -83,10 +84,11 @@ class StateDependentGaussians:
         return self.drawn, np.add.reduce(each - HALF_LOG_2PI - log_slope(x), axis=1)
 
     def gradient(self, rows: int, by_drawn: Array, by_logp: float) -> tuple[Array, Array]:
-        """Return the gradients with respect to heads (rows, K) and hidden units (rows, H).
+        """Return the gradients of a loss with respect to heads (rows, K) and units (rows, H).
 
-        Arguments are those of `SquashedGaussians.gradient`. Writes the gradient with respect to the
-        log standard deviations to its array.
+        `by_drawn` (rows, K) and `by_logp` are the loss's derivatives with respect to the drawn
+        numbers and to each log-probability. Writes the gradient of the log standard deviations to
+        its array.
         """
         drawn, away, variance = self.drawn[:rows], self._deviations[:rows], self._variance[:rows]
         units, scaled = self._units[:rows], away / variance

@@ -22,7 +22,7 @@ Layers = list[tuple[Array, Array]]
 
 
 class Stack:
-    """Layers ``<i>.weight`` and ``<i>.bias`` of a torch module.
+    """A perceptron's layers, or n stacked ones, in numpy on the memory of torch's parameters.
 
     Args:
         layers: linear layers with weights (O, I) and biases (O,), or stacked ones with (n, I, O)
@@ -41,7 +41,9 @@ class Stack:
         self._buffers: dict[tuple[str, int, tuple[int, ...]], Array] = {}
 
     def forward(self, x: Array, first: int | None = None) -> list[Array]:
-        """Return the inputs of each layer for inputs (B, I) or (n, B, I), and last the output.
+        """Run the layers on `x` (B, I) or (n, B, I).
+
+        Return each layer's input, and last the output.
 
         Only the `first` stacked networks run, if given. All arrays but `x` are overwritten in the
         next call.
@@ -58,10 +60,10 @@ class Stack:
         return inputs
 
     def backward(self, inputs: list[Array], error: Array, top: Array | None = None) -> None:
-        """Compute the gradient of the weights, after `forward` returned `inputs`.
+        """Write the gradient of the weights; `inputs` is what `forward` returned.
 
-        `error` is the gradient of the loss with respect to the output, and `top` that with respect
-        to the last hidden units that does not pass through the output, if any.
+        `error` is the gradient of the loss with respect to the output. `top`, if given, is that
+        with respect to the last hidden units on other ways than through the output.
         """
         for i in range(len(self.layers) - 1, -1, -1):
             weight, bias = self._gradients[i]
@@ -77,9 +79,9 @@ class Stack:
                 error *= self._slope(inputs[i])
 
     def by_inputs(self, inputs: list[Array], error: Array, columns: slice) -> Array:
-        """Return the gradient of a loss with respect to columns of the inputs, after `forward`.
+        """Return the gradient of a loss with respect to some `columns` of the networks' inputs.
 
-        `error` is that with respect to the output.
+        `inputs` is what `forward` returned; `error` is the gradient with respect to the output.
         """
         count = len(error) if error.ndim > 2 else None
         for i in range(len(self.layers) - 1, 0, -1):
@@ -90,9 +92,9 @@ class Stack:
         return gradient
 
     def _errors_below(self, layer: int, error: Array, units: Array) -> Array:
-        """Return the gradient of a loss with respect to a layer's inputs `units`, in a buffer.
+        """Return the gradient of a loss with respect to a layer's inputs, in a reused buffer.
 
-        `error` is the gradient with respect to the layer's outputs.
+        `error` is the gradient with respect to the layer's outputs; `units` are the inputs.
         """
         weight = self.layers[layer][0]
         turned = _transpose(weight[: len(error)] if error.ndim > 2 else weight)
@@ -101,7 +103,7 @@ class Stack:
         return product(error, turned, out=self._buffer("errors", layer, units.shape))
 
     def _buffer(self, kind: str, layer: int, shape: tuple[int, ...]) -> Array:
-        """Return a buffer (*shape) for a use (`kind`) in a layer, until the next such use."""
+        """Return a reused array (*shape), one for each `kind` of use, layer and shape."""
         key = (kind, layer, shape)
         if key not in self._buffers:
             self._buffers[key] = np.empty(shape, dtype=self.kind)
@@ -113,13 +115,13 @@ class Stack:
 
 
 def _views(layer: "nn.Module") -> tuple[Array, Array]:
-    """Return weights (…, I, O) and biases (…, O) of a layer as views of torch's memory."""
+    """Return a torch layer's weights (…, I, O) and biases (…, O) as numpy views."""
     weight, bias = (getattr(layer, name).detach().numpy() for name in ("weight", "bias"))
     return (weight if weight.ndim == 3 else weight.T), bias
 
 
 def _allocate_gradients(layer: "nn.Module") -> tuple[Array, Array]:
-    """Allocate gradients of a layer's weights and biases; return them in torch's memory."""
+    """Set the gradients of a torch layer's parameters to zeros; return them as numpy views."""
     import torch
 
     for parameter in layer.parameters():
@@ -129,5 +131,5 @@ def _allocate_gradients(layer: "nn.Module") -> tuple[Array, Array]:
 
 
 def _transpose(x: Array) -> Array:
-    """Return an array with the last two axes swapped."""
+    """Return a view of an array with the last two axes swapped."""
     return x.swapaxes(-1, -2)

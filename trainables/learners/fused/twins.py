@@ -26,7 +26,7 @@ Rows = Mapping[str, Array]
 
 
 class SoftLosses(ABC):
-    """Base class of SAC's losses, computed for one batch after the other.
+    """Base class of SAC's losses in numpy, computed for one batch after the other.
 
     `begin` must be called first for each batch: it runs the actor on the observations and, after
     them, on the next observations. The temperature is adapted to the `target_entropy`, nats.
@@ -44,7 +44,7 @@ class SoftLosses(ABC):
         self.units: list[Array] = []
 
     def begin(self, rows: Rows, stream: np.random.Generator) -> None:
-        """Run the actor on all observations of a batch, and draw its actions."""
+        """Run the actor on a batch's observations and next observations, and draw actions."""
         self.count = len(rows["rewards"])
         both = np.concatenate([rows["observations"], rows["new_obs"]]).astype(self.kind, copy=False)
         self.alpha = float(np.exp(self.log_alpha[0]))
@@ -52,11 +52,11 @@ class SoftLosses(ABC):
         self.entropy = float(self.entropies(stream)[: self.count].mean())
 
     def critics(self, rows: Rows) -> tuple[float, float]:
-        """Compute the gradient of the critics.
+        """Write the gradient of the critics for the batch `rows`.
 
         Returns half the squared errors of both critics, averaged over rows; and their mean value.
         """
-        targets = valued(rows, self.next_values(), self.gamma, self.kind)
+        targets = critic_targets(rows, self.next_values(), self.gamma, self.kind)
         units, taken = self.run_critics(rows)
         q = units[-1][:, taken[0], taken[1]]
         errors = q - targets
@@ -66,12 +66,15 @@ class SoftLosses(ABC):
         return 0.5 * float(np.square(errors).sum()) / self.count, float(q.mean())
 
     def temperature(self) -> None:
-        """Compute the gradient of the temperature's loss, log(alpha) · (entropy - target)."""
+        """Write the gradient of the temperature's loss, log(alpha) · (entropy - target)."""
         self._by_log_alpha[:] = self.entropy - self.target_entropy
 
     @abstractmethod
     def entropies(self, stream: np.random.Generator) -> Array:
-        """Return the entropies (2B,) of the actor's distributions, or estimates by one draw."""
+        """Return the entropies (2B,) of the actor's distributions, or estimates by one draw.
+
+        The rows are the observations, then the next observations.
+        """
 
     @abstractmethod
     def next_values(self) -> Array:
@@ -87,7 +90,10 @@ class SoftLosses(ABC):
 
     @abstractmethod
     def actor(self) -> float:
-        """Compute the gradient of the actor; return the mean of alpha log p - min Q."""
+        """Write the gradient of the actor's loss, the mean of alpha log p - min Q.
+
+        Return the loss.
+        """
 
     @property
     def actor_layers(self) -> list[Array]:
@@ -117,13 +123,20 @@ class SoftLossesOfNumbers(SoftLosses):
         return least - self.alpha * self.logp[self.count :]
 
     def run_critics(self, rows: Rows) -> tuple[list[Array], tuple[Array, Any]]:
-        """Run the critics, which have one output, for the actions taken."""
+        """Run the critics, which have one output, for the actions taken.
+
+        Returns inputs and outputs of their layers, and the index of outputs that value these
+        actions.
+        """
         actions = self.bounds.unscaled(rows["actions"]).astype(self.kind, copy=False)
         x = np.concatenate([self.units[0][: self.count], actions], axis=1)
         return self.critic_nets.forward(x), (np.arange(self.count), 0)
 
     def actor(self) -> float:
-        """Compute the gradient of the actor through the lower critic and the drawn actions."""
+        """Write the gradient of the actor, through the lower critic and the drawn actions.
+
+        Returns the loss.
+        """
         count, logp = self.count, self.logp[: self.count]
         x = np.concatenate([self.units[0], self.drawn], axis=1)[:count]
         units = self.critic_nets.forward(x)
@@ -154,12 +167,19 @@ class SoftLossesOfChoices(SoftLosses):
         return expected
 
     def run_critics(self, rows: Rows) -> tuple[list[Array], tuple[Array, Any]]:
-        """Run the critics, which have one output per choice."""
+        """Run the critics, which have one output per choice.
+
+        Returns inputs and outputs of their layers, and the index of outputs that value the actions
+        taken.
+        """
         units = self.critic_nets.forward(self.units[0][: self.count])
         return units, (np.arange(self.count), rows["actions"])
 
     def actor(self) -> float:
-        """Compute the gradient of the actor, whose loss is an expectation over choices."""
+        """Write the gradient of the actor, whose loss is an expectation over choices.
+
+        Return the loss.
+        """
         shares, logs = self.shares[: self.count], self.logs[: self.count]
         costs = self.alpha * logs - self.critic_nets.forward(self.actor_layers[0])[-1].min(axis=0)
         each = (shares * costs).sum(axis=1, keepdims=True)
@@ -168,7 +188,7 @@ class SoftLossesOfChoices(SoftLosses):
 
 
 def view(parameter: "torch.Tensor") -> tuple[Array, Array]:
-    """Return a parameter and a new gradient of it, as arrays in torch's memory."""
+    """Return a torch parameter and a new zero gradient of it, as numpy views."""
     import torch
 
     parameter.grad = torch.zeros_like(parameter)
@@ -176,10 +196,11 @@ def view(parameter: "torch.Tensor") -> tuple[Array, Array]:
 
 
 class DelayedLosses:
-    """TD3's losses, with gradients in closed form.
+    """TD3's losses in numpy, with gradients in closed form.
 
     Args:
         smoothing: standard deviation of the noise on the target's action, and bound of that noise.
+        bounds: bounds of real actions.
     """
 
     def __init__(
@@ -194,7 +215,7 @@ class DelayedLosses:
         self.features, self.bounds = model.architecture.features, bounds
 
     def critics(self, rows: Rows, stream: np.random.Generator) -> tuple[float, float]:
-        """Compute the gradient of the critics; draw the noise on the target's actions.
+        """Write the gradient of the critics for a batch (B, …); draw the noise on target actions.
 
         Returns the squared errors of both critics, averaged over rows; and their mean value.
         """
@@ -206,7 +227,7 @@ class DelayedLosses:
         noise = noise.clip(-clip, clip)
         x = np.concatenate([following, (best + noise).clip(-1, 1)], axis=1)
         least = self.targets.forward(x)[-1][..., 0].min(axis=0)
-        targets = valued(rows, least, self.gamma, kind)
+        targets = critic_targets(rows, least, self.gamma, kind)
         taken = self.bounds.unscaled(rows["actions"])
         x = np.concatenate([rows["observations"], taken], axis=1).astype(kind, copy=False)
         units = self.critic_nets.forward(x)
@@ -215,7 +236,7 @@ class DelayedLosses:
         return float(np.square(errors).sum()) / count, float(units[-1].mean())
 
     def actor(self, rows: Rows) -> float:
-        """Compute the gradient of the actor; return the mean of -Q by the first critic."""
+        """Write the gradient of the actor; return its loss, the mean of -Q by the first critic."""
         seen = self.actor_net.forward(rows["observations"].astype(self.kind, copy=False))
         best = np.tanh(seen[-1])
         units = self.critic_nets.forward(np.concatenate([seen[0], best], axis=1), first=1)
@@ -225,10 +246,10 @@ class DelayedLosses:
         return -float(units[-1].mean())
 
 
-def valued(rows: Rows, following: Array, gamma: float, kind: np.dtype[Any]) -> Array:
-    """Return the critics' targets (B,): reward plus discounted value of the next observation.
+def critic_targets(rows: Rows, following: Array, gamma: float, kind: np.dtype[Any]) -> Array:
+    """Return the critics' targets (B,), of dtype `kind`: rewards plus discounted next values.
 
-    Terminated rows have no next value. Truncated rows do: their ``new_obs`` is the episode's final
-    observation. `following` (B,) are these values.
+    `following` (B,) are the values of ``new_obs``; terminated rows have no next value. Truncated
+    rows do: their ``new_obs`` is the episode's final observation.
     """
     return (rows["rewards"] + gamma * following * ~rows["terminated"]).astype(kind)

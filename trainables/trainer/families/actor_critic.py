@@ -470,7 +470,7 @@ class ActorCriticTrainer(Trainer):
             logger.info("learner: auto is torch, as %s", why)
         loss = self.torch_loss()
         if self.settings.learner_compile:
-            loss = compiling.compiled(loss)
+            loss = compiling.compile_loss(loss)
         given = (self.policy.in_torch(), loss, self.stats, self.settings.grad_clip)
         return TorchLearner(*given, frames=self.frames, graphs=self.graphs)
 
