@@ -19,7 +19,7 @@ Mapper = Callable[[str, np.random.Generator], str]
 
 
 class AgentsPlayer(InferencePolicy):
-    """Plays with the players of several policies.
+    """Acts for several agents, each by one of several policies, in E episodes at once.
 
     `mapping` returns an agent's policy when it first appears in an episode.
     """
@@ -30,14 +30,14 @@ class AgentsPlayer(InferencePolicy):
         self.actor: Any = {pid: one.actor for pid, one in players.items()}
 
     def clipping(self, clip_actions: bool) -> Self:
-        """Return a copy whose actions are clipped to the action spaces' bounds, or are not."""
+        """Return a copy that clips actions to the action spaces' bounds if `clip_actions`."""
         clipped = {pid: one.clipping(clip_actions) for pid, one in self.players.items()}
         return type(self)(clipped, self.mapping)
 
     def begin(self, seed: int) -> Array:
-        """Return the memory (1,) at the start of an episode, a dict.
+        """Return the memory of a new episode: an array (1,) that holds a dict.
 
-        `seed` is the seed of the stream from which the mapping draws policies.
+        From `seed` the stream is made from which the mapping draws policies.
         """
         memory = np.empty(1, dtype=object)
         memory[0] = {"policies": {}, "memory": {}, "rewards": {}, "seed": seed, "asked": {}}
@@ -50,10 +50,11 @@ class AgentsPlayer(InferencePolicy):
         streams: Sequence[np.random.Generator | None],
         note: Note | None = None,
     ) -> tuple[Array, Array]:
-        """Return each episode's actions, dicts by agent, and the memories (E, 1), changed in place.
+        """Choose the actions of E episodes; return agent → action of each, and the memories (E, 1).
 
-        There is an observation and a stream for each of E episodes; without a stream it is the best
-        actions. `note` is called with each agent's decision, if given.
+        Memories are changed in place. Each episode has an observation, and a random stream; None
+        for the best action instead of a drawn one. `note`, if given, is called with each agent's
+        decision.
         """
         asked: dict[str, list[tuple[int, str]]] = {pid: [] for pid in self.players}
         for i, seen in enumerate(observations):
@@ -76,10 +77,10 @@ class AgentsPlayer(InferencePolicy):
         actions: Array,
         note: Note | None,
     ) -> None:
-        """Make one batched decision of a policy for (episode, agent) of all episodes.
+        """Choose the actions of the agents of one policy, in one batch, and add them to `actions`.
 
-        `inputs` are observations, memory and streams; actions are added to `actions`, by episode
-        and agent. `note` is called with each agent's decision, if given.
+        `actors` are pairs of episode index and agent; `inputs` are observations, memory and streams
+        of all episodes. `note`, if given, is called with each agent's decision.
         """
         observations, memory, streams = inputs
         rows = np.stack([observations[i]["observations"][agent] for i, agent in actors])
@@ -97,7 +98,7 @@ class AgentsPlayer(InferencePolicy):
             memory[i, 0]["memory"][agent] = one
 
     def policy_for(self, agent: str, memory: Array) -> str:
-        """Return the policy of an agent in an episode with this memory, also before it appears."""
+        """Return an agent's policy in the episode of this memory; also before the agent appears."""
         asked = memory[0]["asked"]
         if agent not in asked:
             stream = rng.generator(memory[0]["seed"], "mapping", agent)
@@ -106,7 +107,7 @@ class AgentsPlayer(InferencePolicy):
         return pid
 
     def _policy(self, agent: str, memory: Array) -> str:
-        """Return the policy of an agent that appears, and record it for the episode."""
+        """Return an agent's policy in an episode; the first time, choose and record it."""
         known = memory[0]
         if agent not in known["policies"]:
             known["policies"][agent] = self.policy_for(agent, memory)
@@ -117,7 +118,7 @@ class AgentsPlayer(InferencePolicy):
     def add_reward(
         self, observation: Any, memory: Array, reward: float, is_over: bool = False
     ) -> None:
-        """Record the agents' rewards of the step that led to this observation.
+        """Add the agents' rewards of the step that led to this observation to the episode's memory.
 
         As in sampling, an agent that appears with its reward is assigned a policy, unless the agent
         or the episode ends in this step.
@@ -137,6 +138,6 @@ class AgentsPlayer(InferencePolicy):
             known["memory"].pop(agent, None)
 
     def agent_rewards(self, memory: Array) -> dict[str, list[Any]] | None:
-        """Return agent → [its policy, the sum of its rewards so far]."""
+        """Return agent → [its policy, the sum of its rewards so far] of an episode."""
         policies = memory[0]["policies"]
         return {a: [policies[a], sum_] for a, sum_ in memory[0]["rewards"].items()}

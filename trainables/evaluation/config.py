@@ -127,7 +127,9 @@ S = TypeVar("S", bound=Settings)
 
 
 def evaluation_settings(settings: S, config: EvaluationConfig) -> tuple[S, bool]:
-    """Return the settings during evaluation, and True if actions are drawn.
+    """Return the settings of an evaluation, and whether its actions are drawn (explore).
+
+    These are `settings`, changed by ``evaluation_config``.
 
     Raises:
         ConfigError: a key of `evaluation_config` that evaluation does not read, or a wrong value.
@@ -155,13 +157,13 @@ def evaluation_settings(settings: S, config: EvaluationConfig) -> tuple[S, bool]
 
 
 def evaluation_envs(envs: VectorConfig) -> VectorConfig:
-    """Return the environment settings of an evaluation, with the values of `ALWAYS`."""
+    """Return the environments' settings for an evaluation: `envs` with the values of `ALWAYS`."""
     always = {key: value for key, (value, _) in ALWAYS.items() if key in VectorConfig.model_fields}
     return envs.model_copy(update=always)
 
 
 def _require_always(key: str, value: object) -> None:
-    """Raise ConfigError unless the value is the only one that the key may have in an evaluation."""
+    """Raise ConfigError unless a key of ``evaluation_config`` has the only possible value."""
     only, why = ALWAYS[key]
     if value != only or isinstance(value, bool) != isinstance(only, bool):
         allowed = str(only).lower() if isinstance(only, bool) else f"{only}"
@@ -169,7 +171,7 @@ def _require_always(key: str, value: object) -> None:
 
 
 def _no_effect_error(key: str, value: object, keys: list[str]) -> ConfigError:
-    """Return the error for a key without effect in an evaluation."""
+    """Return the error for a key of ``evaluation_config`` without effect; `keys` are those with."""
     place = f"{PLACE}.{key}"
     if key in keys:
         hint = WHY_NOT.get(key, _OF_TRAINING)
@@ -184,7 +186,7 @@ def check_evaluation(
     config: EvaluationConfig,
     training: EnvSpaces,
 ) -> None:
-    """Raise ConfigError if a policy for the spaces of `training` cannot play in the evaluation.
+    """Raise ConfigError if a policy with the spaces `training` cannot play in the evaluation.
 
     `environments` are those of the evaluation and of training, `envs` the evaluation's vector
     settings.
@@ -206,7 +208,7 @@ def check_evaluation(
 
 
 def check_callbacks_of_evaluation(callbacks: CallbacksConfig, config: EvaluationConfig) -> None:
-    """Raise ConfigError for callbacks that an evaluation cannot call, here or in children."""
+    """Raise ConfigError for callbacks that an evaluation cannot call, here or in processes."""
     own = "callbacks" in config.evaluation_config
     with _inside_evaluation_config() if own else nullcontext():
         calls = episode_callbacks(make_calls(callbacks))
@@ -216,7 +218,7 @@ def check_callbacks_of_evaluation(callbacks: CallbacksConfig, config: Evaluation
 
 @contextmanager
 def _inside_evaluation_config() -> Iterator[None]:
-    """Add `evaluation_config` to the place that ConfigErrors name, inside the block."""
+    """Make ConfigErrors inside the block name their key below ``evaluation_config``."""
     try:
         yield
     except ConfigError as error:
@@ -224,12 +226,12 @@ def _inside_evaluation_config() -> Iterator[None]:
 
 
 def _essentials(spaces: EnvSpaces) -> tuple[Any, ...]:
-    """Return the properties of spaces that must be equal in training and evaluation."""
+    """Return those properties of spaces that must be equal in training and evaluation."""
     seen = spaces.observation_shape, spaces.observation_dtype, spaces.divisor
     return spaces.observation.shape, *seen, spaces.action
 
 
 def is_due(config: EvaluationConfig, iteration: int) -> bool:
-    """Return whether this iteration (1 is the first) ends with an evaluation."""
+    """Return whether an evaluation follows this iteration, where 1 is the first."""
     interval = config.evaluation_interval
     return interval is not None and iteration % interval == 0

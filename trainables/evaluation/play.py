@@ -48,14 +48,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Plan:
-    """The episodes of an evaluation and their environments; it is sent to child processes."""
+    """The environments and options of an evaluation, as data that is sent to child processes."""
 
     environment: EnvironmentConfig
     """Settings of the environment."""
     explore: bool
-    """True if actions are drawn."""
+    """True if actions are drawn, False for the best ones."""
     width: int
-    """Maximum number of parallel environments in one process."""
+    """Largest number of environments that one process steps side by side."""
     envs: VectorConfig
     """Settings of stepping: horizon, restarts, and whether environments run in their own
     processes."""
@@ -66,11 +66,11 @@ class Plan:
     calls_state: Any = None
     """State in which the copies of `calls` begin."""
     global_vars: Mapping[str, Any] = field(default_factory=dict)
-    """Counters of the trainer's progress that callbacks may read."""
+    """Counters of the trainer's progress that callbacks may read: name → value."""
     is_recorded: bool = False
-    """True if the episode is played again for its video."""
+    """True if the episodes are those of a video, for which they are played again."""
     renews: bool = True
-    """True if each episode has a new environment; False if environments have no hidden state."""
+    """True if each episode gets a new environment; False if environments carry nothing over."""
 
 
 class Played(NamedTuple):
@@ -79,7 +79,7 @@ class Played(NamedTuple):
     metrics: RolloutMetrics
     """Return and length of the episode, and the values that callbacks wrote."""
     faults: int = 0
-    """Number of earlier failures of the episode's environment."""
+    """Number of times that the episode began again, since its environment had failed."""
 
 
 #: Function that is called at each observation with the environment and the steps so far; after a
@@ -97,8 +97,10 @@ def play(
 ) -> list[Played]:
     """Play the episodes with these indices; same seed and weights give the same episodes.
 
+    Blocks until all have ended; several environments are stepped side by side.
+
     Args:
-        show: called with the environment and the steps so far at each observation.
+        show: called with an environment's slot and the steps so far at each observation.
 
     Returns:
         The episodes in the order of `indices`.
@@ -133,9 +135,9 @@ def play(
 
 @contextmanager
 def _open_slots(plan: Plan, first: Sequence[int], seed: int) -> Iterator[list[AnySlot]]:
-    """Yield a list with an environment for each of the `first` episodes.
+    """Make an environment for each of the `first` episodes, and yield them in a list of slots.
 
-    They are closed and the global random streams restored when the context ends.
+    At the end they are closed, and the global random streams restored.
     """
     streams = rng.capture_global()
     rng.seed_global(seed, "global")
@@ -148,7 +150,7 @@ def _open_slots(plan: Plan, first: Sequence[int], seed: int) -> Iterator[list[An
 
 
 def _fill(slots: list[AnySlot], plan: Plan, first: Sequence[int], seed: int) -> None:
-    """Add an environment for each of these episodes to `slots`, in other processes if so set."""
+    """Add an environment for each of the `first` episodes to `slots`, in processes if so set."""
     environment = plan.environment
     if not plan.envs.remote_worker_envs:
         make = partial(make_env, environment, learning=False)
@@ -168,7 +170,7 @@ def _fill(slots: list[AnySlot], plan: Plan, first: Sequence[int], seed: int) -> 
 
 
 def _close_slots(slots: Sequence[AnySlot]) -> None:
-    """Close the environments, and end their processes at the same time."""
+    """Close the environments; their processes, if any, end at the same time."""
     remote = [slot for slot in slots if isinstance(slot, RemoteEnvSlot)]
     for one in remote:
         one.begin_end()
@@ -180,9 +182,9 @@ def _close_slots(slots: Sequence[AnySlot]) -> None:
 
 
 class _RunningEpisode:
-    """One episode in one environment.
+    """One episode of an evaluation, in one environment.
 
-    With `recreates`, its environment is created again first.
+    With `recreates`, the environment is made anew first.
     """
 
     memory: NDArray[Any]
@@ -208,7 +210,7 @@ class _RunningEpisode:
         self._begin(None, recreates)
 
     def step(self) -> bool:
-        """Receive the result of the step, and return True if it ended the episode.
+        """Wait for the result of the step that was sent; return True if it ended the episode.
 
         If the environment failed, the episode has started again.
 
@@ -232,7 +234,7 @@ class _RunningEpisode:
 
     @property
     def played(self) -> Played:
-        """The finished episode."""
+        """Return, length and callback values of the episode, which has ended."""
         written = self._watch.episode if self._watch else None
         by_agent = self._player.agent_rewards(self.memory)
         metrics = RolloutMetrics(self.reward, self.length, agent_rewards=by_agent)
@@ -244,9 +246,10 @@ class _RunningEpisode:
         return f"evaluation episode {self.index}"
 
     def _begin(self, error: Exception | None, remake: bool = True) -> None:
-        """Reset the environment until it works; remake it first after an `error`, or if `remake`.
+        """Reset the environment, and start the episode; repeat that until it works.
 
-        Raises EnvError if it may not be restarted, or failed too often in a row.
+        The environment is made anew first if `remake`, or after an `error`. Raises EnvError if it
+        may not be restarted, or failed too often in a row.
         """
         while True:
             self.reward, self.length = 0.0, 0
@@ -271,7 +274,7 @@ class _RunningEpisode:
             self._watch.start(self.observation)
 
     def _make_watch(self) -> EpisodeCallbacks | None:
-        """Return the watch that calls the episode's callbacks; None if there are no callbacks."""
+        """Return the object that calls the episode's callbacks; None if there are no callbacks."""
         plan = self._plan
         if plan.calls is None:
             return None
@@ -280,11 +283,11 @@ class _RunningEpisode:
         worker = EvaluationWorker(envs, plan.is_recorded, self._player.actor, plan.global_vars)
         restart = f"-{self.faults}" if self.faults else ""
         calls = plan.calls.copy_with_state(plan.calls_state)
-        episode = Episode(f"evaluation-{self.index}{restart}", 0, 0, episode_policies=self._cast())
+        episode = Episode(f"evaluation-{self.index}{restart}", 0, 0, episode_policies=self._policies())
         return EpisodeCallbacks(calls, lambda: worker, episode)
 
-    def _cast(self) -> EpisodePolicies:
-        """Return the policies that play the episode."""
+    def _policies(self) -> EpisodePolicies:
+        """Return the object by which callbacks see the policies of the episode."""
         player, memory = self._player, self.memory
         if isinstance(player, AgentsPlayer):
             return EpisodePolicies(player.players, lambda agent: player.policy_for(agent, memory))
@@ -296,7 +299,10 @@ class _RunningEpisode:
         return self._watch.episode if self._watch else None
 
     def _count_failure(self, method: str, error: Exception) -> Exception:
-        """Count and log a failure of the environment, and return the error; raises as `_begin`."""
+        """Count and log a failure of `method`; return its exception.
+
+        Raises EnvError if the environment may not be restarted, or failed too often in a row.
+        """
         name = self._name
         allowed = self._plan.envs.restart_failed_sub_environments
         advice = f"{self.length}; {SETTING} plays such an episode again"
@@ -319,7 +325,7 @@ class _RunningEpisode:
 
 
 def _act(inference: InferencePolicy, running: Sequence[_RunningEpisode]) -> None:
-    """Choose and send the next action of each episode, in one batched decision."""
+    """Choose the next actions of all running episodes, in one batch, and send them."""
     observations = np.stack([np.asarray(one.observation) for one in running])
     memory = np.stack([one.memory for one in running])
     streams = [one.stream for one in running]

@@ -25,7 +25,10 @@ Request: TypeAlias = tuple[InferencePolicy, Plan, int, Sequence[int]]
 
 
 class EvaluationServer:
-    """Answers the requests to an evaluating process; it has no state."""
+    """The child's side of an evaluation process: each method answers one request.
+
+    It has no state.
+    """
 
     def __init__(self, seed: int, index: int) -> None:
         rng.seed_global(seed, "worker", index, "global")
@@ -37,11 +40,11 @@ class EvaluationServer:
         return play(inference, plan, seed, indices)
 
     def end(self) -> None:
-        """Do nothing: nothing is open between two requests."""
+        """Do nothing before the process ends: nothing is open between two requests."""
 
 
 class Evaluators:
-    """The processes that evaluate; the first evaluation starts the children.
+    """The processes that play evaluations; the first evaluation starts the child processes.
 
     `seed` is that of the global streams in children.
     """
@@ -57,7 +60,7 @@ class Evaluators:
         self._children: dict[int, ChildProcess] = {}
 
     def play(self, inference: InferencePolicy, plan: Plan, seed: int) -> list[Played]:
-        """Play all episodes of one evaluation, and return them by index.
+        """Play all episodes of one evaluation, divided among processes; return them by index.
 
         Raises WorkerError if a child failed too often in a row.
         """
@@ -80,25 +83,26 @@ class Evaluators:
         return [played[index] for index in range(count)]
 
     def pids(self) -> list[int]:
-        """Return the process ids of the started children, by index."""
+        """Return the process ids of the children that were started, by index."""
         return [self._children[index].pid for index in sorted(self._children)]
 
     def close(self) -> None:
-        """End the children, gently if they are responding; a second call does nothing."""
+        """End the children, killing those that do not respond; a second call does nothing."""
         for child in self._children.values():
             child.ask_to_end()
         self._end(ChildProcess.close)
 
     def _end(self, end: Callable[[ChildProcess], None]) -> None:
-        """Call `end` with each child, and forget them all."""
+        """Call `end`, a way to end a process, with each child; then forget them all."""
         for child in self._children.values():
             end(child)
         self._children = {}
 
     def _send(self, index: int, request: Request) -> None:
-        """Ask a child for episodes, started if necessary; `_receive` notices a child that is gone.
+        """Request episodes of the child with this index, which is started if necessary.
 
-        Raises TrainableError if a part of the request cannot be pickled.
+        Does not wait, and ignores a child that is gone. Raises TrainableError if a part of the
+        request cannot be pickled.
         """
         if index not in self._children:
             self._children[index] = ChildProcess(
@@ -120,7 +124,7 @@ class Evaluators:
             ) from error
 
     def _receive(self, index: int, request: Request) -> list[Played]:
-        """Return the episodes of a request, played by a replacement if necessary.
+        """Wait for the episodes of a request; a child that failed is replaced, and asked again.
 
         Raises WorkerError if the child and its replacements failed too often in a row.
         """

@@ -21,9 +21,9 @@ from trainables.rollout.batch import Fragment
 
 Array = NDArray[Any]
 Columns: TypeAlias = Mapping[str, Array]
-"""Name → column (R, …)."""
+"""Name of a column in RLlib's files → its rows (R, …)."""
 Batch: TypeAlias = Mapping[str, Any]
-"""Columns by name, or ``policy_batches`` and ``count``."""
+"""Columns of one agent, or, with several, a dict with ``policy_batches`` and ``count``."""
 #: Columns that are requested of workers whose experience is written.
 WRITTEN = frozenset({"new_obs", "t", "eps_id", "infos"})
 #: Columns that are requested if rows are in lanes, as with several agents and environments that
@@ -46,14 +46,14 @@ NAMES: Mapping[str, str] = {
 
 
 def batch_of(fragment: Fragment, before: tuple[Array, Array] | None, unroll: int) -> Columns:
-    """Return the valid rows of a fragment, environment after environment.
+    """Return the valid rows of a fragment (T, N) as columns, environment after environment.
 
     Args:
         fragment: fragment with the requested columns `WRITTEN`.
         before: actions (N, …) and rewards (N,) of the step before the fragment; None if episodes
             begin with it.
-        unroll: number of the unroll of the first environment; the others have the following
-            numbers.
+        unroll: number (``unroll_id``) of the rows of the first environment; the others have the
+            following numbers.
     """
     arrays = fragment.columns
     steps, envs = fragment.valid.shape
@@ -70,10 +70,10 @@ def batch_of(fragment: Fragment, before: tuple[Array, Array] | None, unroll: int
 
 
 def batch_of_lanes(fragments: Sequence[Fragment]) -> Columns:
-    """Return the valid rows of one policy's fragments (T, lanes), lane after lane.
+    """Return the valid rows of one policy's fragments (T, lanes) as columns, lane after lane.
 
-    A lane holds the trajectories of one agent at a time. The fragments need the columns
-    `WRITTEN_IN_LANES`.
+    A lane is a column of a fragment, with the steps of one agent after the other. The fragments
+    need the columns `WRITTEN_IN_LANES`.
     """
     named = {**NAMES, **{name: name for name in WRITTEN_IN_LANES - WRITTEN}}
     parts = [
@@ -84,10 +84,10 @@ def batch_of_lanes(fragments: Sequence[Fragment]) -> Columns:
 
 
 def as_sent(fragment: Fragment, spread: Spread | None) -> Fragment:
-    """Return the fragment with actions in the environment's numbers, which are not clipped.
+    """Return the fragment with actions as the environment got them, but not clipped.
 
     Log-probabilities become densities of these numbers. `spread` is `ActionAdapter.spread`; None if
-    numbers are not spread.
+    actions are not spread over their bounds.
     """
     if spread is None:
         return fragment
@@ -105,9 +105,9 @@ def as_sent(fragment: Fragment, spread: Spread | None) -> Fragment:
 def batch_of_agents(
     sample: MultiAgentBatch, spread_of: Callable[[str], Spread | None] = lambda _: None
 ) -> Batch | None:
-    """Return the transitions of one worker's agents by policy; None if no row is valid.
+    """Return one worker's sample of several agents as a batch by policy; None if no row is valid.
 
-    `spread_of` returns how a policy's numbers are spread, see `as_sent`.
+    `spread_of` is a function of a policy that returns how its actions are spread, see `as_sent`.
     """
     by_policy = {
         pid: batch_of_lanes([as_sent(fragment, spread_of(pid)) for fragment in one.fragments])

@@ -35,7 +35,10 @@ Maker: TypeAlias = Callable[..., Any]
 
 
 def name_of(source: str | Maker) -> str:
-    """Return the name of a source in checkpoints; for a class or function its path."""
+    """Return the name of a source of experience in checkpoints.
+
+    Of a class or function, its path.
+    """
     if isinstance(source, str):
         return source
     named = source if hasattr(source, "__qualname__") else type(source)
@@ -43,7 +46,7 @@ def name_of(source: str | Maker) -> str:
 
 
 def is_own(source: str) -> bool:
-    """Return whether a source or output is the path of a class or function."""
+    """Return whether a value of ``input`` or ``output`` is the path of a class or function."""
     return bool(PATH_OF_CLASS.fullmatch(source)) and not source.startswith(MINARI)
 
 
@@ -53,7 +56,7 @@ def _with_path(source: Any) -> Any:
 
 
 def _validate_estimators(names: Any) -> Any:
-    """Return the names of estimators as a list; raises ValueError for others."""
+    """Return the value of ``input_evaluation`` as a list; ValueError for unknown estimators."""
     listed = isinstance(names, list | tuple)
     if not (listed and all(name in ESTIMATORS for name in names)):
         raise ValueError(f"a list of strings, each one of {', '.join(ESTIMATORS)}")
@@ -61,7 +64,7 @@ def _validate_estimators(names: Any) -> Any:
 
 
 def _validate_sources(value: Any) -> Any:
-    """Return sources by name or path, with probabilities if there are several.
+    """Return the value of ``input`` as names or paths, with probabilities if there are several.
 
     Raises:
         ValueError: probabilities that are not allowed, or a class without a path.
@@ -80,7 +83,7 @@ def _validate_sources(value: Any) -> Any:
 
 
 class OfflineConfig(Section):
-    """Settings for learning from files and writing them."""
+    """Settings for learning from files, and for writing experience to files."""
 
     input: Annotated[
         Annotated[str, Field(min_length=1)]
@@ -139,34 +142,34 @@ class OfflineConfig(Section):
 
     @property
     def sources(self) -> Mapping[str, float]:
-        """Source → probability; a list of files is one source, named ``files``."""
+        """Source of experience → probability; a list of files is one source, named ``files``."""
         if isinstance(self.input, dict):
             return self.input
         return {FILES if isinstance(self.input, list) else name_of(self.input): 1.0}
 
     @property
     def has_own_reader(self) -> bool:
-        """True if a user-defined reader is among the sources."""
+        """True if ``input`` names a user-defined reader."""
         return callable(self.input) or any(map(is_own, self.sources))
 
     @property
     def has_own_writer(self) -> bool:
-        """True if a user-defined writer receives the samples."""
+        """True if ``output`` names a user-defined writer, which receives the samples."""
         return callable(self.output) or is_own(self.output or "")
 
     @property
     def reads_experience(self) -> bool:
-        """True if any experience is read."""
+        """True if any experience is read, from files or by a user-defined reader."""
         return self.sources.keys() != {SAMPLER}
 
     @property
     def only_reads(self) -> bool:
-        """True if no environment is stepped for training."""
+        """True if all experience is read: no environment is stepped for training."""
         return SAMPLER not in self.sources
 
 
 def _return_none() -> None:
-    """Return None."""
+    """Return None; the default of functions that return something, or None."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,13 +179,13 @@ class IOContext:
     config: Mapping[str, Any]
     """All settings of the trainer with their defaults, by key or attribute."""
     offline: OfflineConfig
-    """Settings of reading and writing."""
+    """Settings of reading and writing experience."""
     folder: Callable[[], str]
-    """Function that makes the trial's folder and returns it."""
+    """Function that makes the trial's folder if necessary, and returns its path."""
     seed: int
-    """Seed of the trial's streams."""
+    """Seed of the trial."""
     worker_index: int = 0
-    """Always 0, the trainer's own process."""
+    """Index of the worker: always 0, the trainer's own process."""
     find_worker: Callable[[], Any] = _return_none
     """Function that returns the value of `worker`."""
     find_sampler: Callable[[], "InputReader | None"] = _return_none
@@ -191,7 +194,7 @@ class IOContext:
 
     @property
     def log_dir(self) -> str:
-        """The trial's folder."""
+        """The trial's folder, which is made if necessary."""
         return self.folder()
 
     @property
@@ -210,7 +213,7 @@ class IOContext:
         return self.find_worker()
 
     def default_sampler_input(self) -> "InputReader | None":
-        """Return a reader of the environment, sampled by the policy as it is at that time.
+        """Return a reader whose batches are sampled in the environment by the present policy.
 
         A user-defined reader that calls this while it is made may mix samples with other
         experience. Returns None for a writer, and if ``sampler`` is itself a source in `input`.
@@ -219,9 +222,10 @@ class IOContext:
 
 
 def make_own(key: str, source: str | Maker, kind: type[T], context: IOContext) -> T:
-    """Return the object that a class, a function or ``package.module:Name`` makes with the context.
+    """Call a user's class or function, or ``package.module:Name``, with the context.
 
-    Raises ConfigError if it makes no object of this kind.
+    Returns the reader or writer that it makes. Raises ConfigError, about the setting `key`, if that
+    is no object of class `kind`.
     """
     maker = load_callable(key, source, kind.__name__) if isinstance(source, str) else source
     made: object = maker(context)
@@ -232,14 +236,15 @@ def make_own(key: str, source: str | Maker, kind: type[T], context: IOContext) -
 
 
 def _direction(config: OfflineConfig) -> str:
-    """Return ``output`` or ``this input``, for errors about settings that do not work with it."""
+    """Return ``output`` or ``this input``, whichever is set, for errors about other settings."""
     return "output" if config.output else "this input"
 
 
 def check_statistics(config: OfflineConfig, flat: Mapping[str, Any], keeps_rows: bool) -> None:
-    """Raise ConfigError for filters whose statistics files lack, or that files cannot provide.
+    """Raise ConfigError for filters of observations or rewards that do not work with files.
 
-    `flat` are all settings by key; `keeps_rows` is `Trainer.keeps_rows`.
+    `flat` are all settings by key; `keeps_rows` is True if the algorithm filters rows when it
+    learns from them.
     """
     only: dict[str, tuple[Any, str]] = {}
     if config.output and not keeps_rows:
@@ -273,7 +278,10 @@ OF_WHAT_IS_SAMPLED: Mapping[str, str] = {
 
 
 def _check_arguments(config: OfflineConfig) -> None:
-    """Raise ConfigError for arguments of a user-defined reader or writer if there is none."""
+    """Raise ConfigError for arguments of a user-defined reader or writer if there is none.
+
+    These are ``input_config`` and ``output_config``.
+    """
     given = {
         "input": (config.input_config, config.has_own_reader),
         "output": (config.output_config, config.has_own_writer),

@@ -33,7 +33,7 @@ from trainables.offline.sources import make_reader
 logger = logging.getLogger(__name__)
 Reals = NDArray[np.float64]
 LogLikelihoods = Callable[[Array, Array], Array]
-"""Function of observations (R, *S) and actions that returns their log-probabilities (R,)."""
+"""Function of observations (R, *S) and actions (R, …) that returns log-probabilities (R,)."""
 #: Resamples of a bootstrap.
 RESAMPLES = 1000
 LEVEL = 0.95
@@ -47,7 +47,7 @@ MOST_FEATURES = 16
 
 
 class Terms(NamedTuple):
-    """The numerator and denominator of an estimate for each episode.
+    """Numerator and denominator of an estimated return, for each episode.
 
     The estimate is the mean of the numerators divided by that of the denominators.
     """
@@ -59,10 +59,10 @@ class Terms(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """An estimated return, and the ends of its confidence interval at `LEVEL`."""
+    """An estimated return, and its confidence interval at `LEVEL`."""
 
     value: float
-    """The estimated return."""
+    """Estimated discounted return of an episode."""
     low: float
     """Lower end of the interval."""
     high: float
@@ -71,28 +71,28 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Episodes:
-    """Whole episodes that another policy played."""
+    """Whole episodes that another policy played: E episodes of at most T steps, R rows."""
 
     rewards: Reals
-    """(E, T) rewards."""
+    """Rewards, (E, T); 0 after an episode's end."""
     logp: Reals
-    """(E, T) log-probabilities of the actions by the policy that took them."""
+    """Log-probabilities of the actions by the policy that took them, (E, T)."""
     valid: NDArray[np.bool_]
-    """(E, T) True before the end of the episode."""
+    """Flags (E, T), True before an episode's end."""
     observations: Array
-    """(R, *S) observations, in the order of `valid`."""
+    """Observations (R, *S), those of the first episode first."""
     following: Array
-    """(R, *S) next observations."""
+    """Next observations (R, *S), in the same order."""
     terminated: NDArray[np.bool_]
-    """(R,) True where the episode terminated."""
+    """Flags (R,), True where an episode terminated."""
     actions: Array
-    """(R,) or (R, K) actions."""
+    """Actions (R,) or (R, K)."""
 
     def __len__(self) -> int:
         return len(self.rewards)
 
     def arrange_by_episode(self, of_rows: Array) -> Reals:
-        """Return values (R,) as an array (E, T)."""
+        """Return values (R,) of all rows as an array (E, T), with 0 after an episode's end."""
         made = np.zeros(self.valid.shape)
         made[self.valid] = of_rows
         return made
@@ -105,12 +105,15 @@ def terms(
     gamma: float,
     valued: tuple[Reals, Reals] | None = None,
 ) -> Terms:
-    """Return the terms of the estimate with this name; ValueError for dr without fitted values.
+    """Compute numerators and denominators of an estimate by importance sampling.
+
+    Raises ValueError for ``dr`` without fitted values.
 
     Args:
-        name: ``is``, ``wis``, ``pdis`` or ``dr``.
+        name: estimator: ``is``, ``wis``, ``pdis`` or ``dr``.
         rewards: (E, T) rewards.
-        log_ratios: (E, T) logarithms of each action's ratio.
+        log_ratios: (E, T) logarithms of each action's probability under the policy, divided by that
+            under the policy that took it.
         valued: (E, T) fitted values of the actions taken, and of the states; needed for ``dr``.
     """
     episodes, steps = rewards.shape
@@ -138,11 +141,11 @@ def terms(
 
 
 def bounded(name: str, log_ratios: Reals) -> int:
-    """Return the number of episodes in which the function `terms` limits a ratio.
+    """Return the number of episodes in which `terms` limits a product of ratios, for a warning.
 
     Args:
-        name: ``is``, ``wis``, ``pdis`` or ``dr``.
-        log_ratios: (E, T) logarithms of each action's ratio.
+        name: estimator: ``is``, ``wis``, ``pdis`` or ``dr``.
+        log_ratios: (E, T) logarithms of each action's ratio of probabilities.
     """
     if name == "wis":  # its weights are scaled by the highest of all
         return 0
@@ -154,7 +157,7 @@ def bounded(name: str, log_ratios: Reals) -> int:
 def estimate(
     terms: Terms, stream: np.random.Generator, resamples: int = RESAMPLES
 ) -> Estimate | None:
-    """Return the quotient of the means of both terms, with its bootstrap interval.
+    """Return the estimate of these terms, with a bootstrap interval of `resamples` draws.
 
     Returns None if all denominators are 0: the policy takes none of the actions.
     """
@@ -204,7 +207,10 @@ def fitted_values(
 
 
 def _features(observations: Array) -> Reals:
-    """Return features (R, F) of numbers in about ±1: 1, each of them, and their products."""
+    """Return features (R, F) for observations (R, *S): 1, each number, and their products.
+
+    Numbers are about ±1.
+    """
     flat = observations.reshape(len(observations), -1).astype(np.float64)
     flat = np.clip(flat, -1e6, 1e6)
     i, j = np.triu_indices(flat.shape[1])
@@ -216,7 +222,7 @@ def _features(observations: Array) -> Reals:
 
 
 def read_episodes(reader: InputReader, limit: int, policy: str | None = None) -> Episodes | None:
-    """Return the first whole episodes of a reader.
+    """Read whole episodes, the first `limit` of a reader.
 
     Returns None, and logs a warning, if there are no whole episodes or if the probabilities of
     their actions are missing.
@@ -241,7 +247,7 @@ def read_episodes(reader: InputReader, limit: int, policy: str | None = None) ->
 
 
 class _EpisodeJoiner:
-    """Joins pieces to whole episodes, each from its first step to its end.
+    """Joins pieces of episodes, from successive batches, to whole episodes.
 
     A piece continues one of an earlier line if ``eps_id``, ``agent_index``, ``t`` and the
     observations match. Without ``t`` an episode begins with a new ``eps_id``; without ``eps_id``
@@ -253,7 +259,7 @@ class _EpisodeJoiner:
         self._known: set[tuple[int, int]] = set()
 
     def add(self, batch: Columns) -> list[Columns]:
-        """Return the episodes that are complete with the rows of this batch."""
+        """Take the next batch, and return the episodes that are complete with its rows."""
         episodes: list[Columns] = []
         ended = True
         for piece in pieces(batch):
@@ -280,13 +286,13 @@ class _EpisodeJoiner:
 
 
 def _select_policy(read: Iterable[Batch], policy: str) -> Iterator[Columns]:
-    """Yield the batches of one of several policies."""
+    """Yield the columns of one policy, from batches of several."""
     by_policy = (batch["policy_batches"] for batch in read)
     return (one[policy] for one in by_policy if policy in one)
 
 
 def _pad_episodes(episodes: list[Columns]) -> Episodes | None:
-    """Return episodes as padded arrays; None with a warning if there are none."""
+    """Return episodes as arrays padded to the longest; None, with a warning, if there are none."""
     if not episodes:
         logger.warning(
             "input_evaluation: no episode is whole from its t of 0 to its end; where it is cut off "
@@ -310,7 +316,7 @@ def _pad_episodes(episodes: list[Columns]) -> Episodes | None:
 
 
 class Estimates:
-    """The estimates that `input_evaluation` asks for.
+    """Estimates of a policy's return from recorded episodes, as `input_evaluation` asks for.
 
     Args:
         context: the settings; the episodes are the first ones of the first source of files.
@@ -334,7 +340,7 @@ class Estimates:
 
     @cached_property
     def episodes(self) -> Episodes | None:
-        """Episodes of the estimates, read when they are first needed; None if there are none."""
+        """Recorded episodes, read at the first access; None if there are none that can be used."""
         config = self._context.offline
         source = next(one for one in config.sources if one != SAMPLER)
         in_order = config.model_copy(update={"shuffle_buffer_size": 0})
@@ -342,9 +348,10 @@ class Estimates:
         return read_episodes(reader, config.input_evaluation_num_episodes, self._policy)
 
     def of(self, policy: LogLikelihoods, iteration: int) -> dict[str, Any]:
-        """Return each estimate by name, with ``<name>_low``, ``<name>_high`` and ``episodes``.
+        """Return estimates of a policy's return: ``<name>``, ``<name>_low`` and ``<name>_high``.
 
-        It is empty if nothing can be estimated. The number of the iteration seeds the bootstrap.
+        ``episodes`` is the number of recorded episodes. Empty if nothing can be estimated.
+        `iteration`, its number, seeds the bootstrap.
         """
         if not self._names or self.episodes is None:
             return {}
@@ -361,15 +368,15 @@ class Estimates:
         return result
 
     def _warn(self, warning: str) -> None:
-        """Log a warning that begins with the name of an estimate, once for each."""
+        """Log a warning that begins with the name of an estimator, once for each estimator."""
         if (name := warning.partition(" ")[0]) not in self._warned:
             self._warned.add(name)
             logger.warning("input_evaluation: %s", warning)
 
     def _terms(self, name: str, policy: LogLikelihoods, episodes: Episodes) -> Terms | None:
-        """Return numerators and denominators of the estimate `name`.
+        """Return the terms of the estimator `name` for this policy.
 
-        Returns None if the estimator ``dr`` does not support the spaces.
+        Returns None, with a warning, if the estimator ``dr`` does not support the spaces.
         """
         own = np.asarray(policy(episodes.observations, episodes.actions), dtype=np.float64)
         log_ratios = episodes.arrange_by_episode(own - episodes.logp[episodes.valid])
@@ -394,9 +401,9 @@ class Estimates:
 
 
 def _probabilities(policy: LogLikelihoods, observations: Array, like: Array, choices: int) -> Reals:
-    """Return `policy`'s probabilities (R, A) of all choices for observations (R, *S).
+    """Return a policy's probabilities (R, A) of all choices for observations (R, *S).
 
-    `like` is an array of actions, which gives shape and dtype.
+    `like` is an array of actions, which gives shape and dtype; `choices` is A.
     """
     logs = [policy(observations, np.full_like(like, choice)) for choice in range(choices)]
     return np.exp(np.stack(logs, axis=1).astype(np.float64))

@@ -22,11 +22,11 @@ CERTAIN = frozenset({"eps_id", "t", "agent_index"})
 
 
 def add_following(columns: dict[str, Array], is_multi_agent: bool) -> None:
-    """Add ``has_next`` (R,), True where the next row follows, and ``new_obs`` if it is known.
+    """Add a column ``has_next`` (R,), True where the next row is the next step, and ``new_obs``.
 
     Checked `columns` are changed in place. Without ``new_obs``, rows that neither end their episode
     nor are followed by the next row are removed, since the observation after them is not known.
-    `is_multi_agent` is true if an agent may not act in every step of its episode.
+    `is_multi_agent` is True if an agent may not act in every step of its episode.
     """
     columns["has_next"] = np.concatenate([_follows(columns, is_multi_agent), [False]])
     if "new_obs" in columns or (not _in_order(columns) and not columns["terminateds"].all()):
@@ -39,7 +39,10 @@ def add_following(columns: dict[str, Array], is_multi_agent: bool) -> None:
 
 
 def _follows(columns: Mapping[str, Array], is_multi_agent: bool) -> NDArray[np.bool_]:
-    """Return flags (R - 1,), True where the next row is the next step of the same episode."""
+    """Return flags (R - 1,), True where the next row is the next step of the same episode.
+
+    It is judged by the numbers of episode, agent and step, and by the observations.
+    """
     follows = ~(columns["terminateds"] | columns["truncateds"])[:-1]
     if not _in_order(columns):
         return np.zeros_like(follows)
@@ -60,18 +63,18 @@ def _follows(columns: Mapping[str, Array], is_multi_agent: bool) -> NDArray[np.b
 
 
 def _in_order(columns: Mapping[str, Array]) -> bool:
-    """Return whether a column shows the order of rows."""
+    """Return whether the columns show which row follows which: step numbers and the like."""
     return any(name in columns for name in IN_ORDER)
 
 
 def _equal_rows(rows: Array, other: Array) -> NDArray[np.bool_]:
-    """Return flags (R,), True where rows are equal."""
+    """Return flags (R,), True where a row equals the row of `other` with the same index."""
     same: NDArray[np.bool_] = (rows == other).all(axis=tuple(range(1, rows.ndim)))
     return same
 
 
 def is_followed_by(columns: Columns, other: Columns) -> bool:
-    """Return whether the first row of `other` may follow the last row of `columns`.
+    """Return whether the first row of `other` may be the next step after the last row of `columns`.
 
     Both are pieces of one agent's episode, by their ``eps_id`` and ``agent_index``.
     """
@@ -81,14 +84,14 @@ def is_followed_by(columns: Columns, other: Columns) -> bool:
 
 
 def pieces(batch: Columns) -> Iterator[Columns]:
-    """Yield the stretches of rows that follow each other."""
+    """Yield the stretches of a batch in which each row is the next step of the one before."""
     edges = np.flatnonzero(~batch["has_next"]) + 1
     for begin, end in zip([0, *edges[:-1]], edges, strict=True):
         yield {name: column[begin:end] for name, column in batch.items()}
 
 
 def with_numbers(batch: Columns) -> Columns:
-    """Return the batch with ``t`` and ``eps_id``, by default counted in its pieces."""
+    """Return the batch with the columns ``t`` and ``eps_id``, counted by its pieces if missing."""
     begins = np.concatenate([[True], ~batch["has_next"][:-1]])
     rows = np.arange(len(begins))
     counted = {
@@ -99,7 +102,7 @@ def with_numbers(batch: Columns) -> Columns:
 
 
 def with_episodes(batches: Iterable[Columns]) -> Iterator[Columns]:
-    """Yield the batches with a different ``eps_id`` for each piece whose file has none.
+    """Yield batches that have a column ``eps_id``: a new number for each piece without one.
 
     These numbers are negative, unlike those in files, so batches that are later in one file or
     group stay apart. A batch whose rows have no known order is not changed.

@@ -40,9 +40,9 @@ BROKEN = (
 
 
 def find_set(place: str, source: str) -> Path | None:
-    """Return the folder of a data set's episodes; None if `source` is not a data set.
+    """Return the folder of a Minari data set's episodes; None if `source` names no data set.
 
-    Raises ConfigError if the named set is not on this machine.
+    Raises ConfigError, about the setting `place`, if the named set is not on this machine.
     """
     if not source.startswith(MINARI):
         path = Path(source).expanduser()
@@ -58,7 +58,10 @@ def find_set(place: str, source: str) -> Path | None:
 
 
 def folder_of(place: str, source: str) -> Path:
-    """Return the folder of the set ``minari:NAME``; raises ConfigError if that is not a name."""
+    """Return the folder in which Minari keeps the set ``minari:NAME``.
+
+    Raises ConfigError, about the setting `place`, if that is not a name.
+    """
     name = source.removeprefix(MINARI)
     if not NAME.fullmatch(name):
         raise ConfigError(place, source, "minari: followed by a name such as D4RL/pen/human-v2")
@@ -69,12 +72,12 @@ def folder_of(place: str, source: str) -> Path:
 
 
 class MinariReader(FilesReader):
-    """Reads episodes of data sets, each as a batch."""
+    """A reader of Minari's data sets; each episode is a batch."""
 
     unit = "episodes"
 
     _rows: Rows
-    """Required form of the rows."""
+    """Checks that columns have the form of the environment's rows."""
 
     def __init__(self, files: Sequence[Path], rows: Rows) -> None:
         super().__init__(files, rows)
@@ -105,7 +108,7 @@ class MinariReader(FilesReader):
         return self._open_set(path)[1]
 
     def _columns(self, episode: Mapping[str, Any], number: int) -> dict[str, Array]:
-        """Return the columns of an episode: name → (steps, …)."""
+        """Return the columns, name → (steps, …), of the episode `number` as Minari returns it."""
         spaces, rewards = self._rows.spaces, np.asarray(episode["rewards"])
         observations = self._observations(episode["observations"], len(rewards) + 1)
         actions = np.asarray(episode["actions"])
@@ -125,7 +128,7 @@ class MinariReader(FilesReader):
         }
 
     def _observations(self, observations: Any, count: int) -> Array:
-        """Return observations (count, …) as the policy sees them."""
+        """Return an episode's observations as arrays (count, …), as a policy sees them."""
         spaces = self._rows.spaces
         at_env = spaces.at_env()
         shapes: set[Any] = set()
@@ -142,7 +145,10 @@ class MinariReader(FilesReader):
         return at_env.observe_all(_item_at(observations, i) for i in range(count))
 
     def _open_set(self, path: Path) -> "tuple[MinariStorage, int]":
-        """Return the opened set and its number of episodes; StoredDataError if damaged."""
+        """Open a data set; return it and its number of episodes.
+
+        StoredDataError if it is damaged.
+        """
         if self._open is None or self._open[0] != path:
             said = described(path)
             from minari.dataset.minari_storage import MinariStorage
@@ -157,7 +163,7 @@ class MinariReader(FilesReader):
 
 
 def described(path: Path) -> dict[str, Any]:
-    """Return the metadata of a set; raises StoredDataError if they are not plain data."""
+    """Return the metadata of a data set; raises StoredDataError if they are not plain data."""
     file = path / METADATA
     try:
         if file.stat().st_size > MOST_METADATA:
@@ -185,7 +191,7 @@ def described(path: Path) -> dict[str, Any]:
 
 
 def _check_hdf5(path: Path) -> None:
-    """Raise StoredDataError for a file that links to other files."""
+    """Raise StoredDataError if an HDF5 file has links to other files, which might be read."""
     if importlib.util.find_spec("h5py") is None:
         raise StoredDataError(path, "an HDF5 file, which needs h5py", "pip install h5py")
     import h5py
@@ -231,7 +237,7 @@ def _item_at(arrays: Any, i: int) -> Any:
 
 
 def write_set(folder: Path, name: str, batches: Iterable[Columns], spaces: EnvSpaces) -> int:
-    """Write all batches as a data set, and return the number of rows.
+    """Write all batches as a new Minari data set in `folder`, and return the number of rows.
 
     Rows that follow each other are an episode, whose last row is truncated unless it is terminated.
     The folder appears only when it is complete.
@@ -287,7 +293,7 @@ def write_set(folder: Path, name: str, batches: Iterable[Columns], spaces: EnvSp
 
 
 def _written_space(spaces: EnvSpaces) -> gym_spaces.Box:
-    """Return the space of written rows: the environment's own if it is a Box."""
+    """Return the observation space of a written data set: the environment's own if it is a Box."""
     raw = spaces.raw
     if type(raw) is gym_spaces.Box and spaces.preprocessor_path is None:
         return raw
@@ -305,7 +311,7 @@ def _as_given(spaces: EnvSpaces, rows: Array) -> Array:
 
 
 def runs(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
-    """Yield all rows, each once, as stretches in which each row leads to the next one.
+    """Yield all rows of batches, each once, as stretches in which each row leads to the next one.
 
     Raises StoredDataError if batches lack the columns that episodes need.
     """
@@ -334,6 +340,6 @@ def runs(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
 
 
 def _join(parts: Sequence[Columns]) -> Columns:
-    """Return the columns of several pieces, joined."""
+    """Return one batch of several pieces with the same columns."""
     names = ("obs", "new_obs", "actions", "rewards", "terminateds")
     return {name: np.concatenate([one[name] for one in parts]) for name in names}

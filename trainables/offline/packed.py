@@ -44,17 +44,17 @@ _VALUES = {
 
 
 class NotAnArray(ValueError):
-    """Packed bytes that do not contain a plain array; the message says what is there instead."""
+    """Packed text that does not contain a plain array; the message says what is there instead."""
 
 
 class _Name(str):
-    """A class or function name that a pickle of an array may use."""
+    """The name of a class or function in a pickle, on the machine's stack; it is never imported."""
 
     __slots__ = ()
 
 
 class _Kind:
-    """A type of numbers, whose byte order is set later."""
+    """A dtype on the machine's stack, whose byte order is set later."""
 
     def __init__(self, name: Any, *arguments: Any) -> None:
         if not isinstance(name, str) or not _KIND.fullmatch(name):
@@ -62,7 +62,7 @@ class _Kind:
         self.dtype = np.dtype(name)
 
     def build(self, state: Any) -> None:
-        """Set the byte order; NotAnArray if there is none."""
+        """Set the byte order from the pickled `state`; NotAnArray if there is none."""
         if not (isinstance(state, tuple) and len(state) == 8 and state[1] in ("<", ">", "|", "=")):
             raise NotAnArray("a type of numbers without its byte order")
         if state[2:5] != (None, None, None):
@@ -71,13 +71,16 @@ class _Kind:
 
 
 class _Array:
-    """An array that is filled later."""
+    """An array on the machine's stack, which is filled later."""
 
     def __init__(self) -> None:
         self.value: NDArray[Any] | None = None
 
     def build(self, state: Any) -> None:
-        """Set shape, type, order and bytes; NotAnArray if one is missing."""
+        """Make the array of the pickled `state`: shape, dtype, order and bytes.
+
+        Raises NotAnArray if one of them is missing.
+        """
         if not (isinstance(state, tuple) and len(state) == 5 and type(state[3]) is bool):
             raise NotAnArray("an array without its shape, type, order and bytes")
         _, shape, kind, fortran, data = state
@@ -85,14 +88,14 @@ class _Array:
 
 
 def pack(column: NDArray[Any]) -> str:
-    """Return the array as packed text that RLlib's reader understands."""
+    """Return an array as text that RLlib's reader unpacks: a compressed pickle in base64."""
     import lz4.frame
 
     return base64.b64encode(lz4.frame.compress(column.dumps())).decode("ascii")
 
 
 def unpack(text: str) -> NDArray[Any]:
-    """Return the array in packed text.
+    """Return the array in a text of `pack`, or of RLlib, without running code of its pickle.
 
     Raises NotAnArray if the text holds anything else, or too much.
     """
@@ -115,7 +118,7 @@ def unpack(text: str) -> NDArray[Any]:
 
 
 class _Machine:
-    """The stack machine of pickle, for arrays only."""
+    """Executes those opcodes of pickle that arrays need, with stand-ins for classes."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -123,7 +126,7 @@ class _Machine:
         self.memo: dict[int, Any] = {}
 
     def run(self, pickled: bytes) -> NDArray[Any]:
-        """Return the array of a pickle, without running its code; NotAnArray for others."""
+        """Return the array in a pickle; raises NotAnArray for any other pickle."""
         for count, (opcode, given, _) in enumerate(pickletools.genops(pickled)):
             if count > MAX_OPCODES:
                 raise NotAnArray(f"a pickle of more than {MAX_OPCODES} opcodes")
@@ -151,14 +154,14 @@ class _Machine:
             raise NotAnArray(f"a pickle with the opcode {name}, which no array needs")
 
     def use_memo(self, verb: str, place: Any) -> None:
-        """Put the topmost value into the memo, or push one from it."""
+        """Store the topmost value in the memo at `place`, or push the one there (`verb`)."""
         if verb == "get":
             self.stack.append(self.memo[place])
         else:
             self.memo[len(self.memo) if place is None else place] = self.stack[-1]
 
     def pop(self, count: int) -> list[Any]:
-        """Remove the topmost values, and return them; NotAnArray if there are too few."""
+        """Remove the topmost `count` values and return them; NotAnArray if there are too few."""
         if len(self.stack) < count:
             raise NotAnArray("a pickle that takes from an empty stack")
         values = self.stack[len(self.stack) - count :]
@@ -166,7 +169,7 @@ class _Machine:
         return values
 
     def push_name(self, module: Any, name: Any) -> None:
-        """Push a name; NotAnArray unless it is a text."""
+        """Push the name of a class or function; NotAnArray unless `module` and `name` are texts."""
         if not (isinstance(module, str) and isinstance(name, str)):
             raise NotAnArray("a pickle that names an object by something other than text")
         if (module, name) not in _NAMES:
@@ -174,14 +177,20 @@ class _Machine:
         self.stack.append(_Name(_NAMES[module, name]))
 
     def reduce(self) -> None:
-        """Replace a name and its arguments by the object that they make, or raise NotAnArray."""
+        """Replace a function's name and its arguments on the stack by what the call would make.
+
+        Raises NotAnArray for a function that no array needs.
+        """
         what, given = self.pop(2)
         if not isinstance(what, _Name) or not isinstance(given, tuple) or what not in _MADE:
             raise NotAnArray("a pickle that calls something that is not part of an array")
         self.stack.append(_MADE[what](*given))
 
     def build(self) -> None:
-        """Set the state of a part of an array; NotAnArray for anything else."""
+        """Set the state of the dtype or array below the top, from the top.
+
+        NotAnArray for others.
+        """
         made, state = self.pop(2)
         if not isinstance(made, _Kind | _Array):
             raise NotAnArray("a pickle that builds something that is not part of an array")
@@ -211,14 +220,14 @@ def _fill_array(data: Any, kind: Any, shape: Any, order: Any) -> NDArray[Any]:
 
 
 def _array_of_buffer(data: Any, kind: Any, shape: Any, order: Any) -> _Array:
-    """Return a filled `_Array`."""
+    """Return the `_Array` of a call that makes an array of these bytes, as protocol 5 pickles."""
     made = _Array()
     made.value = _fill_array(data, kind, shape, order)
     return made
 
 
 def _encode(text: Any, kind: Any) -> bytes:
-    """Return Latin-1 text as bytes; NumPy's pickles contain calls of this function.
+    """Return Latin-1 text as bytes: what a call of `codecs.encode` in NumPy's pickles makes.
 
     Raises NotAnArray for other arguments.
     """

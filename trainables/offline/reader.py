@@ -51,11 +51,14 @@ READABLE = (NAMES.keys() | _NUMBERS.keys()) - UNREAD | {"dones"}
 
 
 class NotABatch(ValueError):
-    """A line that is not a batch of the required rows; the message says what it is."""
+    """A line, or another part of a file, that is not a batch of the required rows.
+
+    The message says what it is.
+    """
 
 
 class InputReader:
-    """A source of batches; a user-defined one is made with an `IOContext`.
+    """A source of batches of experience; a user-defined one is made with an `IOContext`.
 
     A reader without a state starts from the beginning when a trial is restored.
     """
@@ -77,36 +80,41 @@ class InputReader:
 
 @dataclass(frozen=True)
 class Rows:
-    """The required form of a batch's rows in an environment of these spaces."""
+    """Checks batches, and converts columns to the form that an environment's spaces require."""
 
     spaces: EnvSpaces
     """Spaces of the environment."""
     is_multi_agent: bool = False
     """True if an agent may not act in every step of its episode."""
     keeps_float64: bool = False
-    """True if observations keep the digits that a filter needs and float32 does not have."""
+    """True if observations stay float64, for a filter that needs digits which float32 lacks."""
 
     def of(self, line: bytes) -> Columns:
-        """Return the batch of a line, checked and completed; it may have no rows.
+        """Parse a line of JSON as a batch; return its checked columns, completed by derived ones.
 
-        `following.add_following` removes rows whose next observation is unknown.
-
-        Raises NotABatch if the line is not a batch.
+        Rows whose next observation is unknown are removed, so there may be none left. Raises
+        NotABatch if the line is not a batch.
         """
         return self._checked(_parse_line(line))
 
     def checked(self, columns: Mapping[str, Any]) -> Columns:
-        """Return the columns of a user-defined reader, checked and completed as by `of`."""
+        """Check the columns of a user-defined reader, and return them completed by derived ones.
+
+        Raises NotABatch if they do not have the required form.
+        """
         return self._checked({"type": "SampleBatch", **columns})
 
     def _checked(self, value: Any) -> Columns:
-        """Return the checked and completed columns of a line's object."""
+        """Check the columns in a line's object, and return them completed; raises NotABatch."""
         return self.completed(
             {name: self._column(name, one) for name, one in _select_columns(value)}
         )
 
     def completed(self, read: Columns) -> Columns:
-        """Return the columns with derived ones; raises NotABatch if they do not fit together."""
+        """Return checked columns with derived ones, such as ``new_obs`` and log-probabilities.
+
+        Raises NotABatch if one is missing, or their lengths differ.
+        """
         columns = dict(read)
         if missing := sorted({"obs", "actions"} - columns.keys()):
             raise NotABatch(
@@ -126,7 +134,10 @@ class Rows:
         return columns
 
     def _column(self, name: str, value: Any) -> Array:
-        """Return a column as an array (R, …) of the required form; raises NotABatch otherwise."""
+        """Return the column `name` as an array (R, …) of the required shape and dtype.
+
+        `value` is packed text or nested lists. Raises NotABatch if it does not fit.
+        """
         try:
             column = unpack(value) if isinstance(value, str) else np.asarray(value)
         except NotAnArray as error:
@@ -148,7 +159,10 @@ class Rows:
         return _reshape(name, column, (), np.dtype(_NUMBERS[name]))
 
     def _actions(self, column: Array) -> Array:
-        """Return the actions (R, …) in the required form; raises NotABatch for impossible ones."""
+        """Return a column of actions in the required shape and dtype.
+
+        NotABatch for impossible ones.
+        """
         layout = self.spaces.layout
         shape = layout.shape
         rows = _reshape("actions", column, shape, layout.dtype, (1,) if shape == () else None)
@@ -166,17 +180,22 @@ class Rows:
 
 @dataclass(frozen=True)
 class RowsByPolicy:
-    """Required form of several policies' rows, each as `Rows` describes it."""
+    """Checks batches of several policies, each by its own `Rows`."""
 
     policies: Callable[[], Mapping[str, Rows]]
-    """Function that returns policy → form of its rows, for the current policies."""
+    """Function that returns policy → its `Rows`, for the policies of that moment."""
 
     def of(self, line: bytes) -> Batch:
-        """Return the batch of a line, checked and completed; raises NotABatch if there is none."""
+        """Parse a line of JSON as a batch by policy, and return it checked and completed.
+
+        Raises NotABatch if the line is none.
+        """
         return self.checked(_parse_line(line))
 
     def checked(self, value: Any) -> Batch:
-        """Return ``policy_batches``, policy → columns if it has rows, and ``count``.
+        """Check a batch by policy; return ``policy_batches``, policy → columns, and ``count``.
+
+        Policies without rows are left out.
 
         Raises:
             NotABatch: an unknown policy, or anything else than a batch.
@@ -202,7 +221,7 @@ class RowsByPolicy:
 
 
 def _check_policy_columns(readers: Mapping[str, Rows], pid: str, columns: Any) -> Columns:
-    """Return the checked columns of one policy; raises NotABatch, which names the policy."""
+    """Return the checked columns of the policy `pid`; raises NotABatch, which names the policy."""
     if pid not in readers:
         called = f"policy {str(pid)[:40]!r}"
         raise NotABatch(f"a batch of {called}; the policies are {', '.join(readers)}")
@@ -223,7 +242,7 @@ def _parse_line(line: bytes) -> Any:
 
 
 def _select_columns(value: Any) -> list[tuple[str, Any]]:
-    """Return (name, column) of the columns of a line's object that are read.
+    """Return (name, value) of those columns in a line's object that are read.
 
     Raises NotABatch if the object is not a batch of one agent, or has an unknown column.
     """
@@ -255,9 +274,9 @@ def _reshape(
     dtype: np.dtype[Any],
     other_shape: tuple[int, ...] | None = None,
 ) -> Array:
-    """Return the column with rows of this shape and type, (R, *shape).
+    """Return a column with rows of this shape and dtype, (R, *shape).
 
-    Raises NotABatch if rows have neither this shape nor `other_shape`.
+    Raises NotABatch if its rows have neither this shape nor `other_shape`.
     """
     if column.ndim == 0 or column.shape[1:] not in (shape, other_shape):
         raise NotABatch(f"column {name} has rows of shape {column.shape[1:]}; expected {shape}")
@@ -265,7 +284,10 @@ def _reshape(
 
 
 def _as_seen(spaces: EnvSpaces, column: Array) -> Array:
-    """Return images (R, *O) in the environment's layout as a policy sees them; others unchanged."""
+    """Return images (R, *O) in the environment's layout as a policy sees them, (R, H, W, C).
+
+    Other observations are returned unchanged.
+    """
     raw = spaces.raw
     is_own = isinstance(raw, Box) and column.ndim > 1 and column.shape[1:] == raw.shape
     if not is_own or raw.shape == spaces.observation_shape or spaces.preprocessor_path is not None:
@@ -275,7 +297,7 @@ def _as_seen(spaces: EnvSpaces, column: Array) -> Array:
 
 
 def _add_likelihoods(columns: dict[str, Array]) -> None:
-    """Add ``action_logp`` if only ``action_prob`` is given.
+    """Add the column ``action_logp`` if there is only ``action_prob``.
 
     Raises:
         NotABatch: a value that no taken action can have.
@@ -293,9 +315,9 @@ def _add_likelihoods(columns: dict[str, Array]) -> None:
 
 
 def find_files(place: str, paths: str | Sequence[str]) -> list[Path]:
-    """Return the files of a folder, a glob or a list of them.
+    """Return the files of a folder, a glob or a list of such paths, sorted.
 
-    Raises ConfigError if there are none, or they are of several kinds.
+    Raises ConfigError, about the setting `place`, if there are none, or they are of several kinds.
     """
     all_files: list[Path] = []
     for pattern_or_path in [paths] if isinstance(paths, str) else paths:
@@ -325,12 +347,12 @@ def _glob(pattern: str) -> list[str]:
 
 
 def has_rows(batch: Batch) -> bool:
-    """Return whether a checked batch has a row."""
+    """Return whether a checked batch, perhaps by policy, has a row."""
     return bool(batch["policy_batches"] if "policy_batches" in batch else len(batch["obs"]))
 
 
 def each_once(reader: InputReader) -> Iterator[Batch]:
-    """Yield the batches of all files once; a user-defined reader has no end."""
+    """Yield all batches of a reader's files once; of a user-defined reader, without end."""
     while True:
         batch = reader.next()
         if isinstance(reader, FilesReader) and reader.passes:
@@ -339,10 +361,10 @@ def each_once(reader: InputReader) -> Iterator[Batch]:
 
 
 class FilesReader(InputReader):
-    """Reads batches of files, file after file in the given order, then from the first again."""
+    """Base class of readers of files: one file after the other, then from the first again."""
 
     unit: ClassVar[str]
-    """Unit of a position in a file, for errors."""
+    """Word for what positions in a file count, such as bytes, for errors."""
 
     def __init__(self, files: Sequence[Path], rows: Rows | RowsByPolicy) -> None:
         self._files = list(files)
@@ -353,7 +375,7 @@ class FilesReader(InputReader):
         """Number of completed passes over all files."""
 
     def take(self, path: Path) -> Batch | None:
-        """Return the next checked batch of a file, or None at its end; moves the position.
+        """Return the next checked batch of a file, and move the position; None at the file's end.
 
         Raises:
             NotABatch: there is no batch at this position.
@@ -362,7 +384,7 @@ class FilesReader(InputReader):
         raise NotImplementedError
 
     def size(self, path: Path) -> int:
-        """Return the number of units in a file."""
+        """Return the length of a file in the units that positions count."""
         raise NotImplementedError
 
     def next(self) -> Batch:
@@ -384,9 +406,9 @@ class FilesReader(InputReader):
         raise StoredDataError(self._files[0], problem)
 
     def _take_from_current(self) -> Batch | None:
-        """Return the batch that `take` reads from the current file; None at its end.
+        """Return the next batch of the current file; None at its end.
 
-        Raises StoredDataError if the file is not valid; names file and line.
+        Raises StoredDataError, which names file and line, if there is something else than a batch.
         """
         path = self._files[self._at]
         try:
@@ -395,7 +417,7 @@ class FilesReader(InputReader):
             raise StoredDataError(path, str(error), line=self._line) from None
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``files``, ``at``, ``offset`` and ``line``."""
+        """Return ``files``, the index ``at`` of the current one, ``offset`` and ``line`` in it."""
         return {
             "files": [str(path) for path in self._files],
             "at": self._at,
@@ -422,7 +444,7 @@ class FilesReader(InputReader):
 
 
 class JsonReader(FilesReader):
-    """Reads lines of files, each as a batch."""
+    """A reader of RLlib's JSON files; each line is a batch."""
 
     unit = "bytes"
 
@@ -431,7 +453,10 @@ class JsonReader(FilesReader):
         self._torn: set[Path] = set()
 
     def take(self, path: Path) -> Batch | None:
-        """Return the next checked batch of a whole line; None at the end of the file."""
+        """Return the next checked batch of a file's lines; None at the end of the file.
+
+        Raises NotABatch for a whole line that is none; an incomplete last line is skipped.
+        """
         while line := self._read(path):
             try:
                 return self._rows.of(line)
@@ -448,7 +473,10 @@ class JsonReader(FilesReader):
         return path.stat().st_size
 
     def _read(self, path: Path) -> bytes:
-        """Return the next line, empty at the end; StoredDataError if unreadable or too long."""
+        """Read the next line and move the position; empty at the end of the file.
+
+        Raises StoredDataError if it cannot be read or is too long.
+        """
         try:
             with path.open("rb") as file:
                 file.seek(self._offset)
@@ -463,14 +491,17 @@ class JsonReader(FilesReader):
         return line
 
     def _skip_torn(self, path: Path) -> None:
-        """Warn once that the last line of a file is incomplete."""
+        """Log a warning, once per file, that the last line is incomplete and left out."""
         if path not in self._torn:
             self._torn.add(path)
             logger.warning("%s:%s: the last line is incomplete; it is left out", path, self._line)
 
 
 class Shuffled(InputReader):
-    """A window of `size` batches, one of which is drawn and replaced by the next one."""
+    """A reader that shuffles another's batches: it holds `size` of them, and returns one by chance.
+
+    The next batch takes its place. Draws come from `stream`.
+    """
 
     def __init__(self, reader: InputReader, size: int, stream: np.random.Generator) -> None:
         self._reader = reader
@@ -505,7 +536,7 @@ class Shuffled(InputReader):
 
 
 def as_batch(data: Any) -> Any:
-    """Return a batch from a checkpoint with its columns as arrays."""
+    """Return a batch from a checkpoint, with its columns as writable arrays."""
     if isinstance(data, Mapping):
         return {name: as_batch(one) for name, one in data.items()}
     return data if isinstance(data, int) else np.array(data)

@@ -44,7 +44,7 @@ class OwnReader(InputReader):
         self.set_state = reader.set_state  # type: ignore[method-assign]
 
     def next(self) -> Batch:
-        """Return the next batch that has a row.
+        """Call the user's reader until a batch has a row, and return that, checked.
 
         Raises StoredDataError if a batch does not fit the spaces, or too many are empty.
         """
@@ -59,7 +59,7 @@ class OwnReader(InputReader):
 
 
 def make_reader(source: str, rows: Rows | RowsByPolicy, context: IOContext) -> InputReader:
-    """Return the reader of one source, with a shuffling window if it is set."""
+    """Make the reader of one source of the setting ``input``; with shuffling if that is set."""
     config = context.offline
     reader: InputReader
     if callable(config.input):
@@ -76,9 +76,10 @@ def make_reader(source: str, rows: Rows | RowsByPolicy, context: IOContext) -> I
 
 
 def files_reader(place: str, paths: str | Sequence[str], rows: Rows | RowsByPolicy) -> FilesReader:
-    """Return the reader of a data set, a folder, a glob or a list of files.
+    """Make the reader of a data set, a folder, a glob or a list of files, by their kind.
 
-    Raises ConfigError if there are no such files, or several policies cannot read them.
+    Raises ConfigError, about the setting `place`, if there are no such files, or several policies
+    cannot read them.
     """
     minari_set = find_set(place, paths) if isinstance(paths, str) else None
     files = [] if minari_set else find_files(place, paths)

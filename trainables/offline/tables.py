@@ -32,13 +32,13 @@ EXTRA = "pip install 'sweep-rl[offline]'"
 
 
 def require(package: str, place: str, value: object) -> None:
-    """Raise ConfigError if an optional package is not installed."""
+    """Raise ConfigError, about the setting `place`, if an optional package is not installed."""
     if importlib.util.find_spec(package) is None:
         raise ConfigError(place, value, f"files that need no {package}, or {EXTRA}")
 
 
 class ParquetReader(FilesReader):
-    """Reads row groups of files, each as a batch."""
+    """A reader of Parquet files; each row group is a batch."""
 
     unit = "row groups"
 
@@ -89,7 +89,7 @@ class ParquetReader(FilesReader):
 
 
 def numbers(name: str, column: "pa.ChunkedArray") -> Array:
-    """Return a column of numbers or lists of numbers as an array (R, …).
+    """Return a column of a table, of numbers or lists of numbers, as an array (R, …).
 
     Raises NotABatch if the column holds anything else, missing values or lists of several lengths.
     """
@@ -111,7 +111,7 @@ def numbers(name: str, column: "pa.ChunkedArray") -> Array:
 
 
 def _is_list(kind: "pa.DataType") -> bool:
-    """Return whether a type is one of lists."""
+    """Return whether an Arrow type is one of lists."""
     import pyarrow as pa
 
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
@@ -157,7 +157,10 @@ def write_json(path: Path, batches: Iterable[Columns]) -> int:
 
 @contextmanager
 def whole_or_absent(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file that gets its name once it is complete; raises StoredDataError."""
+    """Yield a temporary file, which gets the name `path` when the block ends without an error.
+
+    Raises StoredDataError if the disk refuses it.
+    """
     part = path.with_name(f"{path.name}.part")
     try:
         with part.open("wb") as file:

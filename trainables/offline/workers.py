@@ -52,19 +52,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Learnt:
-    """The form in which a learner receives rows from files: that of sampled rows."""
+    """The treatment that rows from files get, so that they are like sampled rows."""
 
     looks_ahead: bool = True
-    """True if learning uses the observation after each row."""
+    """True if the algorithm learns from the observation after each row, which must be there."""
     clip_rewards: bool | float | None = None
     """Value of the setting ``clip_rewards``: True for signs, a number for a bound, False or None
     for neither."""
     no_done_at_end: bool = False
-    """Value of the setting ``no_done_at_end``."""
+    """Value of the setting ``no_done_at_end``: True to learn from terminated rows as truncated
+    ones."""
 
     @classmethod
     def of(cls, spec: WorkerSpec) -> Self:
-        """Return the form of the samples of workers with this spec."""
+        """Return the treatment that workers of this description give to sampled rows."""
         return cls(
             looks_ahead="new_obs" in spec.columns,
             clip_rewards=spec.effective_sampling.clip_rewards,
@@ -77,10 +78,10 @@ AS_READ = Learnt()
 
 
 class SamplerInput(InputReader):
-    """A reader that returns sampled transitions in the form of batches of files.
+    """A reader whose batches are transitions that `workers` sample, for user-defined readers.
 
-    The trainer's checkpoint contains its state. With `in_lanes`, the rows of one agent are in
-    lanes.
+    The trainer's checkpoint contains its state. With `in_lanes`, each column of a fragment holds
+    one agent's steps after another's.
     """
 
     def __init__(self, workers: WorkerSet, in_lanes: bool) -> None:
@@ -91,7 +92,10 @@ class SamplerInput(InputReader):
         self._unrolls = 0
 
     def next(self) -> Batch:
-        """Return the oldest sampled batch, column → rows (R, …); samples if none is waiting."""
+        """Return the oldest sampled batch, column → rows (R, …).
+
+        The workers sample if none is left.
+        """
         while not self._waiting:
             for sample in self.workers.sample():
                 self._episodes += sample.episodes
@@ -99,12 +103,12 @@ class SamplerInput(InputReader):
         return self._waiting.pop(0)
 
     def take_episodes(self) -> list[RolloutMetrics]:
-        """Return the episodes that ended since the last call."""
+        """Return the episodes that ended in samples since the last call."""
         found, self._episodes = self._episodes, []
         return found
 
     def _batches_of(self, sample: Sample) -> list[Batch]:
-        """Return the batches of a sample that have rows."""
+        """Return a worker's sample as batches, those that have rows."""
         if isinstance(sample, MultiAgentBatch):
             return [one] if (one := batch_of_agents(sample)) else []
         found: list[Columns] = []
@@ -117,7 +121,7 @@ class SamplerInput(InputReader):
         return [one for one in found if len(one["obs"])]
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``waiting`` and ``unrolls``."""
+        """Return ``waiting``, the batches not yet returned, and the number of ``unrolls``."""
         return {"waiting": [dict(one) for one in self._waiting], "unrolls": self._unrolls}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -127,7 +131,7 @@ class SamplerInput(InputReader):
 
 
 class ReadingWorkers(WorkerSet):
-    """Returns experience that is read, and samples if the sampler is among the sources.
+    """Workers that read experience instead of sampling it, or mix both.
 
     Args:
         count: minimum number of steps of a read sample: rows, or with several agents the steps that
@@ -164,15 +168,18 @@ class ReadingWorkers(WorkerSet):
 
     @property
     def samples_for_reader(self) -> bool:
-        """True if a user-defined reader reads from the sampler."""
+        """True if a user-defined reader has asked for sampled batches."""
         return self._asked is not None
 
     def take_sampler(self, sampler: "SamplerInput") -> None:
-        """Take over the sampling workers of a user-defined reader."""
+        """Use the workers that sample for a user-defined reader, to synchronise and close them."""
         self._asked, self._sampling = sampler, sampler.workers
 
     def sample(self) -> list[Sample]:
-        """Return samples of one source, drawn by its probability."""
+        """Return samples of one source, which is drawn by the sources' probabilities.
+
+        Reads at least `count` steps, or lets the sampling workers sample.
+        """
         source = next(iter(self._shares))
         if len(self._shares) > 1:
             drawn = self._stream.choice(len(self._shares), p=list(self._shares.values()))
@@ -185,22 +192,28 @@ class ReadingWorkers(WorkerSet):
         return [self._sample_of(batches, source)]
 
     def _steps(self, batch: Batch) -> int:
-        """Return the number of steps (rows) of a batch."""
+        """Return the number of rows of a batch."""
         return len(batch["obs"])
 
     def _sample_of(self, batches: Sequence[Batch], source: str) -> Sample:
-        """Return batches as one sample."""
+        """Return read batches as one sample, as a worker would return it.
+
+        `source` is for errors.
+        """
         read = {**self._sample_fields(batches, source), "episodes": self._episodes()}
         return Sample(**read, index=self._index, was_read=True)
 
     def _episodes(self) -> list[RolloutMetrics]:
-        """Return the episodes that ended in samples for a user-defined reader."""
+        """Return the episodes that ended in a user-defined reader's samples since the last call."""
         return self._asked.take_episodes() if self._asked else []
 
     def _sample_fields(
         self, batches: Sequence[Columns], source: str, pid: str = ""
     ) -> dict[str, Any]:
-        """Return the fields of a sample with these batches of one policy."""
+        """Return the fields of a `Sample` for read batches of one policy, by name.
+
+        Their observations are counted in the policy's filter.
+        """
         fragment = fragment_of(batches, self._whole, source, self._learnt)
         if pid not in self._filters:
             self._filters[pid] = self._make_filter(pid)
@@ -215,7 +228,10 @@ class ReadingWorkers(WorkerSet):
         }
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
-        """Send the learner's weights and the merged filters to workers and counting filters."""
+        """Send weights and merged filters to sampling workers.
+
+        Set the filters that count read rows.
+        """
         for pid, one in self._filters.items():
             one.sync(filters[pid or "observation"])
         super().sync(weights, filters)
@@ -244,11 +260,14 @@ class ReadingWorkers(WorkerSet):
             self._sampling.set_state(sampling)
 
     def healthy(self) -> int:
-        """Return the number of child processes that answered last."""
+        """Return the number of sampling child processes that answered last."""
         return self._sampling.healthy() if self._sampling else 0
 
     def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
-        """Return ``function(worker)`` of each sampling worker, in a list."""
+        """Call `function` with each sampling worker, also in child processes.
+
+        Return the results.
+        """
         return self._sampling.foreach_worker(function) if self._sampling else []
 
     def local_worker(self) -> RolloutWorker | None:
@@ -256,11 +275,11 @@ class ReadingWorkers(WorkerSet):
         return self._sampling.local_worker() if self._sampling else None
 
     def remote_workers(self) -> list[Any]:
-        """Return the sampling workers in child processes, by index."""
+        """Return handles of the sampling workers in child processes, by index."""
         return self._sampling.remote_workers() if self._sampling else []
 
     def pids(self) -> list[int]:
-        """Return the process ids of the children, by index."""
+        """Return the process ids of the sampling child processes, by index."""
         return self._sampling.pids() if self._sampling else []
 
     def close(self) -> None:
@@ -269,25 +288,25 @@ class ReadingWorkers(WorkerSet):
             self._sampling.close()
 
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
-        """Call a method of the sampling workers; return index → result, empty without them."""
+        """Call a method of all sampling workers; return index → result, empty without them."""
         return self._sampling._ask(method, args) if self._sampling else {}
 
 
 class ReadingAgents(ReadingWorkers):
-    """`ReadingWorkers` for several agents; `agent_steps` is False for environment steps."""
+    """`ReadingWorkers` for several agents; `agent_steps` is False to count environment steps."""
 
     def __init__(self, agent_steps: bool, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._agent_steps = agent_steps
 
     def _steps(self, batch: Batch) -> int:
-        """Return the number of agent steps or environment steps of a batch."""
+        """Return the number of agent steps or environment steps of a batch, as set."""
         if not self._agent_steps:
             return int(batch["count"])
         return sum(len(columns["obs"]) for columns in batch["policy_batches"].values())
 
     def _sample_of(self, batches: Sequence[Batch], source: str) -> Sample:
-        """Return batches as one sample, by policy."""
+        """Return read batches as one sample by policy; `source` is for errors."""
         steps = sum(one["count"] for one in batches)
         common = {"index": self._index, "was_read": True, "env_steps": steps}
         each: dict[str, list[Columns]] = {}
@@ -308,12 +327,13 @@ class ReadingAgents(ReadingWorkers):
 def fragment_of(
     batches: Sequence[Columns], is_episode: bool, source: str, learnt: Learnt = AS_READ
 ) -> Fragment:
-    """Return the rows of all batches of one policy as one fragment (R, 1).
+    """Return the rows of all read batches of one policy as one fragment (R, 1).
 
     Args:
         is_episode: True if rows that follow each other are a piece of an episode; False if each row
             stands alone.
         source: name in errors.
+        learnt: treatment that sampled rows would get.
 
     Raises:
         StoredDataError: a column that is learnt from is missing.

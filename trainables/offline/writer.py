@@ -55,7 +55,7 @@ BLOCK = 2**40
 
 
 class OutputWriter:
-    """A destination of batches; a user-defined one is made with an `IOContext`."""
+    """A destination of sampled batches; a user-defined one is made with an `IOContext`."""
 
     first_episode: int = 0
     """Number that is added to the numbers of episodes and unrolls (``eps_id``, ``unroll_id``)
@@ -66,19 +66,25 @@ class OutputWriter:
         raise NotImplementedError
 
     def get_state(self) -> dict[str, Any]:
-        """Return the position as plain data; everything written before is on the disk then."""
+        """Return the position as plain data, after flushing all written batches to the disk."""
         return {}
 
     def set_state(self, state: Mapping[str, Any], timesteps: int) -> None:
-        """Continue where `get_state` was called, after `timesteps` environment steps."""
+        """Continue from a state of `get_state`: batches that were written after it do not count.
+
+        It was saved after `timesteps` environment steps.
+        """
 
 
 class JsonWriter(OutputWriter):
-    """Writes lines of JSON into files of about equal size.
+    """Writes batches as lines of JSON, in RLlib's form, into files of about equal size.
+
+    Files of one trial are a series. A trial that continues another trial's checkpoint begins a new
+    series, so that the files of both are kept.
 
     Args:
         folder: function that returns the folder, which is made when something is written.
-        owner: owner of the files; a checkpoint of another owner begins a series.
+        owner: name of the trial; a checkpoint of another owner begins a series.
         shared: True if other runs may have written to the folder; their files are kept.
         is_retried: True if a checkpoint's rows may still be lost, as those of a killed slice, so
             that only the sweep knows which checkpoint counts.
@@ -126,7 +132,10 @@ class JsonWriter(OutputWriter):
         return self._nth * BLOCK
 
     def write(self, batch: Batch) -> None:
-        """Append a line; raises StoredDataError if the disk refuses it."""
+        """Append a batch as a line, in a new file if the current one is full.
+
+        Raises StoredDataError if the disk refuses it.
+        """
         line = f"{json.dumps(self._as_data(batch), default=_as_plain_data)}\n".encode()
         try:
             if self._bytes >= self._max_bytes:
@@ -143,7 +152,7 @@ class JsonWriter(OutputWriter):
         self._last = len(line), zlib.crc32(line)
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``owner``, ``series``, ``nth``, ``file``, ``bytes`` and ``last``.
+        """Flush the file; return ``owner``, ``series``, ``nth``, ``file``, ``bytes``, ``last``.
 
         ``nth`` is the number of earlier series, ``last`` the length and checksum of the latest
         line.
@@ -157,10 +166,10 @@ class JsonWriter(OutputWriter):
         return {"owner": self._owner, **at, "last": list(self._last)}
 
     def set_state(self, state: Mapping[str, Any], timesteps: int) -> None:
-        """Restore the state that `get_state` returned; the next line replaces what came since.
+        """Continue a state of `get_state`: the next line replaces what was written after it.
 
-        The next line replaces what was written since. `timesteps` is the number of environment
-        steps so far.
+        If the state is another trial's, a new series of files begins. `timesteps` is the number of
+        environment steps at that time.
 
         Raises StoredDataError if the folder cannot be read.
         """
@@ -182,7 +191,7 @@ class JsonWriter(OutputWriter):
         self._nth = len({one for one, _ in self._existing_files().values() if one < series})
 
     def _has_last_line(self, state: Mapping[str, Any]) -> bool:
-        """Return whether the file of `state` contains the line that was written last before it.
+        """Return whether the state's file contains the state's last line, by its checksum.
 
         It also returns True if the file is missing or shorter, since its lines are then only lost.
 
@@ -201,7 +210,7 @@ class JsonWriter(OutputWriter):
             raise StoredDataError(path, f"cannot be read ({error})") from error
 
     def _keep_series(self) -> None:
-        """Record that a checkpoint has rows of this series of files.
+        """Keep the current series of files, since a checkpoint now counts its rows.
 
         A trial that later restores the checkpoint from which the series began writes another
         series.
@@ -213,8 +222,8 @@ class JsonWriter(OutputWriter):
     def _series_of(self, origin: bytes, timesteps: int) -> int:
         """Return the number of the series of files that continues the checkpoint `origin`.
 
-        A process that was killed may have begun it. `timesteps` is the number of environment steps
-        so far.
+        That is a series that a killed process has begun from it, or else a new one. `timesteps` is
+        the number of environment steps so far.
 
         Raises StoredDataError if the folder cannot be read.
         """
@@ -228,11 +237,11 @@ class JsonWriter(OutputWriter):
         return max(timesteps, latest + 1)
 
     def _origin_of(self, series: int) -> Path:
-        """Return the path of the file that names the checkpoint from which a series began."""
+        """Return the path of the file with the checkpoint's state from which a series began."""
         return self._folder() / f".output-{series:012d}.origin"
 
     def _existing_files(self) -> dict[Path, tuple[int, int]]:
-        """Return file → (series, number) of all existing files."""
+        """Return path → (series, number in it) of all output files in the folder."""
         folder = self._folder()
         there = (
             {path: FILE.fullmatch(path.name) for path in folder.iterdir()}
@@ -247,13 +256,13 @@ class JsonWriter(OutputWriter):
         return self._path_of(*self._place)
 
     def _path_of(self, series: int, number: int) -> Path:
-        """Return the path of a file."""
+        """Return the path of the file `number` of a series."""
         return self._folder() / f"output-{series:012d}-{number:05d}.json"
 
     def _open_file(self) -> int:
-        """Open the current file, cut off at its known length, and remove later files.
+        """Open the current file, cut off at its known length, and remove later files of the folder.
 
-        Raises StoredDataError if the folder holds another run's files.
+        Returns its descriptor. Raises StoredDataError if the folder holds another run's files.
         """
         folder = self._folder()
         disk.make_folder(folder, "output-")
@@ -282,14 +291,11 @@ class JsonWriter(OutputWriter):
         return file
 
     def _next_file(self) -> None:
-        """Continue in the next file of this series of files."""
+        """Make the next file of the series the current one; it is opened later."""
         self._place, self._bytes, self._last = (self._place[0], self._place[1] + 1), 0, (0, 0)
 
     def _close(self, sync: bool = False) -> None:
-        """Close the current file, if it is open.
-
-        With `sync` it is flushed to the disk.
-        """
+        """Close the current file, if it is open; with `sync`, flush it to the disk first."""
         if self._file is not None:
             file, self._file = self._file, None
             with disk.closing(file):
@@ -297,14 +303,14 @@ class JsonWriter(OutputWriter):
                     os.fsync(file)
 
     def _as_data(self, batch: Batch) -> dict[str, Any]:
-        """Return a batch as an object for JSON."""
+        """Return a batch as a JSON object in RLlib's form."""
         if "policy_batches" not in batch:
             return {"type": "SampleBatch", **self._columns(batch)}
         by_policy = {pid: self._columns(one) for pid, one in batch["policy_batches"].items()}
         return {"type": "MultiAgentBatch", "count": batch["count"], "policy_batches": by_policy}
 
     def _columns(self, columns: Columns) -> dict[str, Any]:
-        """Return columns as lists, or packed if so set."""
+        """Return columns as nested lists, or as packed text where the settings say so."""
         return {
             name: pack(column) if name in self._packed else column.tolist()
             for name, column in columns.items()
@@ -312,33 +318,36 @@ class JsonWriter(OutputWriter):
 
 
 def _as_plain_data(value: Any) -> Any:
-    """Return a value of an info as plain data; an object that is none becomes its text."""
+    """Return numpy data in an info as lists and numbers, and any other object as text; for JSON."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     return str(value)
 
 
 class _Numbers:
-    """Distinct numbers for workers that each count from 0."""
+    """Makes the numbers of workers, which count from 0 each time they are made, distinct."""
 
     def __init__(self) -> None:
         self.span = (0, 0)
         """Offset of the workers' numbers, and the first unused number."""
 
     def of(self, numbers: Array) -> Array:
-        """Return the workers' numbers (R,) with the offset."""
+        """Return workers' numbers (R,) plus the present offset."""
         first, following = self.span
         made: Array = numbers + first
         self.span = first, max(following, int(made.max(initial=-1)) + 1)
         return made
 
     def begin_with_new_workers(self) -> None:
-        """Raise the offset, since new workers count from 0 again."""
+        """Raise the offset above all numbers so far, since new workers count from 0 again."""
         self.span = self.span[1], self.span[1]
 
 
 class Output:
-    """Passes the experience of all workers to a writer; `whole` if fragments are episodes."""
+    """Passes the samples of all workers to the writer of the setting ``output``.
+
+    `whole` is True if fragments are whole episodes.
+    """
 
     def __init__(self, context: IOContext, trial: TrialContext, whole: bool) -> None:
         self._context, self._trial = context, trial
@@ -354,7 +363,10 @@ class Output:
         self._numbers = {"eps_id": _Numbers(), "unroll_id": _Numbers()}
 
     def begin(self) -> None:
-        """Make the writer once there are workers; raise ConfigError if the result is no writer."""
+        """Make the writer, if ``output`` is set; called once there are workers.
+
+        Raises ConfigError if the result is no writer.
+        """
         if self._context.offline.output:
             self._writer = _make_writer(self._context, self._trial)
 
@@ -365,7 +377,10 @@ class Output:
             one.begin_with_new_workers()
 
     def add(self, samples: Sequence[Sample]) -> None:
-        """Write samples, if there is a writer; samples that were read are not written."""
+        """Write samples.
+
+        Does nothing without a writer, or for samples that were read from files.
+        """
         if (writer := self._writer) is None:
             return
         for sample in (one for one in samples if not one.was_read):
@@ -386,7 +401,7 @@ class Output:
                     writer.write(self._make_distinct(columns, writer))
 
     def _make_distinct(self, columns: Columns, writer: OutputWriter) -> Columns:
-        """Return columns with numbers of episodes and unrolls that are unique in the output."""
+        """Return columns whose episode and unroll numbers are unique in the writer's output."""
         found = {
             name: own.of(columns[name]) + writer.first_episode
             for name, own in self._numbers.items()
@@ -394,7 +409,7 @@ class Output:
         return {**columns, **found}
 
     def _number_rows(self, fragment: Fragment, worker: int) -> Columns:
-        """Return the valid rows of a worker's next fragment."""
+        """Return the valid rows of a worker's next fragment as columns, with ``unroll_id``."""
         before = self._last_steps.get(worker)
         if before is not None and before[0].shape != fragment.actions[-1].shape:
             before = None  # the worker was restored with another number of environments
@@ -406,9 +421,9 @@ class Output:
         return columns
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``output`` if there is a writer; empty otherwise.
+        """Return the entry ``output``, with ``before``, ``unrolls``, ``numbers`` and ``writer``.
 
-        It has ``before``, ``unrolls``, ``numbers`` and ``writer``.
+        Empty without a writer.
         """
         if self._writer is None:
             return {}
@@ -418,7 +433,7 @@ class Output:
         return {"output": {"before": before, **counted, "writer": self._writer.get_state()}}
 
     def set_state(self, state: Mapping[str, Any], timesteps: int) -> None:
-        """Restore the state that `get_state` returned, from among other entries.
+        """Restore the entry ``output`` of a trainer's state; nothing without a writer.
 
         `timesteps` is the number of environment steps at that time.
         """
@@ -436,7 +451,7 @@ class Output:
 
 
 def _make_writer(context: IOContext, trial: TrialContext) -> OutputWriter:
-    """Return the writer of the settings, user-defined or of JSON."""
+    """Make the writer that the setting ``output`` names: a user's, or a `JsonWriter`."""
     given = context.offline.output
     if context.offline.has_own_writer:
         return make_own("output", given or "", OutputWriter, context)
