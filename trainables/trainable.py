@@ -72,7 +72,7 @@ class TrialContext:
     resources: Mapping[str, float] = field(default_factory=dict)
     """Name → amount of each resource that is reserved for the trial."""
     remembered: Mapping[str, Any] = field(default_factory=dict)
-    """What `Trainable.remembers` returned in earlier trials of the sweep: name → plain data.
+    """Name → plain data that `Trainable.remembers` returned in earlier trials of the sweep.
 
     After a restore, those of the checkpoint take precedence."""
     shared: Path | None = None

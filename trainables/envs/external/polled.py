@@ -34,7 +34,7 @@ class EpisodeError(EnvError):
 
 
 class Polled(NamedTuple):
-    """What happened in episodes since the last poll; all but `lost` are episode → agent → value.
+    """Events in episodes since the last poll; all but `lost` are episode → agent → value.
 
     The first six fields are those that RLlib's ``BaseEnv.poll`` returns.
     """

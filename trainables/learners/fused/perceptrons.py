@@ -140,9 +140,9 @@ def _merge_nets(stacked: Array) -> Array:
 
 
 def slope(units: Array, activation: Activation, out: Array) -> Array:
-    """Write the derivative of the activation, computed from its outputs `units`, to `out`.
+    """Write the activation's derivative, computed from its outputs `units`, to `out`.
 
-    Return it.
+    Return `out`.
     """
     if activation == "tanh":
         np.multiply(units, units, out=out)
