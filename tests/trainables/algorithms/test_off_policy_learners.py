@@ -171,7 +171,7 @@ def test_what_is_compiled_learns_the_same(
 
     rows, found = batch("Pendulum-v1"), []
     for module in (sac, td3, iql):
-        monkeypatch.setattr(module, "compiled", traced)
+        monkeypatch.setattr(module, "compile_loss", traced)
     for config in ({"learner": "torch"}, {"learner_compile": True}):
         trainer = of({"env": "Pendulum-v1", **SMALL, **config}, TrialContext(seed=5))
         assert trainer.settings.learner == "torch"
