@@ -283,7 +283,9 @@ class _RunningEpisode:
         worker = EvaluationWorker(envs, plan.is_recorded, self._player.actor, plan.global_vars)
         restart = f"-{self.faults}" if self.faults else ""
         calls = plan.calls.copy_with_state(plan.calls_state)
-        episode = Episode(f"evaluation-{self.index}{restart}", 0, 0, episode_policies=self._policies())
+        episode = Episode(
+            f"evaluation-{self.index}{restart}", 0, 0, episode_policies=self._policies()
+        )
         return EpisodeCallbacks(calls, lambda: worker, episode)
 
     def _policies(self) -> EpisodePolicies:
