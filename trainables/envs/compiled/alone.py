@@ -76,7 +76,7 @@ class Alone(gymnasium.Env[Any, Any]):
 
 
 def make_alone(name: str, config: Mapping[str, Any]) -> Alone:
-    """Return the gymnasium environment for a value of ``env`` that begins with jax: or gymnax:.
+    """Return the gymnasium environment for a value of ``env`` with a prefix such as ``jax:``.
 
     Raises:
         ConfigError: there is no such environment, or it does not fulfil the contract.

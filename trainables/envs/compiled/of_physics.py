@@ -27,7 +27,9 @@ _IMPLEMENTATION = "impl"
 
 
 class OfPhysics:
-    """An environment whose states hold observation, reward, and the end of the episode.
+    """An environment of a physics library, whose states hold observation, reward and the end.
+
+    It gets the functions ``reset(key)`` and ``step(key, state, action)`` of a user's class.
 
     Args:
         env: environment of brax or Playground.
@@ -47,13 +49,13 @@ class OfPhysics:
         self.action_space = spaces.Box(-1.0, 1.0, (int(env.action_size),))
 
     def reset(self, key: Array) -> tuple[Array, Any]:
-        """Return the first observation and state of an episode."""
+        """Return the first observation and state of an episode, drawn with a random key."""
         # The state keeps the key as plain numbers, of which states consist.
         state = self._env.reset(random.key_data(key))
         return self._observation(state), state
 
     def step(self, _: Array, state: Any, action: Array) -> tuple[Array, Any, Array, Array]:
-        """Return observation, state, reward, and True if the episode ended by itself."""
+        """Return observation, next state, reward, and whether the episode was terminated."""
         after = self._env.step(state, action)
         # A state must keep its dtypes, which a package may widen in the first step.
         after = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), after, state)
@@ -61,7 +63,7 @@ class OfPhysics:
         return self._observation(after), after, reward, done > 0
 
     def _observation(self, state: Any) -> Array:
-        """Return the observation that a policy sees as a vector of float32."""
+        """Return the observation in a state that a policy sees, as a vector of float32."""
         seen = state.obs if self._part is None else state.obs[self._part]
         return jnp.ravel(jnp.asarray(seen, jnp.float32))
 
@@ -119,7 +121,10 @@ def of_playground(name: str, config: Mapping[str, Any]) -> OfPhysics:
 
 
 def _package(module: str, value: str, distribution: str) -> Any:
-    """Import a module, or raise ConfigError that names the distribution to install."""
+    """Import and return a module; ConfigError, which names its `distribution`, if it is missing.
+
+    `value` is the value of ``env``.
+    """
     try:
         return import_module(module)
     except NotImportable as error:
