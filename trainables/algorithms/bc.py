@@ -109,7 +109,7 @@ class BC(Trainer):
 
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Mapping[str, Scalar]]":
         """Return the loss () of observations and actions (B, …), and its parts by name."""
-        with self.policy.lowered():
+        with self.policy.autocast():
             seen, taken = batch["observations"], batch["actions"]
             evaluated: Any = self.policy.model.evaluate(seen, taken, None)
         imitation, entropy = -evaluated.logp.mean(), evaluated.entropies.mean()

@@ -389,7 +389,7 @@ class DQN(Trainer):
 
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Mapping[str, Scalar]]":
         """Return the loss () of filtered rows (B, …), and the mean Q-value of the choices taken."""
-        with self.policy.lowered():
+        with self.policy.autocast():
             td = self.differences(batch)
         losses = td.losses * batch["weights"] if "weights" in batch else td.losses
         return losses.mean(), {"mean_q": td.values.mean()}
@@ -463,7 +463,7 @@ class DQN(Trainer):
 
         `rate` is the learning rate, a number or a tensor ().
         """
-        with self.policy.lowered():
+        with self.policy.autocast():
             td = self.differences(batch)
         loss = (td.losses * batch["weights"]).mean() if "weights" in batch else td.losses.mean()
         norm = self.policy.minimise(loss, rate, self.settings.grad_clip)

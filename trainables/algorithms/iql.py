@@ -27,7 +27,7 @@ from trainables.trainer.families.off_policy import OffPolicyConfig, OffPolicyTra
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from trainables.policies.bounded.twins import Judged, JudgedPolicy
+    from trainables.policies.bounded.twins import IQLNetworks, IQLPolicy
 
 #: Names of the losses' parts.
 STATS = ("value_loss", "policy_loss", "critic_loss", "mean_q", "mean_weight")
@@ -73,7 +73,7 @@ class IQL(OffPolicyTrainer):
     config_class: ClassVar[type[TrainerConfig]] = Config
     has_closed_form: ClassVar[bool] = False
     settings: Config
-    policy: "JudgedPolicy"  # type: ignore[assignment]  # its networks are others than the base's
+    policy: "IQLPolicy"  # type: ignore[assignment]  # its networks are others than the base's
 
     @classmethod
     def check_spaces(cls, settings: TrainerConfig, spaces: EnvSpaces) -> None:
@@ -81,17 +81,17 @@ class IQL(OffPolicyTrainer):
         if not spaces.layout.scalar:
             Bounds.of(spaces.action)
 
-    def make_policy(self, device: str) -> "JudgedPolicy":
+    def make_policy(self, device: str) -> "IQLPolicy":
         """Return a new policy: actor, critic of states, twin critics of actions, their targets."""
         from trainables.policies.acting.recurrent import make_actor
-        from trainables.policies.bounded.twins import Judged, JudgedPolicy
+        from trainables.policies.bounded.twins import IQLNetworks, IQLPolicy
 
         layout, shape = self.spaces.layout, self.architecture
         limits = None if layout.scalar else Bounds.of(self.spaces.action)
-        model = Judged(layout, shape, rng.torch_generator(self.seed, "init"), limits)
+        model = IQLNetworks(layout, shape, rng.torch_generator(self.seed, "init"), limits)
         parts = ("critic", "actor", *(("log_std",) if limits else ()))
         moved = dict.fromkeys(parts, self.settings.optimizer)
-        return JudgedPolicy(model, partial(make_actor, layout, shape), moved, device)
+        return IQLPolicy(model, partial(make_actor, layout, shape), moved, device)
 
     def update(self, rows: Mapping[str, NDArray[Any]]) -> dict[str, Scalar]:
         """Make one gradient step of all networks on rows (B, …), and move the targets.
@@ -116,12 +116,14 @@ class IQL(OffPolicyTrainer):
 
         The loss of one network has no gradient for another.
         """
-        with self.policy.lowered():
+        with self.policy.autocast():
             found, parts = self._losses(self.policy.model, batch, self.settings)
         return found, dict(zip(STATS, parts.unbind(), strict=True))
 
     @cached_property
-    def _losses(self) -> "Callable[[Judged, Mapping[str, Tensor], Config], tuple[Tensor, Tensor]]":
+    def _losses(
+        self,
+    ) -> "Callable[[IQLNetworks, Mapping[str, Tensor], Config], tuple[Tensor, Tensor]]":
         """Function `losses`, compiled by torch if the settings say so."""
         return compile_loss(losses) if self.settings.learner_compile else losses
 
@@ -134,7 +136,7 @@ class IQL(OffPolicyTrainer):
 
 
 def losses(
-    model: "Judged", batch: "Mapping[str, Tensor]", settings: Config
+    model: "IQLNetworks", batch: "Mapping[str, Tensor]", settings: Config
 ) -> "tuple[Tensor, Tensor]":
     """Return the sum () of all networks' losses on a batch, and its parts (S,) named by `STATS`."""
     import torch

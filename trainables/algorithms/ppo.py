@@ -261,9 +261,9 @@ def ppo_loss(
     import torch
 
     from trainables.learners.torch_learner import normalized
-    from trainables.policies.learning.networks import replay_of
+    from trainables.policies.learning.networks import sequence_layout_of
 
-    replay = replay_of(minibatch)
+    replay = sequence_layout_of(minibatch)
     evaluated = model.evaluate(minibatch["observations"], minibatch["actions"], replay)
     logp = evaluated.logp
     log_ratio = logp - minibatch["logp"]

@@ -252,7 +252,7 @@ class TorchLosses:
         self.alpha = self._batch["alpha"].reshape(())
         if model.limits is not None:
             drawn = inputs["drawn"]
-            both = [drawn] * 2 if model.follows_state else drawn.chunk(2)
+            both = [drawn] * 2 if model.has_state_dependent_noise else drawn.chunk(2)
             self._batch |= dict(zip(("noise", "next_noise"), both, strict=True))
 
     def critics(self, rows: Rows) -> tuple[Scalar, Scalar]:
@@ -262,7 +262,7 @@ class TorchLosses:
 
         Returns half the squared errors of both critics, averaged over rows; and their mean value.
         """
-        with self.policy.lowered():
+        with self.policy.autocast():
             loss, q = self._critic_loss(self.policy.model, self._batch, self.gamma)
         self.policy.differentiate(loss, "critics")
         return loss.detach(), q
@@ -272,7 +272,7 @@ class TorchLosses:
 
         Return the loss.
         """
-        with self.policy.lowered():
+        with self.policy.autocast():
             loss, entropy = self._actor_loss(self.policy.model, self._batch)
         self.policy.differentiate(loss, "actor")
         self.entropy = entropy

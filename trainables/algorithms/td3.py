@@ -21,7 +21,7 @@ from trainables.policies.bounded.acting import (
     ActionNoise,
     ActionNoiseConfig,
     Bounds,
-    Perturbed,
+    ParameterNoiseExploration,
     make_bounded_actor,
 )
 from trainables.policies.policy import Scalar
@@ -85,7 +85,7 @@ class TD3(OffPolicyTrainer):
         settings, layout, shape = self.settings, self.spaces.layout, self.architecture
         limits = Bounds.of(self.spaces.action)
         explored = settings.exploration_config.until_learning(settings.replay.learning_starts)
-        kind = Perturbed if explored.type == "ParameterNoise" else ActionNoise
+        kind = ParameterNoiseExploration if explored.type == "ParameterNoise" else ActionNoise
         actor = partial(make_bounded_actor, kind, layout, shape, limits, explored)
         head = len(layout.sizes)
         model = Twins(layout, shape, head, self.seed, limits=limits, target_actor=True)
@@ -212,7 +212,7 @@ class TorchLosses:
         """
         settings, model = self.settings, self.policy.model
         smoothing = settings.target_noise, settings.target_noise_clip
-        with self.policy.lowered():
+        with self.policy.autocast():
             loss, q = self._critic_loss(model, batch, settings.gamma, smoothing)
         self.policy.differentiate(loss, "critics")
         return loss.detach(), q
@@ -226,7 +226,7 @@ class TorchLosses:
 
     def actor_of(self, observations: "Tensor") -> Scalar:
         """Compute the gradient of the actor for observations (B, D); return the mean of -Q."""
-        with self.policy.lowered():
+        with self.policy.autocast():
             loss = self._actor_loss(self.policy.model, observations)
         self.policy.differentiate(loss, "actor")
         return loss.detach()

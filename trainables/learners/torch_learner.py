@@ -15,7 +15,7 @@ from torch import Tensor
 
 from trainables.learners.sequences import SequenceBatch
 from trainables.learners.standardizing import LEAST_ROWS, SMALL, Moments, Reduce
-from trainables.policies.learning.networks import replay_of
+from trainables.policies.learning.networks import sequence_layout_of
 from trainables.policies.learning.torch_policy import ActorCriticPolicy
 from trainables.policies.own.module import in_acting_mode
 from trainables.policies.policy import Scalar
@@ -23,7 +23,7 @@ from trainables.rollout.batch import TrainBatch
 
 if TYPE_CHECKING:
     from trainables.learners.graphs import Graphs
-    from trainables.policies.acting.on_device import Frames
+    from trainables.policies.acting.on_device import DeviceObservations
 
 Minibatch: TypeAlias = dict[str, Tensor]
 Loss: TypeAlias = Callable[[Any, Mapping[str, Tensor]], tuple[Tensor, Tensor]]
@@ -46,7 +46,7 @@ class TorchLearner:
         loss: Loss,
         stats: tuple[str, ...],
         grad_clip: float | None,
-        frames: "Frames | None" = None,
+        frames: "DeviceObservations | None" = None,
         graphs: "Graphs | None" = None,
     ) -> None:
         self.policy = policy
@@ -98,9 +98,9 @@ class TorchLearner:
         device = self.policy.device
         columns = {name: torch.from_numpy(one).to(device) for name, one in batch.columns().items()}
         model: Any = self.policy.model
-        with torch.no_grad(), self.policy.lowered(), in_acting_mode(model):
+        with torch.no_grad(), self.policy.autocast(), in_acting_mode(model):
             observed = columns["observations"], columns["actions"]
-            found = model.evaluate(*observed, replay_of(columns))
+            found = model.evaluate(*observed, sequence_layout_of(columns))
         return found.logp.cpu().numpy(), found.values.cpu().numpy()
 
     def step(self, minibatch: Minibatch, rate: float, share: float = 1.0) -> tuple[Tensor, Scalar]:
@@ -112,7 +112,7 @@ class TorchLearner:
             found = self._graphs.run("step", self._captured, {**minibatch, "rate": rate})
             return found["stats"], found["norm"]
         if len(minibatch["actions"]):
-            with self.policy.lowered():
+            with self.policy.autocast():
                 loss, measured = self.loss(self.policy.model, minibatch)
         else:  # the other ranks wait for a gradient of this one: zeros
             loss = torch.stack([p.sum() for p in self.policy.model.parameters()]).sum() * 0.0
@@ -126,7 +126,7 @@ class TorchLearner:
 
         `inputs` are a minibatch's columns and the learning rate ``rate``, all tensors.
         """
-        with self.policy.lowered():
+        with self.policy.autocast():
             loss, stats = self.loss(self.policy.model, inputs)
         return {
             "stats": stats,

@@ -131,7 +131,10 @@ class ModelConfig(Settings):
 
     @property
     def observation_settings(self) -> ObservationSettings:
-        """Settings that determine which observations the policy gets."""
+        """Settings in ``model`` that determine how observations are preprocessed.
+
+        They are frames and their size, previous actions and rewards, layout of images.
+        """
         stacked = {True: FRAMES, False: 1}
         frames = stacked[self.framestack] if isinstance(self.framestack, bool) else self.framestack
         previous = self.lstm_use_prev_action, self.lstm_use_prev_reward
@@ -142,14 +145,17 @@ class ModelConfig(Settings):
     @model_validator(mode="before")
     @classmethod
     def _require_mapping(cls, value: Any) -> Any:
-        """Return the settings unchanged; raises ValueError for text ``package.module:Net``."""
+        """Return the settings unchanged, before they are parsed.
+
+        Raises ValueError with advice if a path ``package.module:Net`` is given instead of a dict.
+        """
         if isinstance(value, str) and ":" in value:
             raise ValueError(f"a mapping: write model: {{custom_model: {value}}}")
         return value
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
-        """Return the settings; raises ValueError for a key that has no effect with the others."""
+        """Return the settings; raises ValueError if a key that is set has no effect with others."""
         given = self.custom_model is not None
         why = "with custom_model, which has its own layers" if given else "without custom_model"
         for key in KEYS_OF_BUILT_IN_NETWORKS if given else ("custom_model_config",):
@@ -166,7 +172,7 @@ class ModelConfig(Settings):
         return self
 
     def _require_default(self, key: str, reason: str) -> None:
-        """Raise ValueError, with the `reason`, if `key` has no effect and is not its default."""
+        """Raise ValueError, with `reason` in its text, if the key's value is not its default."""
         field = type(self).model_fields[key]
         if (value := getattr(self, key)) != field.get_default(call_default_factory=True):
             raise ValueError(f"no {key} {reason} (it is {value})")
@@ -192,9 +198,9 @@ OPTIMIZERS = (
     "adam (Kingma & Ba 2015); adamw: its weights decay apart from the gradient (Loshchilov & "
     "Hutter 2019); rmsprop (Hinton 2012); sgd, with momentum if asked for."
 )
-"""Description of ``name``."""
+"""Description of the setting ``name`` of an optimiser."""
 EPS = "adam, adamw, rmsprop: added to the root of the mean square of gradients."
-"""Description of ``eps``."""
+"""Description of the setting ``eps`` of an optimiser."""
 
 
 class OptimizerConfig(Settings):
@@ -219,7 +225,7 @@ class OptimizerConfig(Settings):
 
     @model_validator(mode="after")
     def _check_optimizer_keys(self) -> Self:
-        """Return the settings; ValueError for one that this optimiser does not have."""
+        """Return the settings; raises ValueError if one is set that this optimiser lacks."""
         for key, names in OF_SOME.items():
             default = type(self).model_fields[key].default
             if self.name not in names and getattr(self, key) != default:
@@ -228,7 +234,10 @@ class OptimizerConfig(Settings):
 
 
 def check_moments(moments: Mapping[str, Mapping[str, Any]], config: OptimizerConfig) -> None:
-    """Raise ValueError if moments, parameter → moments by name, are another optimiser's."""
+    """Raise ValueError if a checkpoint's moments are those of another kind of optimiser.
+
+    `moments` is parameter → name of a moment → array; parameters without any are allowed.
+    """
     expected = MOMENTS[config.name]
     for weight, found in moments.items():
         if found and found.keys() != set(expected):
@@ -249,7 +258,7 @@ OF_SOME: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class OwnModule:
-    """A user's torch module: its path and its arguments."""
+    """A user's torch module as import path and arguments (the setting ``custom_model``)."""
 
     path: str
     """Path ``package.module:Net``."""
@@ -280,8 +289,8 @@ class Architecture:
     custom_model: OwnModule | None = None
     """The user's module in place of all layers, or None."""
     shares: bool = False
-    """True if actor and critic share the hidden layers for vectors, too."""
-    log_std_follows: bool = False
+    """True if actor and critic share the hidden layers although observations are vectors."""
+    predicts_log_std: bool = False
     """True if the network outputs the log standard deviations of real numbers."""
     log_std_init: float = 0.0
     """Initial log standard deviation of real numbers, if it is a weight."""
@@ -294,18 +303,22 @@ class Architecture:
 
     @property
     def shared(self) -> bool:
-        """True if actor and critic are heads of one trunk."""
+        """True if actor and critic share all layers but their last ones."""
         return bool(self.filters) or self.lstm > 0 or self.shares
 
     def count_outputs(self, layout: ActionLayout) -> int:
-        """Return the number of outputs of the actor for actions of this layout."""
+        """Return the number of outputs of the actor network for actions of this layout.
+
+        They are logits, means and maybe log standard deviations, or the inputs of a user's
+        distribution.
+        """
         if self.distribution is not None:
             return self.distribution.inputs
-        return layout.head_size + self.log_std_follows * len(layout.real_columns)
+        return layout.head_size + self.predicts_log_std * len(layout.real_columns)
 
     @property
     def features(self) -> int:
-        """Number of inputs of the first hidden layer."""
+        """Number of inputs of the first hidden layer, after flattening the convolutions' output."""
         if not self.filters:
             return math.prod(self.shape)
         height, width = _output_sides(self.filters, self.shape)
@@ -313,7 +326,10 @@ class Architecture:
 
     @property
     def units(self) -> int:
-        """Number of inputs of the last layer: the last hidden units, or the features."""
+        """Number of inputs of the last layer, the units of the last hidden layer, without an LSTM.
+
+        `features` without hidden layers.
+        """
         return self.hidden[-1] if self.hidden else self.features
 
 
@@ -323,11 +339,11 @@ def architecture(
     usual: tuple[tuple[int, ...], Activation] = ((64, 64), "tanh"),
     masks: int = 0,
 ) -> Architecture:
-    """Return the architecture that the key ``model`` describes.
+    """Return the architecture that the key ``model`` describes, with all defaults filled in.
 
     Args:
         shape: shape of an observation, with the action mask at its end.
-        usual: default hidden layers and activation for vectors.
+        usual: the algorithm's default hidden layers and activation for vectors.
         masks: length of the action mask, or 0.
 
     Raises:
@@ -340,7 +356,7 @@ def architecture(
     if masks:
         shape = (shape[0] - masks,)
     deviations: dict[str, Any] = {
-        "log_std_follows": config.free_log_std is False,
+        "predicts_log_std": config.free_log_std is False,
         "log_std_init": config.log_std_init or 0.0,
     }
     if config.custom_model is not None:
@@ -364,7 +380,10 @@ def architecture(
 
 
 def _choose_filters(config: ModelConfig, shape: tuple[int, ...]) -> tuple[Convolution, ...]:
-    """Return the convolutions for this shape; raises ConfigError if they do not fit."""
+    """Return the convolutions for observations of this shape; () for vectors.
+
+    Raises ConfigError if those in the settings do not fit.
+    """
     if len(shape) != 3:
         if config.conv_filters:
             allowed = "null or [] for observations that are not images"

@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 
 class RunningStat:
-    """Count, mean and sum of squared deviations of rows, separately for each feature.
+    """Running count, mean and sum of squared deviations of rows, separately for each feature.
 
     Batches and whole statistics are merged with the parallel-variance formula (Chan et al. 1979).
     `shape` is the shape of a row.
@@ -35,7 +35,7 @@ class RunningStat:
         self.m2 = np.zeros(shape)
 
     def push(self, rows: Array) -> None:
-        """Count a batch (B, *shape) in one vectorised step."""
+        """Add a batch of rows (B, *shape) to the statistics."""
         if len(rows) == 0:
             return
         batch = np.asarray(rows, dtype=np.float64)
@@ -49,7 +49,7 @@ class RunningStat:
         self._merge(other.count, other.mean, other.m2)
 
     def copy_from(self, other: "RunningStat") -> None:
-        """Take over count, mean and squared deviations of `other`."""
+        """Replace count, mean and squared deviations by those of `other`, sharing its arrays."""
         self.count, self.mean, self.m2 = other.count, other.mean, other.m2
 
     def std(self) -> Array:
@@ -59,7 +59,7 @@ class RunningStat:
         return np.asarray(np.sqrt(self.m2 / self.count))
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``count``, ``mean`` and ``m2``."""
+        """Return copies of ``count``, ``mean`` and ``m2``, the sum of squared deviations."""
         return {"count": self.count, "mean": np.array(self.mean), "m2": np.array(self.m2)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -69,7 +69,7 @@ class RunningStat:
         self.m2 = np.array(state["m2"], dtype=np.float64)
 
     def _merge(self, count: int, mean: Array, m2: Array) -> None:
-        """Add the statistics of `count` rows."""
+        """Add the statistics of `count` rows: their mean, and sum of squared deviations `m2`."""
         total = self.count + count
         if count == 0:
             return
@@ -87,26 +87,29 @@ REWARD_CLIP = 10.0
 
 @runtime_checkable
 class Filter(Protocol):
-    """Protocol of a filter; its states and deltas are plain data."""
+    """Protocol of a filter that normalises rows with running statistics.
+
+    The base are statistics that all workers share, the delta those of rows since the last flush.
+    States and deltas are plain data.
+    """
 
     def __call__(self, x: Array, update: bool = True) -> Array:
-        """Return rows (B, D) filtered, of the same dtype; with `update`, count them first."""
+        """Return rows (B, D) filtered, of the same dtype.
 
-    def get_delta(self, flush: bool = False) -> dict[str, Any]:
-        """Return the statistics since the last flush; `flush` moves them into the base.
-
-        The base are the statistics that all workers share, the delta those that only this filter
-        has.
+        With `update` they are added to the statistics before.
         """
 
+    def get_delta(self, flush: bool = False) -> dict[str, Any]:
+        """Return the statistics of rows since the last flush; `flush` moves them into the base."""
+
     def apply_changes(self, delta: Mapping[str, Any]) -> None:
-        """Merge another filter's delta into the base of this one."""
+        """Merge another filter's delta, as `get_delta` returned it, into the base of this one."""
 
     def sync(self, state: Mapping[str, Any]) -> None:
-        """Replace the base by that of a master's state; the delta does not change."""
+        """Replace the base by that in another filter's state; the delta does not change."""
 
     def get_state(self) -> dict[str, Any]:
-        """Return base and delta, separately."""
+        """Return base and delta as plain data, separately."""
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore a state of `get_state`."""
@@ -120,7 +123,7 @@ class NoFilter:
         return x
 
     def get_delta(self, flush: bool = False) -> dict[str, Any]:
-        """Return an empty delta."""
+        """Return an empty dict, since nothing is counted."""
         return {}
 
     def apply_changes(self, delta: Mapping[str, Any]) -> None:
@@ -130,7 +133,7 @@ class NoFilter:
         """Do nothing."""
 
     def get_state(self) -> dict[str, Any]:
-        """Return an empty state."""
+        """Return an empty dict."""
         return {}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -156,13 +159,16 @@ class MeanStdFilter:
         self._merged = RunningStat(shape)  # base and delta merged, with which rows are filtered
 
     def __call__(self, x: Array, update: bool = True) -> Array:
-        """Return filtered rows (B, *shape); other types than floats become float32."""
+        """Return filtered rows (B, *shape); with `update` add them to the statistics before.
+
+        Other types than floats become float32.
+        """
         if update:
             self.count(x)
         return self.scale(x)
 
     def count(self, rows: Array) -> None:
-        """Count rows (B, *shape) without filtering them."""
+        """Add rows (B, *shape) to the statistics without filtering them."""
         self._delta.push(rows)
         self._merge_parts()
 
@@ -190,9 +196,9 @@ class MeanStdFilter:
         return self._merged.count
 
     def get_delta(self, flush: bool = False) -> dict[str, Any]:
-        """Return ``count``, ``mean`` and ``m2`` since the last flush.
+        """Return ``count``, ``mean`` and ``m2`` (squared deviations) of rows since the last flush.
 
-        `flush` adds them to the statistics before the next flush.
+        `flush` moves them into the base, so that the next delta does not have them.
         """
         delta = self._delta.get_state()
         if flush:
@@ -201,19 +207,19 @@ class MeanStdFilter:
         return delta
 
     def apply_changes(self, delta: Mapping[str, Any]) -> None:
-        """Merge another filter's delta into the base of this one."""
+        """Merge another filter's delta, as `get_delta` returned it, into the base of this one."""
         other = RunningStat(self._base.mean.shape)
         other.set_state(delta)
         self._base.merge(other)
         self._merge_parts()
 
     def sync(self, state: Mapping[str, Any]) -> None:
-        """Replace the base by that of a master's state; the delta does not change."""
+        """Replace the base by that in another filter's state; the delta does not change."""
         self._base.set_state(state["base"])
         self._merge_parts()
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``base`` and ``delta``; nothing is flushed."""
+        """Return ``base`` and ``delta``, each with count, mean and m2; nothing is flushed."""
         return {"base": self._base.get_state(), "delta": self._delta.get_state()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -246,7 +252,7 @@ class ConcurrentMeanStdFilter(MeanStdFilter):
 
 
 def _with_lock(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that holds the filter's lock while `method` runs."""
+    """Return a method that calls `method` while it holds the filter's lock."""
 
     @functools.wraps(method)
     def locked(self: ConcurrentMeanStdFilter, *args: Any, **kwargs: Any) -> Any:
@@ -272,8 +278,11 @@ def _make_plain_filter(
     return made
 
 
-class BeforeMasks:
-    """A filter of the features of a row; the action mask at the row's end is not filtered."""
+class MaskedFilter:
+    """A filter of observations that end with an action mask, which is not filtered.
+
+    `features` is the filter of the other columns, `masks` the length of the mask.
+    """
 
     def __init__(self, features: Filter, masks: int) -> None:
         self.features = features
@@ -289,10 +298,12 @@ class BeforeMasks:
 
 
 class RewardScaler:
-    """Scales rewards by the running deviation of the discounted return (Engstrom et al. 2020).
+    """Divides rewards by the running deviation of the discounted return (Engstrom et al. 2020).
 
     Args:
-        stat: filter that counts the discounted returns; merged between workers as any filter.
+        gamma: discount factor of the return.
+        stat: filter with the statistics of discounted returns; merged between workers as any
+            filter.
     """
 
     def __init__(self, num_envs: int, gamma: float, stat: MeanStdFilter) -> None:
@@ -304,17 +315,17 @@ class RewardScaler:
     def __call__(
         self, rewards: Array, has_ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None = None
     ) -> Array:
-        """Count rewards (N,) as `count` does, without `skipped` ones, and return them scaled."""
+        """Call `count` with these arguments, and return the rewards (N,) scaled."""
         self.count(rewards, has_ended, skipped)
         return self.stat.scale(rewards)
 
     def count(
         self, rewards: Array, has_ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None = None
     ) -> None:
-        """Update the discounted returns with rewards (N,) of the last step, and count them.
+        """Update the discounted returns with a step's rewards (N,), and add them to the statistics.
 
-        The returns of episodes that ended restart at 0. Rewards `skipped` (N,) belong to no
-        transition.
+        Returns restart at 0 where `has_ended` (N,) is True. Where `skipped` (N,) is True the reward
+        belongs to no transition and is ignored.
         """
         moved = self.returns * self.gamma + rewards
         self.returns = moved if skipped is None else np.where(skipped, self.returns, moved)
@@ -323,13 +334,13 @@ class RewardScaler:
 
 
 def is_filtering(filter_: object) -> bool:
-    """Return True unless the filter is a plain `NoFilter`; a class derived from that may filter."""
+    """Return whether the filter may change rows: whether its class is not `NoFilter` itself."""
     return type(filter_) is not NoFilter
 
 
 def feature_filter(filter_: Any) -> Any:
-    """Return the filter of the features: the inner one of `BeforeMasks`, else the filter itself."""
-    return filter_.features if isinstance(filter_, BeforeMasks) else filter_
+    """Return the filter of the features: the inner one of `MaskedFilter`, else `filter_` itself."""
+    return filter_.features if isinstance(filter_, MaskedFilter) else filter_
 
 
 def get_state(filters: Mapping[str, Filter]) -> dict[str, Any]:
@@ -346,9 +357,9 @@ def set_state(filters: Mapping[str, Filter], state: Mapping[str, Any]) -> None:
 def synchronise(
     master: Mapping[str, Filter], deltas: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Merge the deltas of workers into the master's filters, in worker order, each by name.
+    """Merge workers' deltas (each filter → delta), in this order, into the trainer's filters.
 
-    Returns the master's state, with which the workers synchronise.
+    Returns the trainer's state by filter, which workers take over with `Filter.sync`.
     """
     for delta in deltas:
         for name, one in master.items():
@@ -396,7 +407,10 @@ class FilterConfig(Section):
     @field_validator("observation_filter", mode="before")
     @classmethod
     def _check_observation_filter(cls, value: object) -> object:
-        """Return `value`; ValueError if it is no callable, known name, path or entry point."""
+        """Return `value`.
+
+        Raises ValueError if it is no callable, known name, path or entry point.
+        """
         named = isinstance(value, str) and (value in KINDS or ":" in value)
         if named or callable(value) or value in (installed := entry_points(GROUP)):
             return value
@@ -405,7 +419,7 @@ class FilterConfig(Section):
 
 
 def make_filter(config: FilterConfig, shape: tuple[int, ...]) -> Filter:
-    """Return the observation filter of the settings.
+    """Make the observation filter that the settings name, for rows of this shape.
 
     Raises ConfigError if the filter cannot be loaded, or its callable returns no `Filter`.
     """
@@ -425,7 +439,10 @@ def make_filter(config: FilterConfig, shape: tuple[int, ...]) -> Filter:
 
 
 def _load_maker(kind: str | Maker) -> Maker:
-    """Return the callable that makes a user's filter; raises ConfigError if it cannot be loaded."""
+    """Return the callable (shape of a row) → filter that the setting `kind` names.
+
+    Raises ConfigError if it cannot be loaded.
+    """
     if not isinstance(kind, str):
         return kind
     try:
@@ -438,7 +455,7 @@ def _load_maker(kind: str | Maker) -> Maker:
 def make_filters(
     config: FilterConfig, shape: tuple[int, ...], concurrent: bool = False, masks: int = 0
 ) -> dict[str, Filter]:
-    """Return the filters of a worker: ``observation``, and ``reward`` if rewards are normalised.
+    """Make the filters of a worker: ``observation``, and ``reward`` if rewards are normalised.
 
     Args:
         shape: shape of an observation, with its action mask.
@@ -447,7 +464,7 @@ def make_filters(
     """
     observation = make_filter(config, (shape[0] - masks,) if masks else shape)
     if masks and type(observation) is not NoFilter:
-        observation = BeforeMasks(observation, masks)
+        observation = MaskedFilter(observation, masks)
     filters: dict[str, Filter] = {"observation": observation}
     if config.normalize_rewards:
         kind = ConcurrentMeanStdFilter if concurrent else MeanStdFilter

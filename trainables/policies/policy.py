@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from trainables.policies.acting.on_device import Frames
+    from trainables.policies.acting.on_device import DeviceObservations
     from trainables.policies.learning.networks import Networks
 
 Array = NDArray[Any]
@@ -26,14 +26,14 @@ Scalar: TypeAlias = "float | Tensor"
 
 
 class TorchPolicyProtocol(Protocol):
-    """Protocol of a policy whose networks and gradients are in torch."""
+    """Protocol of a policy whose networks and gradients are in torch, see `Policy.in_torch`."""
 
     @property
     def model(self) -> "Networks":
         """Networks of the policy."""
 
     in_bfloat16: bool
-    """True if layers compute in bfloat16 inside `lowered`."""
+    """True if layers compute in bfloat16 inside `autocast`."""
     generation: int
     """Number that grows when tensors of the optimiser are replaced."""
 
@@ -51,8 +51,11 @@ class TorchPolicyProtocol(Protocol):
     def defer_checks(self) -> None:
         """Check gradient steps on the device, until `Policy.require_finite` is called."""
 
-    def make_device_actor(self, frames: "Frames") -> Actor:
-        """Return an actor with these networks, on their device; `frames` sends observations."""
+    def make_device_actor(self, frames: "DeviceObservations") -> Actor:
+        """Return an actor that runs these networks on their device.
+
+        `frames` is the store of the observations that it acts on.
+        """
 
     def compute_gradients(self, loss: "Tensor") -> dict[str, Array]:
         """Return parameter → gradient of `loss`, as a copy; change no weight."""
@@ -60,7 +63,7 @@ class TorchPolicyProtocol(Protocol):
     def apply_gradients(
         self, gradients: Mapping[str, Array], learning_rate: Scalar, grad_clip: float | None
     ) -> Scalar:
-        """Make one step with these gradients; return their norm before clipping."""
+        """Make one step with gradients (parameter → array); return their norm before clipping."""
 
 
 class Policy(ABC):
@@ -107,7 +110,10 @@ class Policy(ABC):
 
     @abstractmethod
     def kept_moments(self) -> dict[str, dict[str, Array]]:
-        """Return parameter → copied moments of the optimiser; empty if it was never updated."""
+        """Return parameter → copied moments of the optimiser (name → array).
+
+        They are empty for a parameter that was never updated.
+        """
 
     def get_state(self) -> dict[str, Any]:
         """Return ``weights`` and ``optimizer``, each by parameter, without hyperparameters."""
@@ -118,7 +124,7 @@ class Policy(ABC):
         """Restore a state of `get_state`; raises ValueError for another kind of policy."""
 
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
-        """Return the policy as one ONNX file; `policies.onnx.export` describes inputs and outputs.
+        """Return the bytes of an ONNX file of the policy, from observation to greedy action.
 
         Raises ExportError if the policy cannot be written as ONNX; the error says why.
         """
@@ -131,10 +137,13 @@ def check_fits(
     parameters: Collection[str],
     groups: Iterable[tuple[OptimizerConfig, Collection[str]]],
 ) -> None:
-    """Raise ValueError if a state of `get_state` belongs to another kind of policy.
+    """Raise ValueError if a state of `Policy.get_state` belongs to another kind of policy.
 
-    Names, shapes and dtypes must all be equal; nothing is added, dropped or converted. `groups` has
-    each optimiser with the names of the parameters that it updates.
+    Args:
+        state: the state to be checked.
+        shapes: name of a weight → its (shape, dtype).
+        parameters: names of the weights that have moments.
+        groups: (settings, names of the parameters that it updates) of each optimiser.
     """
     weights, moments = state["weights"], state["optimizer"]
     for part, found, known in (("weights", weights, shapes), ("optimizer", moments, parameters)):

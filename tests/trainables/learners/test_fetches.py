@@ -20,7 +20,7 @@ from trainables.errors import NotFiniteError
 from trainables.learners.statistics import fetch, on_host
 from trainables.policies.architecture import OptimizerConfig
 from trainables.policies.learning import torch_policy
-from trainables.policies.learning.torch_policy import TorchPolicy, sent_together
+from trainables.policies.learning.torch_policy import TorchPolicy, send_together
 from trainables.trainable import TrialContext
 from trainables.trainer.trainer import Trainer
 
@@ -152,9 +152,9 @@ def test_the_columns_of_an_update_or_of_a_batch_are_sent_together(
 
     def noted(arrays: Mapping[str, Any], device: torch.device) -> dict[str, torch.Tensor]:
         sent.append(len(arrays))
-        return sent_together(arrays, device)
+        return send_together(arrays, device)
 
-    monkeypatch.setattr(torch_policy, "sent_together", noted)
+    monkeypatch.setattr(torch_policy, "send_together", noted)
     trainer = made(kind, {})
     trainer.train()
     assert len(sent) == (1 if kind == "ppo" else 2)  # updates

@@ -18,8 +18,8 @@ from trainables.policies.bounded.acting import (
     GaussianPolicyConfig,
     SquashedGaussian,
     StateDependentNoise,
-    WarmChoices,
     WarmUpConfig,
+    WarmUpSampling,
 )
 from trainables.trainable import TrialContext
 
@@ -164,7 +164,7 @@ def test_rows_that_are_not_followed_have_state_dependent_noise_of_their_own() ->
 
 def test_the_warm_up_ends_with_its_steps() -> None:
     one = SquashedGaussian(LAYOUT, LIMITS, GaussianPolicyConfig(random_timesteps=10))
-    choosing = WarmChoices(ActionLayout((3,), scalar=True), WarmUpConfig(random_timesteps=10))
+    choosing = WarmUpSampling(ActionLayout((3,), scalar=True), WarmUpConfig(random_timesteps=10))
     sure, certain = head(9, -9, -20, -20, count=3000), head(99, 0, 0, count=3000)
     for steps, even in ((0, True), (9, True), (10, False)):
         one.set_timesteps(steps)

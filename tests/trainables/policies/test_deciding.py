@@ -10,7 +10,7 @@ from trainables.core import rng
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.policies.acting import deciding, distributions
 from trainables.policies.acting.actor import Actor
-from trainables.policies.acting.deciding import OneByOne, SideBySide
+from trainables.policies.acting.deciding import SingleEnvDecider, VectorEnvDecider
 from trainables.policies.architecture import Activation, Architecture
 from trainables.policies.exploration.actions import EpsilonGreedyConfig
 from trainables.policies.q.actor import QActor, QArchitecture
@@ -35,7 +35,7 @@ def test_greedy_decisions_one_by_one_are_those_of_arrays_of_one_row(choices: int
         actor.load(weights)
         rows = drawn.standard_normal((steps, 1, features)).astype(np.float32)
         one, other = np.random.default_rng(3), np.random.default_rng(3)
-        alone = actor.one_by_one(one)
+        alone = actor.single_env_decider(one)
         assert alone is not None
         chosen = [alone.choose(step, row) for step, row in enumerate(rows)]
         memory = actor.initial_memory(1)
@@ -70,7 +70,7 @@ def test_decisions_one_by_one_are_those_of_arrays_of_one_row(
         actor.load(weights)
         rows = drawn.standard_normal((steps, 1, features)).astype(np.float32)
         one, other = np.random.default_rng(3), np.random.default_rng(3)
-        alone = actor.one_by_one(actor.prepare_draws(steps, 1, one))
+        alone = actor.single_env_decider(actor.prepare_draws(steps, 1, one))
         assert alone is not None
         chosen = [alone.choose(step, row) for step, row in enumerate(rows)]
         columns = alone.columns(slice(0, steps), chosen)
@@ -107,7 +107,7 @@ def test_choices_that_differ_by_rounding_alone_are_weighed_in_the_numbers_of_one
     expected = [int(score.argmax()) for score in scores]
 
     def chosen() -> list[int]:
-        alone = OneByOne(actor._networks(), race)
+        alone = SingleEnvDecider(actor._networks(), race)
         return [int(alone.choose(step, row)) for step, row in enumerate(rows)]
 
     assert chosen() == expected
@@ -171,7 +171,7 @@ def test_decisions_side_by_side_are_those_of_act(
             valid[..., 0] |= ~valid.any(axis=-1)
             rows[..., -masks:] = valid
         one, other = np.random.default_rng(3), np.random.default_rng(3)
-        together = actor.side_by_side(actor.prepare_draws(steps, count, one))
+        together = actor.vector_env_decider(actor.prepare_draws(steps, count, one))
         assert together is not None
         chosen = np.stack([together.choose(step, row) for step, row in enumerate(rows)])
         memory = actor.initial_memory(count)
@@ -209,7 +209,7 @@ def test_of_two_choices_that_differ_by_rounding_alone_the_one_is_taken_that_act_
     expected = np.stack([score.argmax(axis=-1) for score in scores])
 
     def chosen() -> Any:
-        together = SideBySide(actor._networks(), drawn)
+        together = VectorEnvDecider(actor._networks(), drawn)
         return np.stack([together.choose(step, row) for step, row in enumerate(rows)])
 
     assert (chosen() == expected).all()
@@ -224,5 +224,5 @@ def test_what_cannot_be_decided_side_by_side_is_left_to_act() -> None:
     mixed = Actor(ActionLayout((2, 0)), plain)
     for actor in (several, mixed):
         actor.load(weights_of(plain, 5 if actor is several else 3, 1.0, stream))
-        assert actor.side_by_side(actor.prepare_draws(3, 2, stream)) is None
-    assert several.side_by_side(stream) is None  # nothing is drawn ahead where somebody looks
+        assert actor.vector_env_decider(actor.prepare_draws(3, 2, stream)) is None
+    assert several.vector_env_decider(stream) is None  # nothing is drawn ahead where somebody looks

@@ -17,7 +17,7 @@ from trainables.algorithms.sac import SAC
 from trainables.algorithms.td3 import TD3
 from trainables.errors import ConfigError
 from trainables.policies.architecture import ModelConfig
-from trainables.policies.learning.networks import replay_of
+from trainables.policies.learning.networks import sequence_layout_of
 from trainables.policies.onnx.formats import FILES
 from trainables.trainer.trainer import Trainer
 
@@ -58,7 +58,7 @@ def test_what_is_stored_is_what_the_learner_computes(case: str) -> None:
     batch = trainer.learning_rows(sample.fragments)
     (minibatch,) = trainer.learner.minibatches(batch, 10_000, np.random.default_rng(0), len(batch))
     found = trainer.policy.model.evaluate(
-        minibatch["observations"], minibatch["actions"], replay_of(minibatch)
+        minibatch["observations"], minibatch["actions"], sequence_layout_of(minibatch)
     )
     np.testing.assert_allclose(found.logp.detach(), minibatch["logp"], atol=1e-5)
     np.testing.assert_allclose(found.values.detach(), minibatch["values"], atol=1e-5)

@@ -15,7 +15,7 @@ from trainables.algorithms.ppo import PPO
 from trainables.algorithms.sac import SAC
 from trainables.errors import ConfigError
 from trainables.learners.torch_learner import TorchLearner
-from trainables.policies.acting.on_device import DeviceActor, DeviceQActor, Frames
+from trainables.policies.acting.on_device import DeviceActor, DeviceObservations, DeviceQActor
 from trainables.trainable import TrialContext
 from trainables.trainer.trainer import Trainer
 
@@ -102,16 +102,16 @@ def test_several_policies_act_there_as_on_the_cpu() -> None:
 def counted_sends(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """For each batch that is learnt from: True if its observations were on the device already."""
     found: list[bool] = []
-    take = Frames.take
+    take = DeviceObservations.take
 
-    def noted(frames: Frames, rows: Any) -> Any:
+    def noted(frames: DeviceObservations, rows: Any) -> Any:
         kept = take(frames, rows)
         found.append(kept is not None)
         if kept is not None:
             assert torch.equal(kept, torch.from_numpy(rows))
         return kept
 
-    monkeypatch.setattr(Frames, "take", noted)
+    monkeypatch.setattr(DeviceObservations, "take", noted)
     return found
 
 

@@ -11,7 +11,7 @@ from tests.support.trainers import differences, final_state, make, run
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, ExportError
-from trainables.policies.learning.networks import replay_of
+from trainables.policies.learning.networks import sequence_layout_of
 
 HERE = "tests.support.own_distributions"
 BETA = {"custom_action_dist": f"{HERE}:Beta"}
@@ -37,7 +37,9 @@ def test_what_is_stored_is_what_the_learner_computes(case: str) -> None:
     (sample, *_) = trainer.workers.sample()
     batch = trainer.learning_rows(sample.fragments)
     (rows,) = trainer.learner.minibatches(batch, 10_000, np.random.default_rng(0), len(batch))
-    found = trainer.policy.model.evaluate(rows["observations"], rows["actions"], replay_of(rows))
+    found = trainer.policy.model.evaluate(
+        rows["observations"], rows["actions"], sequence_layout_of(rows)
+    )
     np.testing.assert_allclose(found.logp.detach(), rows["logp"], atol=1e-4)
     trainer.stop()
 

@@ -18,7 +18,7 @@ from trainables.envs.vector.base import Step
 from trainables.errors import ConfigError, ExportError
 from trainables.learners.sequences import SequenceBatch
 from trainables.learners.torch_learner import shuffled
-from trainables.policies.learning.networks import replay_of
+from trainables.policies.learning.networks import sequence_layout_of
 from trainables.policies.onnx.export import check
 from trainables.policies.onnx.formats import FILES, load_model
 from trainables.rollout.batch import Fragment
@@ -88,7 +88,7 @@ def test_P18_stored_log_probabilities_are_those_of_the_sequences_that_are_learnt
     for one in minibatches:
         with torch.no_grad():
             evaluated = trainer.policy.model.evaluate(
-                one["observations"], one["actions"], replay_of(one)
+                one["observations"], one["actions"], sequence_layout_of(one)
             )
         np.testing.assert_allclose(evaluated.logp, one["logp"], rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(evaluated.values, one["values"], rtol=1e-4, atol=1e-4)

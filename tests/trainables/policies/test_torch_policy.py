@@ -11,7 +11,7 @@ from tests.support.trainers import differences
 from trainables.policies.acting.actor import Actor
 from trainables.policies.architecture import OptimizerConfig
 from trainables.policies.learning.networks import Networks
-from trainables.policies.learning.torch_policy import TorchPolicy, sent_together
+from trainables.policies.learning.torch_policy import TorchPolicy, send_together
 
 
 class Two(Networks):
@@ -139,9 +139,9 @@ def test_columns_that_are_sent_together_arrive_as_they_are() -> None:
         "none": np.zeros((0, 4), np.float32),
         "number": np.float32(1.5).reshape(()),
     }
-    found = sent_together(columns, torch.device("cpu"))
+    found = send_together(columns, torch.device("cpu"))
     assert list(found) == list(columns)
     for name, one in columns.items():
         assert found[name].numpy().dtype == one.dtype
         np.testing.assert_array_equal(found[name].numpy(), one)
-    assert sent_together({}, torch.device("cpu")) == {}
+    assert send_together({}, torch.device("cpu")) == {}

@@ -13,13 +13,13 @@ from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import EnvError, NotFiniteError
 from trainables.policies.acting import distributions
 from trainables.policies.acting.actor import Actor
-from trainables.policies.acting.deciding import OneByOne, SideBySide
+from trainables.policies.acting.deciding import SingleEnvDecider, VectorEnvDecider
 from trainables.policies.exploration.actions import (
     EpsilonGreedy,
     EpsilonGreedyConfig,
     StochasticSampling,
 )
-from trainables.policies.q.actor import GreedyOneByOne
+from trainables.policies.q.actor import GreedySingleEnvDecider
 from trainables.rollout.samplers.fragments import Sampler
 from trainables.trainable import TrialContext
 
@@ -195,7 +195,9 @@ def test_steps_in_which_nothing_ended_are_written_as_all_others_are(
 
     with monkeypatch.context() as changed:
         changed.setattr(Sampler, "_is_watched", property(looks))
-        changed.setattr(SideBySide, "choose", None)  # steps that are watched have no use for it
+        changed.setattr(
+            VectorEnvDecider, "choose", None
+        )  # steps that are watched have no use for it
         slow = collected()
     assert asked
     assert differences(quick, slow) == []
@@ -246,17 +248,17 @@ def test_one_environment_is_sampled_without_arrays_of_one_row_to_the_same_bits(
         trainer.stop()
         return given
 
-    choose = OneByOne.choose
+    choose = SingleEnvDecider.choose
 
-    def counted(self: OneByOne, step: int, row: Any) -> Any:
+    def counted(self: SingleEnvDecider, step: int, row: Any) -> Any:
         taken.append(step)
         return choose(self, step, row)
 
     with monkeypatch.context() as changed:
-        changed.setattr(OneByOne, "choose", counted)
+        changed.setattr(SingleEnvDecider, "choose", counted)
         quick = collected()
     assert bool(taken) is (kind not in NOT_ALONE)
-    monkeypatch.setattr(Actor, "one_by_one", lambda *_: None)
+    monkeypatch.setattr(Actor, "single_env_decider", lambda *_: None)
     assert differences(quick, collected()) == []
 
 
@@ -299,14 +301,14 @@ def test_what_dqn_stores_of_calm_steps_is_what_it_stores_of_all(
         trainer.stop()
         return state
 
-    choose = GreedyOneByOne.choose
+    choose = GreedySingleEnvDecider.choose
 
-    def counted(self: GreedyOneByOne, step: int, row: Any) -> Any:
+    def counted(self: GreedySingleEnvDecider, step: int, row: Any) -> Any:
         taken.append(step)
         return choose(self, step, row)
 
     with monkeypatch.context() as changed:
-        changed.setattr(GreedyOneByOne, "choose", counted)
+        changed.setattr(GreedySingleEnvDecider, "choose", counted)
         quick = collected()
     assert bool(taken) is quickly
     monkeypatch.setattr(Sampler, "_is_watched", property(lambda _: True))

@@ -141,7 +141,7 @@ class Greedy(Actor):
     """Declares a column of its own, and neither a log-probability nor a value."""
 
     columns: ClassVar[dict[str, Column]] = {"scores": ((3,), np.dtype(np.float32))}
-    judged: ClassVar[tuple[str, ...]] = ()
+    value_names: ClassVar[tuple[str, ...]] = ()
     fetches: ClassVar[dict[str, str]] = {}
 
     def act(self, observations: Any, memory: Any, stream: Any) -> Acted:

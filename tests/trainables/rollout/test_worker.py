@@ -11,7 +11,7 @@ import pytest
 from tests.support.trainers import differences, final_state, make, run
 from trainables.errors import WorkerError
 from trainables.policies.acting.actor import Acted, Actor
-from trainables.policies.acting.deciding import SideBySide
+from trainables.policies.acting.deciding import VectorEnvDecider
 from trainables.rollout.workers.worker import RolloutWorker
 from trainables.rollout.workers.worker_set import LocalWorkers
 from trainables.rollout.workers.worker_spec import WorkerSpec
@@ -37,18 +37,18 @@ def test_P6_a_tick_takes_one_batched_decision_for_all_environments(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []
-    act, choose = Actor.act, SideBySide.choose
+    act, choose = Actor.act, VectorEnvDecider.choose
 
     def counting(self: Actor, observations: Any, *rest: Any) -> Acted:
         seen.append(len(observations))
         return act(self, observations, *rest)
 
-    def counting_too(self: SideBySide, step: int, rows: Any) -> Any:
+    def counting_too(self: VectorEnvDecider, step: int, rows: Any) -> Any:
         seen.append(len(rows))
         return choose(self, step, rows)
 
     monkeypatch.setattr(Actor, "act", counting)
-    monkeypatch.setattr(SideBySide, "choose", counting_too)
+    monkeypatch.setattr(VectorEnvDecider, "choose", counting_too)
     trainer = make({**CONFIG, "batch_mode": mode, "env": "tests.support.environments:Counting"})
     (sample,) = trainer.workers.sample()
     ticks = sample.count // 3

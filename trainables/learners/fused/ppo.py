@@ -50,7 +50,7 @@ def find_reason_for_torch(
         "model.custom_model is set": architecture.custom_model,
         "model.custom_action_dist is set": architecture.distribution,
         "model.vf_share_layers is true": architecture.shares,
-        "model.free_log_std is false": architecture.log_std_follows,
+        "model.free_log_std is false": architecture.predicts_log_std,
         "model.use_lstm is true": architecture.lstm,
         "images are convolved (model.conv_filters)": architecture.filters,
     }

@@ -108,7 +108,7 @@ class SoftLossesOfNumbers(SoftLosses):
         super().__init__(model, gamma, target_entropy)
         self.bounds, self.features = bounds, model.architecture.features
         self.drawer: SquashedGaussians | StateDependentGaussians = SquashedGaussians()
-        if model.follows_state:
+        if model.has_state_dependent_noise:
             self.drawer = StateDependentGaussians(*view(model.actor_log_std))
 
     def entropies(self, stream: np.random.Generator) -> Array:

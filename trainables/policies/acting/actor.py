@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.envs.spaces.actions import ActionLayout
-from trainables.policies.acting.deciding import Decider, OneByOne, SideBySide
+from trainables.policies.acting.deciding import Decider, SingleEnvDecider, VectorEnvDecider
 from trainables.policies.acting.dense import Array, Networks, activate
-from trainables.policies.acting.distributions import PredrawnChoices, PredrawnReals, forbid
+from trainables.policies.acting.distributions import PredrawnChoices, PredrawnReals, mask_invalid
 from trainables.policies.architecture import Architecture
 from trainables.policies.exploration.actions import StochasticSampling
 
@@ -25,44 +25,45 @@ if TYPE_CHECKING:
 
 Weights = Mapping[str, NDArray[Any]]
 Column = tuple[tuple[int, ...], np.dtype[Any]]
-"""Shape and dtype of one row."""
+"""(Shape, dtype) of one row of a column."""
 #: A column of one float32 per row.
 REAL: Column = ((), np.dtype(np.float32))
 
 
 class Acted(NamedTuple):
-    """Result of one batched decision."""
+    """Actions of N environments, chosen together, with further outputs of the policy."""
 
     actions: NDArray[Any]
     """Choices, int64 (N,), or rows (N, K) of int64 or float32, not clipped."""
     columns: Mapping[str, NDArray[Any]]
-    """Name → column (N, …), those that `Actor.columns` declares."""
+    """Name → column (N, …), those that `Actor.columns` declares, such as ``logp``."""
     memory: Array
-    """Memories for the next step, (N, M)."""
+    """Recurrent states for the next step, (N, M)."""
 
     def outputs_of(self, row: int, fetches: Mapping[str, str]) -> dict[str, float]:
-        """Return the outputs of one row, by the names of `Actor.fetches`."""
+        """Return the outputs of one row: each name in `fetches` → number of the column it names."""
         return {key: float(self.columns[name][row]) for key, name in fetches.items()}
 
 
 class Actor:
-    """An actor and a critic network in numpy, with the weights that `load` takes.
+    """Chooses actions in rollouts: an actor and a critic network in numpy, without gradients.
 
-    By default actions are drawn from the policy's own distribution.
+    Weights are copied from the learning policy with `load`. By default actions are drawn from the
+    policy's own distribution.
     """
 
     columns: ClassVar[Mapping[str, Column]] = {"logp": REAL, "values": REAL}
     """Columns that `act` returns in addition to the actions, and fragments store: name → shape and
     dtype."""
-    judged: ClassVar[tuple[str, ...]] = ("values",)
-    """Names of the columns that `value_columns` returns."""
+    value_names: ClassVar[tuple[str, ...]] = ("values",)
+    """Names of the columns that `value_columns` returns; () for an actor without a critic."""
     fetches: ClassVar[Mapping[str, str]] = {"logp": "logp", "value": "values"}
-    """Output of `compute_action` other than the action → column from which it is taken."""
+    """Name of each output that `Trainer.compute_action` returns beside the action → its column."""
     memory_size = 0
-    """Size M of a memory."""
+    """Number M of float32 that make up one environment's recurrent state; 0 without one."""
     state_parts: int | Sequence[int] = 0
-    """Number of equal arrays that make up a memory, or the indices at which the second and later
-    arrays begin."""
+    """How `numpy.split` divides a recurrent state (M,) into arrays: number of equal arrays, or the
+    indices at which the second and later arrays begin."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class Actor:
         self.global_timestep = 0
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore a pickled actor, with the weights in the memory order of `load`.
+        """Restore a pickled actor, with the weights in the same memory order as after `load`.
 
         Pickle stores arrays of three axes in C order only. Products of matrices in another memory
         order are rounded differently, so that the same policy would act differently in another
@@ -108,7 +109,7 @@ class Actor:
         self.exploration.set_timesteps(self.global_timestep)
 
     def load(self, weights: Weights) -> None:
-        """Copy weights, named as `ActorCritic.weights` names them."""
+        """Copy weights, name → array, as `ActorCritic.weights` returns them."""
         nets = ("trunk.dense",) if self._has_shared_layers else ("actor", "critic")
         hidden = sum(name.startswith("actor.") and name.endswith(".weight") for name in weights) - 1
         depth = hidden
@@ -136,11 +137,17 @@ class Actor:
             self._trunk.load(weights)
 
     def weights(self) -> dict[str, Array]:
-        """Return the weights of `load`, actor and critic stacked; empty before `load`."""
+        """Return name → weight as the actor stores it, for logs; empty before `load`.
+
+        Those of actor and critic are stacked, without the biases of hidden layers.
+        """
         return {**{f"layer {i}": one for i, (one, _) in enumerate(self._layers)}, **self._heads}
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
-        """Return heads and values (N,) of filtered observations, (N, D) or (N, H, W, C)."""
+        """Run the networks on filtered observations, (N, D) or (N, H, W, C).
+
+        Returns the actor's outputs (N, A), such as logits and means, and the values (N,).
+        """
         x = self._inputs(observations)
         for weight, bias in (
             self._repeated_layers[1] if len(x) == self._repeated_layers[0] else self._layers
@@ -153,24 +160,28 @@ class Actor:
         head: Array = to_actor.dot(heads["actor.weight"])
         head += self._head_bias
         if self._masks:
-            forbid(head[:, : self._masks], observations)
+            mask_invalid(head[:, : self._masks], observations)
         return head, to_critic.dot(heads["critic.weight"])[:, 0] + heads["critic.bias"]
 
     def initial_memory(self, count: int) -> Array:
-        """Return the memories (count, M) at the start of episodes: zeros."""
+        """Return the recurrent states (count, M) at the start of episodes: zeros."""
         return np.zeros((count, self.memory_size), dtype=np.float32)
 
     def advance(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array, Array]:
-        """Return heads, values (N,) and the memories (N, M) for the next step."""
+        """Run the networks on filtered observations with recurrent states (N, M).
+
+        Returns the actor's outputs (N, A), the values (N,) and the states for the next step.
+        """
         return *self.forward(observations), memory
 
     def act(
         self, observations: NDArray[Any], memory: Array, stream: np.random.Generator | None
     ) -> Acted:
-        """Choose actions for filtered observations (N, *S) seen with memories (N, M).
+        """Choose actions for filtered observations (N, *S) with recurrent states (N, M).
 
-        Without a stream they are the most probable ones. Returns actions, the columns ``logp`` and
-        ``values`` (N,), and the memories for the next step.
+        They are drawn with `stream`; without it, or if `explore` is False, they are the most
+        probable ones. Returns actions, the columns ``logp`` and ``values`` (N,), and the states for
+        the next step.
         """
         head, values, following = self.advance(observations, memory)
         actions, logp = self.exploration.draw(head, self._log_std, stream if self.explore else None)
@@ -179,9 +190,10 @@ class Actor:
     def prepare_draws(
         self, steps: int, rows: int, stream: np.random.Generator
     ) -> np.random.Generator:
-        """Prepare `steps` calls of `act` with `rows` rows each and the current weights.
+        """Prepare the next `steps` calls of `act` with `rows` rows each and the current weights.
 
-        Returns the stream to pass to these calls; their random numbers may have been drawn already.
+        Returns the stream to pass to these calls. If possible it holds all their random numbers,
+        drawn in advance from `stream`, which is faster and gives the same numbers.
         """
         if type(self).act is not Actor.act:
             return stream
@@ -194,25 +206,33 @@ class Actor:
             return self.exploration.prepare_draws(steps, rows, self._log_std, stream)
         return stream
 
-    def one_by_one(self, draws: np.random.Generator) -> Decider | None:
-        """Return a decider for one environment with the numbers of `prepare_draws`, or None."""
+    def single_env_decider(self, draws: np.random.Generator) -> Decider | None:
+        """Return an object that chooses one environment's actions faster than `act`.
+
+        `draws` is the stream that `prepare_draws` returned. Returns None if the networks or actions
+        are of a kind for which there is no such object.
+        """
         plain = type(self) is Actor and self._takes_vectors and not self._masks
         if not plain or not isinstance(draws, PredrawnChoices):
             return None
         single = draws.race.ndim == 3 and draws.race.shape[1] == 1
-        return OneByOne(self._networks(), draws.race[:, 0]) if single else None
+        return SingleEnvDecider(self._networks(), draws.race[:, 0]) if single else None
 
-    def side_by_side(self, draws: np.random.Generator) -> SideBySide | None:
-        """Return a decider for N environments with the numbers of `prepare_draws`, or None."""
+    def vector_env_decider(self, draws: np.random.Generator) -> VectorEnvDecider | None:
+        """Return an object that chooses the actions of N environments faster than `act`.
+
+        `draws` is the stream that `prepare_draws` returned. Returns None if the networks or actions
+        are of a kind for which there is no such object.
+        """
         plain = type(self) is Actor and self._takes_vectors
         if not plain or not isinstance(draws, PredrawnChoices | PredrawnReals):
             return None
         if isinstance(draws, PredrawnChoices) and draws.race.ndim != 3:
             return None  # a decider supports one column of choices only
-        return SideBySide(self._networks(), draws, self._masks)
+        return VectorEnvDecider(self._networks(), draws, self._masks)
 
     def _networks(self) -> Networks:
-        """Return the layers for a decider."""
+        """Return the layers of actor and critic, for a `SingleEnvDecider` or `VectorEnvDecider`."""
         return Networks(self._layers, self._heads, self._head_bias, self._activation)
 
     def act_each(
@@ -221,11 +241,12 @@ class Actor:
         memory: Array,
         streams: Sequence[np.random.Generator | None],
     ) -> tuple[NDArray[Any], Array]:
-        """Choose the action of each row as if it were alone; return as `act`, without columns.
+        """Choose the action of each row as if it were alone, for exact evaluations.
 
         No bit of an action depends on other rows: each row is a matrix product of its own, whereas
-        the rounding of `forward`, one product for all, changes with the number of rows. Without its
-        stream a row's action is the most probable one.
+        the rounding of `forward`, one product for all, changes with the number of rows. A row whose
+        stream is None gets the most probable action. Returns actions (N, …) and the recurrent
+        states for the next step (N, M).
         """
         head, following = self._heads_each(observations, memory)
         if not any(streams):
@@ -237,15 +258,18 @@ class Actor:
         return np.concatenate(rows), following
 
     def values(self, observations: NDArray[Any], memory: Array | None = None) -> Array:
-        """Return the values (N,) of filtered observations with memories (N, M), or initial ones."""
+        """Return the values (N,) of filtered observations with recurrent states (N, M).
+
+        None for `memory` stands for the states at the start of an episode.
+        """
         if memory is None:
             return self.forward(observations)[1]
         return self.advance(observations, memory)[1]
 
     def as_layers(self) -> dict[str, Any] | None:
-        """Return copies of the dense layers up to the head, for a program that runs them by itself.
+        """Return copies of the actor's dense layers, for a client program that acts by itself.
 
-        Entries are ``activation``, ``layers`` (weight and bias of each, the head last) and
+        Entries are ``activation``, ``layers`` (weight and bias of each, the output layer last) and
         ``log_std``. Returns None if there is more to run than dense layers and a draw, or no
         weights are loaded.
         """
@@ -269,34 +293,40 @@ class Actor:
         return self.exploration.likelihood(head, self._log_std, actions)
 
     def value_columns(self, observations: NDArray[Any], memory: Array) -> dict[str, NDArray[Any]]:
-        """Return the columns `judged` (N,) for filtered observations that no action follows."""
+        """Return name → value (N,) for each of `value_names`, of filtered observations.
+
+        The sampler calls it to bootstrap the value of an episode or fragment that was cut off.
+        """
         return {"values": self.values(observations, memory)}
 
     @property
     def in_fragments(self) -> dict[str, Column]:
-        """All columns that a fragment has for this actor: name → shape and dtype.
+        """Columns that a fragment has for this actor: name → (shape, dtype) of a row.
 
-        Beside `columns` these are ``memory``, with which each observation was seen, and for each
-        name in `judged` ``final_<name>``, that of the last observation of a truncated episode (0
-        elsewhere), and ``last_<name>``, that of the observation after the fragment's last step.
+        Beside `columns` these are ``memory``, the recurrent state before the step, and for each
+        name in `value_names` ``final_<name>``, that of the last observation of a truncated episode
+        (0 elsewhere), and ``last_<name>``, that of the observation after the fragment's last step.
         """
         columns = dict(self.columns)
-        for name in self.judged:
+        for name in self.value_names:
             columns[f"final_{name}"] = columns[f"last_{name}"] = self.columns[name]
         if self.memory_size:
             columns["memory"] = ((self.memory_size,), np.dtype(np.float32))
         return columns
 
     def _heads_each(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array]:
-        """Return the actor's head (N, A) of each row, as if computed alone, and memories (N, M)."""
+        """Return the actor's outputs (N, A), each row computed alone, and next states (N, M)."""
         x, following = self._head_inputs_each(self._features_each(observations)[:, None, :], memory)
         head: Array = np.matmul(x, self._heads["actor.weight"])[:, 0] + self._heads["actor.bias"]
         if self._masks:
-            forbid(head[:, : self._masks], observations)
+            mask_invalid(head[:, : self._masks], observations)
         return head, following
 
     def _head_inputs_each(self, x: Array, memory: Array) -> tuple[Array, Array]:
-        """Return inputs (N, 1, H) of the actor's head for features (N, 1, D), and next memories."""
+        """Run the actor's hidden layers on features (N, 1, D), each row alone.
+
+        Returns the inputs (N, 1, H) of its last layer, and the next recurrent states (N, M).
+        """
         for weight, bias in self._layers:
             x = np.matmul(x, weight[0])
             x += bias[0]
@@ -333,9 +363,9 @@ def _restore_memory_order(weight: Array) -> Array:
 
 
 def append_units(weight: Array, bias: Array) -> tuple[Array, Array]:
-    """Extend a head (H, K) with bias (1, K) so that its outputs end with its H inputs.
+    """Extend a layer, weights (H, K) and bias (1, K), so that it also outputs its H inputs.
 
-    Returns weights (H, K + H) and bias (1, K + H).
+    State-dependent noise needs them. Returns weights (H, K + H) and bias (1, K + H).
     """
     units = len(weight)
     return (
@@ -345,7 +375,7 @@ def append_units(weight: Array, bias: Array) -> tuple[Array, Array]:
 
 
 def _make_trunk(architecture: Architecture) -> "ActingTrunk | None":
-    """Return the convolutional trunk, or None without convolutions."""
+    """Return the convolutional layers, to be run in torch; None without convolutions."""
     if not architecture.filters:
         return None
     # Imported for images only: workers otherwise need no torch.

@@ -16,9 +16,9 @@ from trainables.policies.acting.dense import Array, Networks, activate
 from trainables.policies.acting.distributions import (
     PredrawnChoices,
     PredrawnReals,
-    forbid,
     log_softmax,
     log_softmax_of_two,
+    mask_invalid,
 )
 
 #: Lead in float64 that makes a choice the best one in float32 as well. Scores in float32 have
@@ -30,23 +30,33 @@ ROWS = 1024
 
 
 class Decider(Protocol):
-    """Protocol of a decider for one environment; its results equal those of `Actor.act`."""
+    """Chooses actions of one environment faster than `Actor.act`, with equal results.
+
+    `choose` is called once per step; `columns` computes the other outputs of many steps at once.
+    """
 
     def choose(self, step: int, row: Array) -> Any:
-        """Return the choice, an int64, for the filtered observation `row` (1, D) of a step."""
+        """Return the choice, an int64, for the filtered observation `row` (1, D).
+
+        `step` is the index of the step in the fragment, which selects its random numbers.
+        """
 
     def columns(self, steps: slice, chosen: Sequence[Any]) -> dict[str, NDArray[Any]]:
-        """Return the columns of these steps: ``actions`` (T,) and those of `Actor.columns`.
+        """Return the columns of these T steps: ``actions`` (T,) and those of `Actor.columns`.
 
         `chosen` are the results of `choose` in these steps.
         """
 
 
-class OneByOne:
-    """A decider for one environment; its results equal those of `Actor.act` to the bit.
+class SingleEnvDecider:
+    """Chooses discrete actions of one environment; results equal those of `Actor.act` to the bit.
 
-    Each step computes the choice alone, without making an array for it. `columns` computes the rest
-    for many steps at once. `race` has the random numbers of all steps, (T, A).
+    Each step computes the choice alone, without making an array for it; log-probabilities and
+    values are computed for many steps at once.
+
+    Args:
+        networks: layers of actor and critic.
+        race: random numbers of all steps, (T, A): logarithms of exponential draws.
     """
 
     def __init__(self, networks: Networks, race: Array) -> None:
@@ -66,7 +76,10 @@ class OneByOne:
         """Inputs of the two heads in all steps, (T, 2, 1, H)."""
 
     def choose(self, step: int, row: Array) -> Any:
-        """Return the choice, an int64, for the filtered observation `row` (1, D) of a step."""
+        """Return the choice, an int64, for the filtered observation `row` (1, D).
+
+        `step` is the index of the step, which selects its random numbers.
+        """
         head_inputs, head = self._head_inputs[step], self._heads[step]
         if not self._layers:
             head_inputs[:] = row
@@ -96,10 +109,16 @@ class OneByOne:
         return {"actions": actions, "logp": logp, "values": values + self._weights["critic.bias"]}
 
 
-class SideBySide:
-    """A decider for N environments; its results equal those of `Actor.act` to the bit.
+class VectorEnvDecider:
+    """Chooses actions of N environments faster than `Actor.act`, with results equal to the bit.
 
-    Random numbers of all steps are `drawn`; `masks` is the length of the action mask.
+    `choose` is called once per step; `columns` computes log-probabilities and values of many steps
+    at once.
+
+    Args:
+        networks: layers of actor and critic.
+        drawn: stream with the random numbers of all steps.
+        masks: length of the action mask at the end of each observation; 0 without one.
     """
 
     def __init__(
@@ -131,7 +150,10 @@ class SideBySide:
         """Outputs of the critic's head, (T, N), if it shares the actor's layers; else empty."""
 
     def choose(self, step: int, rows: Array) -> NDArray[Any]:
-        """Return the actions (N, …) for the filtered observations `rows` (N, D) of a step."""
+        """Return the actions (N, …) for the filtered observations `rows` (N, D).
+
+        `step` is the index of the step, which selects its random numbers.
+        """
         x = self._inputs(rows)
         for weight, bias in self._layers:
             x = x.dot(weight)  # two thirds of the time of `np.matmul`
@@ -143,7 +165,7 @@ class SideBySide:
         x.dot(self._weight, out=head)
         np.add(head, self._bias, out=head)
         if self._masks:
-            forbid(head[:, : self._masks], rows)
+            mask_invalid(head[:, : self._masks], rows)
         if len(self._deviations):
             return np.asarray(head + self._deviations[step])
         if self._has_two_choices:
@@ -160,7 +182,7 @@ class SideBySide:
     def columns(
         self, steps: slice, rows: Array, chosen: NDArray[Any]
     ) -> dict[str, NDArray[np.float32]]:
-        """Return ``logp`` and ``values``, each (T, N), of these steps.
+        """Return ``logp`` and ``values``, each (T, N), of T steps in which `choose` was called.
 
         `rows` are their filtered observations (T, N, D), `chosen` their actions (T, N, …).
         """
@@ -191,5 +213,5 @@ class SideBySide:
         return values
 
     def _inputs(self, rows: Array) -> Array:
-        """Return the inputs (…, D) of the first layer, without the action mask."""
+        """Return observations (…, D) without the action mask at the end of each row."""
         return np.ascontiguousarray(rows[..., : -self._masks]) if self._masks else rows

@@ -28,9 +28,10 @@ NO_CHOICE = np.float32(-1e30)
 
 
 def choice_grid(layout: ActionLayout) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the index in a head of each choice's logit, (K, M), and flags of absent choices.
+    """Return where the logits of each of K discrete columns are in the actor's output.
 
-    Columns with fewer than M choices repeat the index of their last one.
+    Returns indices (K, M), M the largest number of choices of a column, and flags (K, M), True for
+    choices that a column does not have; there the index of its last choice is repeated.
     """
     sizes = np.array([layout.sizes[i] for i in layout.choice_columns], dtype=np.int64)
     most = int(sizes.max(initial=0))
@@ -39,8 +40,11 @@ def choice_grid(layout: ActionLayout) -> tuple[NDArray[np.int64], NDArray[np.boo
     return first[:, None] + np.minimum(choice, sizes[:, None] - 1), choice >= sizes[:, None]
 
 
-def forbid(logits: Array, rows: NDArray[Any]) -> None:
-    """Set the logits (N, A) of choices to `NO_CHOICE` that the masks at the rows' ends forbid."""
+def mask_invalid(logits: Array, rows: NDArray[Any]) -> None:
+    """Set the logits (N, A) of invalid choices to `NO_CHOICE`, in place.
+
+    `rows` (N, D) are observations that end with an action mask (A), 0 for invalid choices.
+    """
     logits[rows[..., -logits.shape[-1] :] < 0.5] = NO_CHOICE
 
 
@@ -53,7 +57,7 @@ def log_softmax(logits: Array) -> Array:
 
 
 def log_softmax_of_two(logits: Array) -> Array:
-    """Return `log_softmax` of two columns (N, 2), equal to the bit.
+    """Return `log_softmax` of logits (N, 2), equal to the bit.
 
     It is faster for many rows, since numpy reduces short rows one by one.
     """
@@ -88,25 +92,25 @@ def choose(logits: Array, stream: np.random.Generator | None) -> tuple[NDArray[n
 
 
 def _race_scores(logp: Array, stream: np.random.Generator) -> Array:
-    """Return log p - log E (…, M), E exponential; the argmax along the last axis is a draw."""
+    """Return log p - log E (…, M), E exponential draws, so that the argmax is a random choice."""
     # The Gumbel-max trick, in its form of an exponential race.
     return logp - _next_race(logp.shape, stream)
 
 
 def _next_race(shape: tuple[int, ...], stream: np.random.Generator) -> Array:
-    """Return logarithms of exponential draws (*shape), maybe drawn in advance by the stream."""
+    """Return logarithms of exponential draws (*shape), those drawn in advance if there are any."""
     return stream.next() if isinstance(stream, PredrawnChoices) else _draw_race(shape, stream)
 
 
 def _draw_race(shape: tuple[int, ...], stream: np.random.Generator) -> Array:
-    """Draw and return logarithms of exponential numbers."""
+    """Draw and return logarithms of exponential numbers, float32 (*shape)."""
     race = stream.standard_exponential(shape, dtype=np.float32)
     np.maximum(race, SMALLEST, out=race)
     return np.log(race, out=race)
 
 
 class PredrawnChoices(np.random.Generator):
-    """A stream that holds the random numbers of several calls of `choose`, drawn in advance.
+    """A random stream that holds the numbers of several calls of `choose`, drawn in advance.
 
     Args:
         shape: (calls, N, …) of the logits.
@@ -120,7 +124,7 @@ class PredrawnChoices(np.random.Generator):
 
 
 class PredrawnReals(np.random.Generator):
-    """A stream that holds the random numbers of several calls of `draw_reals`, drawn in advance.
+    """A random stream that holds the numbers of several calls of `draw_reals`, drawn in advance.
 
     Args:
         shape: (calls, N, G) of the means.
@@ -142,7 +146,7 @@ class PredrawnReals(np.random.Generator):
 def _choose_of_two_in_one_row(
     logits: Array, stream: np.random.Generator
 ) -> tuple[NDArray[np.int64], Array]:
-    """Return `choose` of one row (2,), to the bit and faster: choice and log-probability (1,)."""
+    """Return `choose` of one row of logits (2,), equal to the bit: choice (1,), log-probability."""
     race = _next_race((1, 2), stream)
     best = int(logits[0] < logits[1])
     behind = logits[1 - best] - logits[best]
@@ -166,7 +170,10 @@ def _choose_of_two(
 def draw_reals(
     means: Array, log_std: Array, stream: np.random.Generator | None
 ) -> tuple[Array, Array]:
-    """Draw vectors (N, G), or take the means without a stream; with log-probabilities (N,)."""
+    """Draw vectors (N, G) from Gaussians; return them and their log-probabilities (N,).
+
+    Without a stream they are the means. `log_std` is (G,) or (N, G).
+    """
     if stream is None:
         highest = np.add.reduce(-log_std - np.float32(0.5 * LOG_2PI), axis=-1)
         return means, np.full(len(means), highest, dtype=np.float32)
@@ -178,6 +185,6 @@ def draw_reals(
 
 
 def _scale_noise(noise: Array, log_std: Array) -> tuple[Array, Array]:
-    """Scale standard normal noise (…, G); return deviations and log-probabilities (…,)."""
+    """Scale standard normal noise (…, G) by `log_std`; return it and log-probabilities (…,)."""
     each = -0.5 * np.square(noise) - log_std - np.float32(0.5 * LOG_2PI)
     return np.exp(log_std) * noise, np.add.reduce(each, axis=-1)

@@ -35,11 +35,15 @@ ALLOWED = (
 
 
 def make_actor(source: Any, env_spaces: EnvSpaces, config: Mapping[str, Any], seed: int) -> Actor:
-    """Return an actor for a user's class: one around its object, or the one that its object makes.
+    """Create an object of a user's policy class, and return an actor that calls it.
+
+    If the object has ``make_actor()``, the actor is that one, with the object's weights. Otherwise
+    a second object is called once, to find out which outputs there are beside the actions.
 
     Args:
         source: the class.
         env_spaces: spaces of the environment, or of one agent in it.
+        config: settings that the class gets.
         seed: seed of the action space that the class gets.
 
     Raises:
@@ -87,7 +91,7 @@ class HandWritten(Actor):
         self.explore = True
         self.global_timestep = 0
         self.columns = dict(columns)  # type: ignore[misc]  # differs between objects
-        self.judged = ()  # type: ignore[misc]  # there is no critic
+        self.value_names = ()  # type: ignore[misc]  # there is no critic
         self.fetches = {name: name for name, (shape, _) in columns.items() if not shape}  # type: ignore[misc]
         self._action, self._observation_shape = env_spaces.action, env_spaces.network_input.shape
         first: Sequence[Any] = getattr(policy, "get_initial_state", list)()
@@ -109,7 +113,7 @@ class HandWritten(Actor):
     def act(
         self, observations: NDArray[Any], memory: Array, stream: np.random.Generator | None
     ) -> Acted:
-        """Return the actions of the policy, which uses its own random numbers; raises as `ask`."""
+        """Return the actions of the policy, which uses its own random numbers; see `ask`."""
         return self.ask(observations, memory)
 
     def act_each(
@@ -118,14 +122,16 @@ class HandWritten(Actor):
         memory: Array,
         streams: Sequence[np.random.Generator | None],
     ) -> tuple[NDArray[Any], Array]:
-        """Return the action (N, …) of each row, from a call per row, and the memories (N, M)."""
+        """Call the policy once per row; return the actions (N, …) and next states (N, M)."""
         rows = [slice(i, i + 1) for i in range(len(observations))]
         asked = [self.ask(observations[one], memory[one]) for one in rows]
         actions = np.concatenate([one.actions for one in asked])
         return actions, np.concatenate([one.memory for one in asked])
 
     def ask(self, observations: NDArray[Any], memory: Array) -> Acted:
-        """Return actions, other outputs and next memories of the policy for N observations.
+        """Call the user's `compute_actions` for N filtered observations and states (N, M).
+
+        Returns its actions, other outputs and next recurrent states.
 
         Raises:
             WorkerError: the number of actions, states or outputs differs from that of the
@@ -173,7 +179,7 @@ class HandWritten(Actor):
         return Acted(rows_of(self._action, list(actions)), columns, after)
 
     def _invalid_result(self, gave: str) -> WorkerError:
-        """Return the error for an invalid result of the policy, described by `gave`."""
+        """Return an error which says that the policy returned something invalid, `gave`."""
         return WorkerError(f"{type(self.policy).__name__}.compute_actions gave {gave}")
 
     def load(self, weights: Weights) -> None:

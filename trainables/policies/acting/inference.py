@@ -27,7 +27,10 @@ Note: TypeAlias = Callable[[int, str, Array, Array, Callable[[], Mapping[str, fl
 
 
 class InferencePolicy:
-    """A policy that acts with weights and filter statistics that belong to a trainer."""
+    """A policy that acts with a trainer's weights and frozen filter statistics, and never learns.
+
+    A state (M,) is the policy's recurrent state, then that of connectors, such as stacked frames.
+    """
 
     def __init__(self, actor: Actor, spaces: EnvSpaces, connectors: Connectors) -> None:
         self.actor = actor
@@ -35,54 +38,61 @@ class InferencePolicy:
         self.connectors = connectors
 
     def clipping(self, clip_actions: bool) -> Self:
-        """Return a copy that does, or does not, clip actions to the action space's bounds."""
+        """Return a copy that clips actions to the action space's bounds, or not."""
         return type(self)(self.actor, self.spaces, self.connectors.clipping(clip_actions))
 
     def prepare(self, observations: Array, memory: Array) -> tuple[Array, Array, Array]:
-        """Turn preprocessed observations (N, *O) and memories (N, M) into inputs of the actor.
+        """Run connectors and filter on preprocessed observations (N, *O) with states (N, M).
 
-        These are observations for the networks, memory of the actor, and memory of the connectors.
+        Returns observations for the networks (N, *S), the actor's recurrent states, and the
+        connectors' states after the observations. Filter statistics are not updated.
         """
         own, carried = self.split(memory)
         seen, carried = self.connectors.observe(self.connectors.rows(observations), carried)
         return seen, own, carried
 
     def split(self, memory: Array) -> tuple[Array, Array]:
-        """Return the actor's part (…, M) and the connectors' part (…, L) of memories."""
+        """Return the actor's part and the connectors' part of states (…, M), as views."""
         size = self.actor.memory_size
         return memory[..., :size], memory[..., size:]
 
     def next_memories(self, actions: Array, after: Array, carried: Array) -> Array:
-        """Return the memories (N, M) for the next observations.
+        """Return the states (N, M) for the next observations.
 
         Args:
             actions: actions that the policy chose, (N, …).
-            after: memory of the actor after these actions.
-            carried: memory of the connectors before these actions.
+            after: recurrent states of the actor after these actions.
+            carried: states of the connectors before these actions.
         """
         return np.concatenate([after, self.connectors.after_actions(carried, actions)], axis=1)
 
     def initial_memory(self) -> Array:
-        """Return the memory (M,) at the start of an episode."""
+        """Return the state (M,) at the start of an episode."""
         memory: Array = np.concatenate(
             [self.actor.initial_memory(1)[0], self.connectors.initial(1)[0]]
         )
         return memory
 
     def begin(self, seed: int) -> Array:
-        """Return the memory (M,) for a new episode, for which nothing is drawn from `seed`."""
+        """Return the state (M,) for a new episode; `seed` is ignored here.
+
+        With several agents it decides which policy an agent gets.
+        """
         return self.initial_memory()
 
     def split_state(self, memory: Array) -> list[Array]:
-        """Return the states of a memory (M,) as a list; the connectors' state is last, if any."""
+        """Return a state (M,) as a list of arrays, as `Trainer.compute_action` takes them.
+
+        The connectors' state is the last one, if there is any.
+        """
         own, carried = self.split(memory)
         parts = self.actor.state_parts
         return [*(np.split(own, parts) if parts else ()), *([carried] if carried.size else ())]
 
     def join_state(self, state: Sequence[Any]) -> Array:
-        """Return the memory (M,) of the list of states that `split_state` returned.
+        """Return the state (M,) of a list of arrays that `split_state` returned.
 
-        Raises ValueError if the number of states or the shape of one is not that of the policy.
+        Raises ValueError if the number of arrays or the shape of one is not that of the policy.
         """
         expected = self.split_state(self.initial_memory())
         if len(state) != len(expected):
@@ -97,17 +107,21 @@ class InferencePolicy:
         return np.concatenate([np.zeros(0, dtype=np.float32), *parts])
 
     def with_previous(self, memory: Array, action: Any, reward: float | None) -> Array:
-        """Return a memory (M,) with another last action and reward, as the environment has them."""
+        """Return a copy of a state (M,) with another previous action and reward in it.
+
+        They are in the environment's form, and used by connectors that prepend them to
+        observations.
+        """
         own, carried = self.split(memory)
         return np.concatenate([own, self.connectors.previous(carried, action, reward)])
 
     def decide(
         self, observations: Array, memory: Array, stream: np.random.Generator | None
     ) -> tuple[Array, Acted]:
-        """Choose actions for preprocessed observations (N, *O) seen with memories (N, M).
+        """Choose actions for preprocessed observations (N, *O) with states (N, M).
 
         Without a stream they are the most probable ones. Returns actions (N, *A) for the
-        environment, and the actor's outputs with the next memories.
+        environment, and the actor's outputs with the next states.
         """
         seen, own, carried = self.prepare(observations, memory)
         acted = self.actor.act(seen, own, stream)
@@ -117,11 +131,10 @@ class InferencePolicy:
     def answer(
         self, obs: Any, memory: Array, stream: np.random.Generator | None
     ) -> tuple[Any, Array, dict[str, float]]:
-        """Choose an action for one raw observation and the memory (M,), the best without a stream.
+        """Choose an action for one raw observation with the state (M,), as `answer_all` for many.
 
         Returns:
-            The action for the environment, the next memory, and the outputs by name (see
-            `answer_all`).
+            The action for the environment, the next state, and the outputs by name.
         """
         actions, following, fetches = self.answer_all([obs], memory[None], stream)
         return actions[0], following[0], {key: float(each[0]) for key, each in fetches.items()}
@@ -129,10 +142,12 @@ class InferencePolicy:
     def answer_all(
         self, observations: Sequence[Any], memory: Array, stream: np.random.Generator | None
     ) -> tuple[list[Any], Array, dict[str, Array]]:
-        """Choose actions for N raw observations and memories (N, M), the best without a stream.
+        """Choose actions for N raw observations of the environment with states (N, M).
+
+        Without a stream they are the most probable ones.
 
         Returns:
-            The actions for the environment, the memories for the next observations, and the outputs
+            The actions for the environment, the states for the next observations, and the outputs
             named in `Actor.fetches`, each (N,).
         """
         at_env = self.connectors.at_env
@@ -146,12 +161,15 @@ class InferencePolicy:
     def add_reward(
         self, observation: Any, memory: Array, reward: float, is_over: bool = False
     ) -> None:
-        """Add the reward of a step that led to `observation` to the memory (M,), in place."""
+        """Update the connectors' part of a state (M,) with a step's reward, in place.
+
+        `observation`, to which the step led, and `is_over` are ignored here.
+        """
         _, carried = self.split(memory)
         carried[:] = self.connectors.after_rewards(carried[None], np.array([reward]))[0]
 
     def agent_rewards(self, memory: Array) -> dict[str, list[Any]] | None:
-        """Return agent → its policy and sum of rewards; None here, with only one agent."""
+        """Return agent → [policy, sum of rewards] so far; None here, with only one agent."""
         return None
 
     def act_each(
@@ -161,10 +179,11 @@ class InferencePolicy:
         streams: Sequence[np.random.Generator | None],
         note: Note | None = None,
     ) -> tuple[Array, Array]:
-        """Choose the action of each row as if it were alone, as `Actor.act_each`, from (N, *O).
+        """Choose the action of each preprocessed observation (N, *O) as if it were alone.
 
-        `note` is called with each decision, if given. Returns actions (N, *A) for the environment,
-        and the next memories (N, M).
+        No bit of an action depends on other rows. A row whose stream is None gets the most probable
+        action. `note` is called with each decision, if given. Returns actions (N, *A) for the
+        environment, and the next states (N, M).
         """
         seen, own, carried = self.prepare(observations, memory)
         actions, following = self.actor.act_each(seen, own, streams)
@@ -176,7 +195,7 @@ class InferencePolicy:
     def _note_decisions(
         self, note: Note, observations: Array, memories: Array, actions: Array, after: Array
     ) -> None:
-        """Call `note` with the decision of each row."""
+        """Call `note` once per row with its action, next state and a function for its outputs."""
         for i in range(len(actions)):
             row = slice(i, i + 1)
             outputs = partial(
@@ -185,12 +204,15 @@ class InferencePolicy:
             note(i, AGENT, actions[i], after[i], outputs)
 
     def _outputs(self, observation: Array, memory: Array, actions: Array) -> dict[str, float]:
-        """Return the outputs in `Actor.fetches` for one row, as far as they can be computed."""
+        """Return name → number of the outputs in `Actor.fetches` for one decision.
+
+        Outputs that cannot be computed afterwards are left out.
+        """
         columns: dict[str, Array] = {}
         if "logp" in self.actor.fetches.values():
             with suppress(ConfigError):
                 columns["logp"] = self.actor.likelihood(observation, memory, actions)
-        if self.actor.judged:
+        if self.actor.value_names:
             columns |= self.actor.value_columns(observation, memory)
         known = {key: name for key, name in self.actor.fetches.items() if name in columns}
         return {key: float(columns[name][0]) for key, name in known.items()}

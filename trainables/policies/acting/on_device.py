@@ -18,7 +18,7 @@ from torch import Tensor
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.policies.acting.actor import Acted, Actor, Weights
 from trainables.policies.acting.dense import Array
-from trainables.policies.acting.distributions import forbid
+from trainables.policies.acting.distributions import mask_invalid
 from trainables.policies.architecture import Architecture
 from trainables.policies.exploration.actions import EpsilonGreedyConfig, StochasticSampling
 from trainables.policies.q.actor import Noise, QActor, QArchitecture
@@ -29,8 +29,8 @@ Networks = Callable[[Tensor], tuple[Tensor, Tensor]]
 MOST_FRAGMENTS = 64
 
 
-class Frames:
-    """The observations of the latest fragments, on a device and in memory from which it reads."""
+class DeviceObservations:
+    """Keeps the observations of the latest fragments on a device, to learn from them there."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -44,13 +44,19 @@ class Frames:
         """Steps of the current fragment that were put."""
 
     def begin(self, steps: int) -> None:
-        """Begin a fragment of `steps` steps; earlier ones are kept until `take`."""
+        """Begin a fragment of `steps` steps; earlier fragments are kept until `take`.
+
+        All are forgotten if the fragment before was not filled, or too many are kept.
+        """
         if self._filled < self._steps or len(self._kept) >= MOST_FRAGMENTS:
             self.clear()
         self._steps, self._filled = steps, 0
 
     def put(self, observations: NDArray[Any]) -> Tensor:
-        """Return observations (N, *S) of the current fragment's next step on the device."""
+        """Send observations (N, *S) of the fragment's next step to the device, and keep them.
+
+        Returns them on the device.
+        """
         if self._filled >= self._steps:  # not a step of a fragment
             self._steps = 0
             return self.send(observations)
@@ -66,13 +72,14 @@ class Frames:
         return there[row]
 
     def send(self, observations: NDArray[Any]) -> Tensor:
-        """Return observations (N, *S) on the device, without keeping them."""
+        """Send observations (N, *S) to the device without keeping them; return them there."""
         return torch.from_numpy(_writable(observations)).to(self._device)
 
     def take(self, rows: NDArray[Any]) -> Tensor | None:
-        """Return the rows (B, *S) of a batch as they are kept on the device, and forget them.
+        """Return on the device the rows (B, *S) of a batch, if they are the kept observations.
 
-        Returns None if they are not the kept ones, one fragment after the other.
+        Returns None if they are not exactly those of all kept fragments, one after the other. In
+        either case all kept observations are forgotten.
         """
         kept, end = self._kept, 0
         for host, _ in kept:
@@ -88,12 +95,15 @@ class Frames:
         return found[0] if len(found) == 1 else torch.cat(found)
 
     def clear(self) -> None:
-        """Forget the kept observations; their memory serves the next ones."""
+        """Forget the kept observations; their buffers are used again for the next ones."""
         self._free += self._kept
         self._kept, self._steps, self._filled = [], 0, 0
 
     def _allocate(self, observations: NDArray[Any]) -> tuple[Tensor, Tensor]:
-        """Return memory (T, N, *S) for a fragment of observations: the CPU's and the device's."""
+        """Return buffers (T, N, *S) for a fragment: one on the CPU, one on the device.
+
+        `observations` (N, *S) give shape and type; former buffers are used again if they fit.
+        """
         shape = (self._steps, *observations.shape)
         like = torch.from_numpy(_writable(observations)).dtype
         while self._free:
@@ -108,9 +118,12 @@ class Frames:
 
 
 class DeviceActor(Actor):
-    """An actor with the networks of the policy that learns, on their device; see `Actor`.
+    """An `Actor` that runs the learning policy's own networks on their device, a GPU.
 
-    `frames` are the observations that it sees in fragments.
+    Args:
+        networks: function of observations on the device (N, *S) that returns the actor's outputs
+            (N, H) and the values (N,).
+        frames: store of the observations that it acts on, for the learner.
     """
 
     def __init__(
@@ -119,13 +132,13 @@ class DeviceActor(Actor):
         architecture: Architecture,
         exploration: StochasticSampling | None,
         networks: Networks,
-        frames: Frames,
+        frames: DeviceObservations,
     ) -> None:
         super().__init__(layout, replace(architecture, filters=()), exploration)
         self._networks_there, self.frames = networks, frames
 
     def load(self, weights: Weights) -> None:
-        """Copy the log standard deviations; the other weights are where the policy has them."""
+        """Copy the log standard deviations only; the networks are the learning policy's own."""
         self._log_std = np.array(weights.get("log_std", self._log_std))
 
     def weights(self) -> dict[str, Array]:
@@ -135,7 +148,10 @@ class DeviceActor(Actor):
     def prepare_draws(
         self, steps: int, rows: int, stream: np.random.Generator
     ) -> np.random.Generator:
-        """Begin a fragment of `steps` steps, whose observations are kept; see `Actor`."""
+        """Begin a fragment of `steps` steps, whose observations are kept on the device.
+
+        Returns the stream for the calls of `act`, as `Actor.prepare_draws`.
+        """
         self.frames.begin(steps)
         if self.explore:
             return self.exploration.prepare_draws(steps, rows, self._log_std, stream)
@@ -144,7 +160,7 @@ class DeviceActor(Actor):
     def act(
         self, observations: NDArray[Any], memory: Array, stream: np.random.Generator | None
     ) -> Acted:
-        """Choose actions for filtered observations (N, *S), as `Actor.act`; they are kept."""
+        """Choose actions as `Actor.act`; the observations (N, *S) are kept on the device."""
         head, values = self._run(self.frames.put(observations))
         actions, logp = self.exploration.draw(head, self._log_std, stream if self.explore else None)
         return Acted(actions, {"logp": logp, "values": values}, memory)
@@ -154,22 +170,27 @@ class DeviceActor(Actor):
         return self._run(self.frames.send(observations))
 
     def _run(self, observations: Tensor) -> tuple[Array, Array]:
-        """Return heads and values of observations on the device, fetched together."""
+        """Run the networks on observations on the device; return the actor's outputs and values.
+
+        Both are fetched from the device in one transfer.
+        """
         with torch.no_grad():
             head, values = self._networks_there(observations)
             both = torch.cat([head.float(), values.float()[:, None]], dim=1).cpu().numpy()
         return np.ascontiguousarray(both[:, :-1]), np.ascontiguousarray(both[:, -1])
 
     def _heads_each(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array]:
-        """Return the heads of rows, computed one by one, and the unchanged memory."""
+        """Return the actor's outputs (N, H), each row computed alone, and `memory` unchanged."""
         return np.concatenate([self.forward(one[None])[0] for one in observations]), memory
 
 
 class DeviceQActor(QActor):
-    """An actor with the Q-network of the policy that learns, on its device; see `QActor`.
+    """A `QActor` that runs the learning policy's own Q-network on its device, a GPU.
 
-    `values_of` returns the values (N, A) for observations (N, *S) on the device and the noise's
-    factors.
+    Args:
+        values_of: function of observations on the device (N, *S) and the factors of noisy layers
+            that returns the values (N, A).
+        frames: sends the observations to the device.
     """
 
     acts_by_row = True
@@ -180,7 +201,7 @@ class DeviceQActor(QActor):
         architecture: QArchitecture,
         config: EpsilonGreedyConfig,
         values_of: Callable[[Tensor, Noise], Tensor],
-        frames: Frames,
+        frames: DeviceObservations,
     ) -> None:
         trunk = replace(architecture.trunk, filters=())
         super().__init__(layout, replace(architecture, trunk=trunk), config)
@@ -195,10 +216,10 @@ class DeviceQActor(QActor):
         with torch.no_grad():
             q: Array = self._values_there(self._frames.send(observations), noise).cpu().numpy()
         if self._masks:
-            forbid(q, observations)
+            mask_invalid(q, observations)
         return q
 
 
 def _writable(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array, or a copy, that torch can read: writable, with rows one after the other."""
+    """Return the array, or a copy if torch could not read it: writable and C-contiguous."""
     return np.require(array, requirements=["C", "W"])

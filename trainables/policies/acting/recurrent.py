@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.policies.acting.actor import Actor, Weights
 from trainables.policies.acting.dense import Array, activate
-from trainables.policies.acting.distributions import forbid
+from trainables.policies.acting.distributions import mask_invalid
 from trainables.policies.architecture import Architecture
 from trainables.policies.exploration.actions import (
-    FollowingSampling,
+    PredictedStdSampling,
     StateDependentSampling,
     StochasticSampling,
 )
@@ -25,12 +25,15 @@ HALF = np.float32(0.5)
 
 
 def make_actor(layout: ActionLayout, architecture: Architecture) -> Actor:
-    """Return the actor for an architecture, with or without a memory."""
+    """Return the actor for an architecture: with an LSTM, with a user's module, or a plain one.
+
+    Its exploration is the one that the architecture needs.
+    """
     exploration: StochasticSampling | None = None
     if architecture.noise is not None:
         exploration = StateDependentSampling(layout, architecture.noise[1])
-    elif architecture.log_std_follows:
-        exploration = FollowingSampling(layout)
+    elif architecture.predicts_log_std:
+        exploration = PredictedStdSampling(layout)
     elif architecture.distribution is not None:
         exploration = OwnSampling(layout, architecture.distribution)
     if architecture.custom_model is not None:
@@ -43,7 +46,7 @@ def make_actor(layout: ActionLayout, architecture: Architecture) -> Actor:
 
 
 class RecurrentActor(Actor):
-    """An actor whose two heads share an LSTM; see `Actor`."""
+    """An `Actor` whose actor and critic outputs share an LSTM; its state is outputs, then cells."""
 
     state_parts = 2
 
@@ -60,7 +63,7 @@ class RecurrentActor(Actor):
         self._gates: tuple[Array, Array] = (np.zeros(0, np.float32), np.zeros(0, np.float32))
 
     def load(self, weights: Weights) -> None:
-        """Copy weights, named as `ActorCritic.weights` names them."""
+        """Copy weights, name → array, as `ActorCritic.weights` returns them."""
         super().load(weights)
         self._layers = [
             (weights[f"{name}.weight"].T.copy(), weights[f"{name}.bias"].copy())
@@ -74,31 +77,43 @@ class RecurrentActor(Actor):
         self._gates = np.ascontiguousarray(stacked.T) * scale, bias * scale
 
     def weights(self) -> dict[str, Array]:
-        """Return the weights of `load`, the LSTM's gates stacked; empty before `load`."""
+        """Return name → weight as the actor stores it, for logs; empty before `load`."""
         return {**super().weights(), **({"lstm": self._gates[0]} if self._heads else {})}
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
-        """Return heads (N, A) and values (N,) of first observations (N, *S) of episodes."""
+        """Return the actor's outputs (N, A) and values (N,) of first observations of episodes.
+
+        The LSTM begins with a state of zeros.
+        """
         head, values, _ = self.advance(observations, self.initial_memory(len(observations)))
         return head, values
 
     def advance(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array, Array]:
-        """Return heads, values (N,) and new memories (N, 2U); `memory` is not changed."""
+        """Return the actor's outputs (N, A), values (N,) and next recurrent states (N, 2U).
+
+        `memory` (N, 2U) are the states before; they are not changed.
+        """
         x, following = self._run(self._inputs(observations), memory)
         heads = self._heads
         head = x @ heads["actor.weight"] + heads["actor.bias"]
         if self._masks:
-            forbid(head[:, : self._masks], observations)
+            mask_invalid(head[:, : self._masks], observations)
         values = (x @ heads["critic.weight"])[:, 0] + heads["critic.bias"][0]
         return head, values, following
 
     def _head_inputs_each(self, x: Array, memory: Array) -> tuple[Array, Array]:
-        """Return inputs (N, 1, U) of the actor's head for features (N, 1, D), and next memories."""
+        """Return the LSTM's outputs (N, 1, U) for features (N, 1, D), and next states (N, 2U).
+
+        Each row is computed alone.
+        """
         last, following = self._run(x, memory[:, None, :])
         return last, following[:, 0]
 
     def _run(self, x: Array, memory: Array) -> tuple[Array, Array]:
-        """Return the LSTM's outputs (…, U) and the next memories (…, 2U) for features (…, D)."""
+        """Run hidden layers and LSTM on features (…, D) with recurrent states (…, 2U).
+
+        Returns the LSTM's outputs (…, U) and the next states (…, 2U).
+        """
         for weight, bias in self._layers:
             x = np.matmul(x, weight)
             x += bias

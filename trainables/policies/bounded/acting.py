@@ -64,7 +64,7 @@ class Bounds:
         return cls(low, high)
 
     def scaled(self, unit: Array) -> Array:
-        """Return numbers (N, K) from -1 to 1 scaled to the bounds."""
+        """Return numbers (N, K) from -1 to 1 scaled to the bounds, as actions."""
         middle, half = (self.high + self.low) / 2, (self.high - self.low) / 2
         within: Array = np.minimum(np.maximum(middle + half * unit, self.low), self.high)
         return within
@@ -78,17 +78,20 @@ class Bounds:
 
 
 class BoundedActor(Actor):
-    """An actor network without a critic; its exploration turns heads into actions."""
+    """An `Actor` without a critic, for SAC and TD3: its exploration squashes the network's outputs.
+
+    Columns are actions only.
+    """
 
     columns: ClassVar[Mapping[str, Column]] = {}
-    judged: ClassVar[tuple[str, ...]] = ()
+    value_names: ClassVar[tuple[str, ...]] = ()
     fetches: ClassVar[Mapping[str, str]] = {}
 
     def load(self, weights: Weights) -> None:
-        """Copy the actor's weights.
+        """Copy the actor's weights, those whose names begin with ``actor``.
 
-        If log standard deviations have one row per hidden unit (H, K), heads end with the hidden
-        units.
+        If log standard deviations have one row per hidden unit (H, K), as for state-dependent
+        noise, the outputs of `forward` end with the hidden units.
         """
         own = [array for name, array in weights.items() if name.startswith("actor.")]
         # Transposed views: copies in transposed order take as long as a small network's update.
@@ -104,7 +107,10 @@ class BoundedActor(Actor):
             noise.on_weights_loaded()
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
-        """Return heads of filtered observations (N, D), and an empty array (0,) for the values."""
+        """Return the network's outputs (N, …) for filtered observations (N, D), not squashed.
+
+        The second array, in place of values, is empty (0,).
+        """
         x: Array = observations
         for weight, bias in self._layers:
             x = x.dot(weight[0])
@@ -115,20 +121,24 @@ class BoundedActor(Actor):
         return head, np.zeros(0, dtype=np.float32)
 
     def act(self, observations: NDArray[Any], memory: Array, stream: Stream | None) -> Acted:
-        """Choose actions for filtered observations (N, D), with exploration if there is a stream.
+        """Choose actions between the bounds for filtered observations (N, D).
 
-        Memories are empty, and returned unchanged.
+        They explore if there is a stream and `explore` is True, else they are the best ones.
+        `memory` is empty, and returned unchanged.
         """
         head, _ = self.forward(observations)
         used = stream if self.explore else None
-        if used is not None and isinstance(self.exploration, Perturbed):
+        if used is not None and isinstance(self.exploration, ParameterNoiseExploration):
             head = self._perturbed_heads(observations, head, self.exploration, used)
         return Acted(self.exploration.draw(head, self._log_std, used)[0], {}, memory)
 
     def act_each(
         self, observations: NDArray[Any], memory: Array, streams: Sequence[Stream | None]
     ) -> tuple[NDArray[Any], Array]:
-        """Choose the action of each row as if it were alone, as `Actor.act_each`."""
+        """Choose the action of each row as if it were alone, as `Actor.act_each`.
+
+        With parameter noise each row with a stream gets perturbed weights of its own.
+        """
         if not any(streams) or self.exploration.parameter_noise is None:
             return super().act_each(observations, memory, streams)
         pairs = zip(observations, streams, strict=True)
@@ -136,11 +146,16 @@ class BoundedActor(Actor):
         return np.concatenate(each), memory
 
     def _perturbed_heads(
-        self, observations: Array, head: Array, explored: "Perturbed", stream: Stream
+        self,
+        observations: Array,
+        head: Array,
+        explored: "ParameterNoiseExploration",
+        stream: Stream,
     ) -> Array:
-        """Return heads under each row's perturbed weights; adapt the noise's size when due.
+        """Return the network's outputs (N, …) with each row's perturbed weights.
 
-        `head` are those under the weights without noise, `stream` draws the noise that is due.
+        `head` (N, …) are the outputs without noise; the noise's size is adapted, when due, to how
+        far the actions differ. `stream` draws noise for new episodes.
         """
         layers = [*self._layers, (self._heads["actor.weight"][None], self._head_bias[None])]
         used: dict[str, Array] = {}
@@ -161,7 +176,7 @@ class BoundedActor(Actor):
 
 
 class WarmUpConfig(Settings):
-    """Settings of a warm-up, whose actions are drawn uniformly."""
+    """Settings of the warm-up: environment steps at the beginning with uniformly drawn actions."""
 
     random_timesteps: int | None = Field(
         default=None,
@@ -171,34 +186,41 @@ class WarmUpConfig(Settings):
     )
 
     def until_learning(self, learning_starts: int) -> Self:
-        """Return these settings with `learning_starts` as the warm-up's length if none is set."""
+        """Return the settings with `learning_starts`, in steps, as the warm-up if none is set."""
         if self.random_timesteps is not None:
             return self
         return self.model_copy(update={"random_timesteps": learning_starts})
 
 
-class WarmChoices(StochasticSampling):
-    """Samples choices from the policy's distribution; uniformly in the warm-up."""
+class WarmUpSampling(StochasticSampling):
+    """Exploration that samples choices from the policy's distribution, uniformly in the warm-up."""
 
     def __init__(self, layout: ActionLayout, config: WarmUpConfig) -> None:
         super().__init__(layout)
         self._warm_up_steps, self._timesteps = config.random_timesteps or 0, 0
 
     def set_timesteps(self, timesteps: int) -> None:
-        """Store the number of environment steps sampled by all workers."""
+        """Store the number of environment steps sampled by all workers, which ends the warm-up."""
         self._timesteps = timesteps
 
     def draw(self, head: Array, log_std: Array, stream: Stream | None) -> tuple[Any, Array]:
-        """Return choices (N,) and their log-probabilities (N,); the best choices without a stream.
+        """Return choices (N,) and their log-probabilities (N,), drawn from logits `head` (N, A).
 
-        In the warm-up both are those of the uniform distribution.
+        Without a stream they are the best choices. In the warm-up both are those of the uniform
+        distribution. `log_std` is not used.
         """
         warm = stream is not None and self._timesteps < self._warm_up_steps
         return super().draw(np.zeros_like(head) if warm else head, log_std, stream)
 
 
-class Bounded(StochasticSampling):
-    """Base class of exploration with real numbers between bounds; uniform in the warm-up."""
+class BoundedExploration(StochasticSampling):
+    """Base class of exploration with real numbers between bounds; uniform in the warm-up.
+
+    Subclasses define `explore`.
+
+    Args:
+        limits: bounds of the numbers of an action.
+    """
 
     def __init__(self, layout: ActionLayout, limits: Bounds, config: WarmUpConfig) -> None:
         super().__init__(layout)
@@ -206,13 +228,15 @@ class Bounded(StochasticSampling):
         self._warm_up_steps, self.timesteps = config.random_timesteps or 0, 0
 
     def set_timesteps(self, timesteps: int) -> None:
-        """Store the number of environment steps sampled by all workers."""
+        """Store the number of environment steps sampled by all workers, which ends the warm-up."""
         self.timesteps = timesteps
 
     def draw(self, head: Array, log_std: Array, stream: Stream | None) -> tuple[Array, Array]:
-        """Return actions (N, K) between the bounds; the best actions without a stream.
+        """Return actions (N, K) between the bounds for outputs `head` (N, …) of the network.
 
-        Log-probabilities (N,) are zeros, since no algorithm with this exploration reads them.
+        Without a stream they are the squashed means, in the warm-up uniform draws, else those of
+        `explore`. Log-probabilities (N,) are zeros, since no algorithm with this exploration reads
+        them.
         """
         if stream is None:
             unit = np.tanh(self.means(head))
@@ -223,16 +247,22 @@ class Bounded(StochasticSampling):
         return self._limits.scaled(unit), np.zeros(len(head), dtype=np.float32)
 
     def means(self, head: Array) -> Array:
-        """Return the means (N, K) before they are squashed."""
+        """Return the means (N, K) before they are squashed: the first K columns of `head`."""
         return head[:, : self._width]
 
     def explore(self, head: Array, log_std: Array, stream: Stream) -> Array:
-        """Return actions (N, K) to explore with, scaled to -1 to 1."""
+        """Return exploring actions (N, K) from -1 to 1 for outputs `head` of the network.
+
+        `log_std` are standard deviations that are separate weights, if there are any.
+        """
         raise NotImplementedError
 
 
-class SquashedGaussian(Bounded):
-    """Samples from the policy's own Gaussian, whose deviations depend on the observation."""
+class SquashedGaussian(BoundedExploration):
+    """Exploration of SAC: samples the policy's Gaussian, and squashes the draws by tanh.
+
+    The network outputs means and log standard deviations.
+    """
 
     def explore(self, head: Array, log_std: Array, stream: Stream) -> Array:
         """Return tanh of Gaussian draws (N, K); `head` (N, 2K) has means and log deviations."""
@@ -279,16 +309,16 @@ class ActionNoiseConfig(WarmUpConfig, ParameterNoiseConfig):
         return self
 
     def scale(self, timesteps: int) -> float:
-        """Return the factor of the noise after this number of environment steps."""
+        """Return the factor by which noise is multiplied after this number of environment steps."""
         part = min(1.0, timesteps / self.scale_timesteps)
         return self.initial_scale + part * (self.final_scale - self.initial_scale)
 
 
-class ActionNoise(Bounded):
-    """Adds Gaussian or Ornstein-Uhlenbeck noise to the best action.
+class ActionNoise(BoundedExploration):
+    """Exploration of TD3: adds Gaussian or Ornstein-Uhlenbeck noise to the best action.
 
-    Before `begin` each row is a step by itself. Drifting noise then has the deviation that it
-    reaches in the long run.
+    `begin` lets Ornstein-Uhlenbeck noise continue from step to step. Without it each row is drawn
+    independently, with the deviation that such noise reaches in the long run.
     """
 
     def __init__(self, layout: ActionLayout, limits: Bounds, config: ActionNoiseConfig) -> None:
@@ -298,17 +328,17 @@ class ActionNoise(Bounded):
         self._noise: Array | None = None
 
     def begin(self, count: int) -> None:
-        """Reset the noise for `count` environments, whose rows follow step by step."""
+        """Reset the noise to 0 for `count` environments, whose rows are then given step by step."""
         if self._is_drifting:
             self._noise = np.zeros((count, self._width), dtype=np.float32)
 
     def ended(self, rows: NDArray[np.bool_]) -> None:
-        """Reset the noise of the environments flagged in `rows` (N,), whose episodes ended."""
+        """Reset Ornstein-Uhlenbeck noise to 0 where `rows` (N,) is True: episodes that ended."""
         if self._noise is not None:
             self._noise[rows] = 0.0
 
     def explore(self, head: Array, log_std: Array, stream: Stream) -> Array:
-        """Return the best actions plus noise (N, K), clipped to -1 to 1."""
+        """Return the best actions plus noise (N, K), clipped to -1 to 1; the noise moves on."""
         config, best = self._config, np.tanh(self.means(head))
         noise = np.float32(config.stddev) * stream.standard_normal(best.shape, dtype=np.float32)
         if self._noise is not None:
@@ -331,8 +361,11 @@ class ActionNoise(Bounded):
             self._noise = np.array(state["noise"], dtype=np.float32)
 
 
-class Perturbed(Bounded):
-    """Takes the best action under weights with noise, drawn once per episode (parameter noise)."""
+class ParameterNoiseExploration(BoundedExploration):
+    """Exploration by parameter noise: the best action of weights with noise, drawn per episode.
+
+    `BoundedActor` computes the network's outputs with the perturbed weights.
+    """
 
     def __init__(self, layout: ActionLayout, limits: Bounds, config: ActionNoiseConfig) -> None:
         super().__init__(layout, limits, config)
@@ -345,16 +378,19 @@ class Perturbed(Bounded):
         return self._config.stddev * self._config.scale(self.timesteps)
 
     def explore(self, head: Array, log_std: Array, stream: Stream) -> Array:
-        """Return squashed means (N, K) of a head that perturbed weights computed."""
+        """Return the squashed means (N, K) of `head`, which perturbed weights computed."""
         return np.tanh(self.means(head))
 
 
 class GaussianPolicyConfig(WarmUpConfig, PolicyNoiseConfig):
-    """Settings of the exploration of a squashed Gaussian policy."""
+    """Settings of the exploration of SAC's policy, a squashed Gaussian."""
 
 
-class StateDependentNoise(Bounded):
-    """Adds noise that depends on the state (gSDE) to the mean, and squashes the sum."""
+class StateDependentNoise(BoundedExploration):
+    """Exploration by state-dependent noise (gSDE): adds it to the mean, and squashes the sum.
+
+    The noise is a random linear function of the last hidden units, which `head` ends with.
+    """
 
     def __init__(self, layout: ActionLayout, limits: Bounds, config: GaussianPolicyConfig) -> None:
         super().__init__(layout, limits, config)
@@ -366,17 +402,21 @@ class StateDependentNoise(Bounded):
         return kept
 
     def explore(self, head: Array, log_std: Array, stream: Stream) -> Array:
-        """Return actions (N, K) to explore with, scaled to -1 to 1."""
+        """Return exploring actions (N, K) from -1 to 1.
+
+        `head` has means (N, K), then hidden units (N, H); `log_std` (H, K) are the log standard
+        deviations of the random matrices.
+        """
         noise = self._matrices.noise(head[:, self._width :], log_std, stream)
         tried: Array = np.tanh(self.means(head) + noise)
         return tried
 
     def begin(self, count: int) -> None:
-        """Reset the noise for `count` environments, whose rows follow step by step."""
+        """Prepare for `count` environments, whose rows are then given step by step."""
         self._matrices.begin(count)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state of the matrices of noise."""
+        """Return the random matrices and their ages, as `NoiseMatrices.get_state`."""
         return self._matrices.get_state()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -385,14 +425,18 @@ class StateDependentNoise(Bounded):
 
 
 def make_bounded_actor(
-    kind: type[Bounded], layout: ActionLayout, shape: Architecture, limits: Bounds, config: Any
+    kind: type[BoundedExploration],
+    layout: ActionLayout,
+    shape: Architecture,
+    limits: Bounds,
+    config: Any,
 ) -> BoundedActor:
-    """Return an actor of real numbers with an exploration of class `kind`."""
+    """Return an actor of real numbers whose exploration is of class `kind` with this `config`."""
     return BoundedActor(layout, shape, kind(layout, limits, config))
 
 
 def make_choosing_actor(
     layout: ActionLayout, shape: Architecture, config: WarmUpConfig
 ) -> BoundedActor:
-    """Return an actor of choices, with a warm-up."""
-    return BoundedActor(layout, shape, WarmChoices(layout, config))
+    """Return an actor of discrete actions without a critic, which explores with a warm-up."""
+    return BoundedActor(layout, shape, WarmUpSampling(layout, config))

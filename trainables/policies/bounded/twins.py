@@ -23,15 +23,15 @@ from trainables.policies.acting.actor import Actor
 from trainables.policies.architecture import Architecture, OptimizerConfig
 from trainables.policies.bounded.acting import LOG_STD, MEAN_CLIP, Bounds
 from trainables.policies.exploration.actions import LEAST_VARIANCE
-from trainables.policies.learning.layers import activate, perceptron, widened
+from trainables.policies.learning.layers import activate, as_float32, perceptron
 from trainables.policies.learning.networks import HALF_LOG_2PI, ActorCritic, Networks
 from trainables.policies.learning.torch_policy import ActorCriticPolicy, TorchPolicy
 
 
 class Twins(Networks):
-    """An actor, twin critics, and their targets.
+    """The networks of SAC and TD3: an actor, twin critics, and their target networks.
 
-    ``targets`` and ``target_actor`` have no gradients.
+    ``targets`` and ``target_actor`` have no gradients; `update_targets` moves them.
 
     Args:
         architecture: sizes for observations that are vectors; actor and critics have these layers
@@ -72,36 +72,40 @@ class Twins(Networks):
             self.actor_log_std = nn.Parameter(torch.full((architecture.units, len(low)), log_std))
         if log_alpha is not None:
             self.log_alpha = nn.Parameter(torch.full((1,), log_alpha))
-        self._target_parameters, self._followed_parameters = _followers(self.by_name)
+        self._target_parameters, self._followed_parameters = _target_pairs(self.by_name)
         self._acting = {n: one for n, one in self.saved_tensors().items() if n.startswith("actor")}
 
     def _make_networks(self, head: int, width: int, seed: int) -> None:
-        """Make `actor` and `critics`; critics take `width` numbers of an action as inputs."""
+        """Make `actor` with `head` outputs, and `critics`, with weights drawn from `seed`.
+
+        Critics take `width` numbers of an action as inputs; with 0 they value each choice.
+        """
         features, hidden = self.architecture.features, self.architecture.hidden
         stream = rng.torch_generator(seed, "init")
         self.actor = perceptron((features, *hidden, head), None, stream)
         outputs = 1 if width else self.layout.logits
-        self.critics = _pairs((features + width, *hidden, outputs), stream)
+        self.critics = _make_critics((features + width, *hidden, outputs), stream)
 
     def heads(self, observations: Tensor, slow: bool = False) -> tuple[Tensor, Tensor]:
-        """Return the actor's output for observations (B, D), and its last hidden units (B, H).
+        """Return the actor's outputs (B, …) for observations (B, D), and its last hidden units.
 
-        With `slow`, these are of the target actor.
+        The units are (B, H). With `slow` the target actor computes both.
         """
         layers = self.target_actor if slow else self.actor
         units = hidden_units(layers, observations, self.architecture.activation)
-        return widened(layers[-1](units)), units
+        return as_float32(layers[-1](units)), units
 
     def critic_values(
         self, observations: Tensor, actions: Tensor | None = None, slow: bool = False
     ) -> Tensor:
-        """Return the critics' values (2, B) of actions from -1 to 1, or (2, B, A) of all choices.
+        """Return both critics' values (2, B) of actions (B, K) from -1 to 1.
 
-        With `slow`, the target critics run.
+        Without actions they are the values of all choices, (2, B, A). With `slow` the target
+        critics compute them.
         """
         layers = self.targets if slow else self.critics
         x = observations if actions is None else torch.cat([observations, actions], dim=1)
-        q = widened(layers[-1](hidden_units(layers, x, self.architecture.activation)))
+        q = as_float32(layers[-1](hidden_units(layers, x, self.architecture.activation)))
         return q if actions is None else q[..., 0]
 
     def unit(self, actions: Tensor) -> Tensor:
@@ -111,9 +115,12 @@ class Twins(Networks):
         return (2 * actions - (self._high + self._low)) / width
 
     def draw(self, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return squashed numbers (B, K) and log-probabilities (B,), for standard normal noise."""
+        """Return actions (B, K) from -1 to 1 and their log-probabilities (B,), with gradients.
+
+        `noise` are standard normal draws of the shape that `noise_shape` returns.
+        """
         head, units = self.heads(observations)
-        if self.follows_state:
+        if self.has_state_dependent_noise:
             std = self.actor_log_std.exp()
             means, away = head.clamp(-MEAN_CLIP, MEAN_CLIP), units @ (std * noise)
             variance = units.square() @ std.square() + LEAST_VARIANCE
@@ -133,29 +140,30 @@ class Twins(Networks):
 
         It is (rows, K), or (H, K), one matrix for all rows, for noise that depends on the state.
         """
-        return (self.architecture.units if self.follows_state else rows), len(self._low)
+        return (self.architecture.units if self.has_state_dependent_noise else rows), len(self._low)
 
     @property
-    def follows_state(self) -> bool:
-        """True if noise depends on the state; means are then clipped to ±`MEAN_CLIP`."""
+    def has_state_dependent_noise(self) -> bool:
+        """True if noise depends on the state (gSDE); means are then clipped to ±`MEAN_CLIP`."""
         return hasattr(self, "actor_log_std")
 
     @torch.no_grad()
     def update_targets(self, share: float) -> None:
-        """Move the targets by this share of the way to the networks that they follow."""
+        """Move the target networks' weights by this share (0 to 1) towards actor and critics."""
         torch._foreach_lerp_(self._target_parameters, self._followed_parameters, share)
 
     def acting_weights(self) -> dict[str, NDArray[Any]]:
-        """Return a copy of the actor's weights by name."""
+        """Return name → copy of each weight of the actor."""
         return {name: p.detach().cpu().numpy().copy() for name, p in self._acting.items()}
 
 
-class Judged(ActorCritic):
-    """Actor and critic of states, with twin critics of actions and their targets.
+class IQLNetworks(ActorCritic):
+    """The networks of IQL: an actor, a critic of states, and twin critics of actions with targets.
 
     Args:
         layout: layout of the actions: one choice, or real numbers.
         architecture: sizes for observations that are vectors; every network has these layers.
+        stream: draws the initial weights.
         limits: bounds of real numbers, which the twin critics take as inputs; None for choices, of
             which they value each.
     """
@@ -180,57 +188,61 @@ class Judged(ActorCritic):
         self.register_buffer("_middle", middle, persistent=False)
         self.register_buffer("_half", half, persistent=False)
         sizes = (architecture.features + width, *architecture.hidden, outputs)
-        self.critics = _pairs(sizes, stream)
+        self.critics = _make_critics(sizes, stream)
         self.targets = copy.deepcopy(self.critics).requires_grad_(False)
-        self._target_parameters, self._followed_parameters = _followers(self.by_name)
+        self._target_parameters, self._followed_parameters = _target_pairs(self.by_name)
 
     def critic_values(self, layers: nn.ModuleList, observations: Tensor, actions: Tensor) -> Tensor:
-        """Return the values (2, B) of actions in observations (B, D), by `critics` or `targets`.
+        """Return both critics' values (2, B) of actions in observations (B, D).
 
-        Actions are choices (B,) or real numbers (B, K); numbers beyond the bounds are clipped.
+        `layers` are `critics` or `targets`. Actions are choices (B,) or real numbers (B, K);
+        numbers beyond the bounds are clipped.
         """
         x = observations
         if len(self._half):
             x = torch.cat([x, ((actions - self._middle) / self._half).clamp(-1, 1)], dim=1)
-        q = widened(layers[-1](hidden_units(layers, x, self.architecture.activation)))
+        q = as_float32(layers[-1](hidden_units(layers, x, self.architecture.activation)))
         return q[..., 0] if len(self._half) else q[:, torch.arange(len(actions)), actions]
 
     @torch.no_grad()
     def update_targets(self, share: float) -> None:
-        """Move the targets by this share of the way to the critics."""
+        """Move the target critics' weights by this share (0 to 1) towards the critics."""
         torch._foreach_lerp_(self._target_parameters, self._followed_parameters, share)
 
     def acting_weights(self) -> dict[str, NDArray[Any]]:
-        """Return a copy of the weights of actor and critic of states, by name."""
+        """Return name → copy of each weight of the actor and the critic of states."""
         judges = ("critics.", "targets.")
         return {n: one for n, one in self.weights().items() if not n.startswith(judges)}
 
 
-class JudgedPolicy(ActorCriticPolicy):
-    """A policy with networks of class `Judged`."""
+class IQLPolicy(ActorCriticPolicy):
+    """The policy of IQL, with one optimiser of the networks of class `IQLNetworks`."""
 
-    model: Judged
+    model: IQLNetworks
     """Networks of the policy."""
 
 
 def hidden_units(layers: nn.ModuleList, x: Tensor, activation: str) -> Tensor:
-    """Return the activated outputs (…, H) of the layer before the last.
+    """Run all layers but the last on `x`, with activations; return the outputs (…, H).
 
-    `x` itself if there is one layer.
+    With one layer this is `x` itself.
     """
     for layer in layers[:-1]:
         x = activate(layer(x), activation)
     return x
 
 
-def _pairs(sizes: tuple[int, ...], stream: torch.Generator) -> nn.ModuleList:
-    """Return the stacked layers of two critics, of the widths `sizes`."""
+def _make_critics(sizes: tuple[int, ...], stream: torch.Generator) -> nn.ModuleList:
+    """Return the stacked layers of two critics with different weights drawn from `stream`.
+
+    `sizes` are the widths of the layers, first the number of inputs.
+    """
     pairs = [perceptron(sizes, None, stream) for _ in range(2)]
-    return nn.ModuleList(_Pair(*both) for both in zip(*pairs, strict=True))
+    return nn.ModuleList(_StackedLinear(*both) for both in zip(*pairs, strict=True))
 
 
-def _followers(parameters: Mapping[str, nn.Parameter]) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the parameters of targets, and the parameters that these follow."""
+def _target_pairs(parameters: Mapping[str, nn.Parameter]) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the parameters of target networks, and in the same order those that they follow."""
     followed = {"targets.": "critics.", "target_actor.": "actor."}
     pairs = [
         (parameter, parameters[name.replace(slow, fast)])
@@ -241,8 +253,8 @@ def _followers(parameters: Mapping[str, nn.Parameter]) -> tuple[list[Tensor], li
     return [slow for slow, _ in pairs], [fast for _, fast in pairs]
 
 
-class _Pair(nn.Module):
-    """Two linear layers with stacked weights."""
+class _StackedLinear(nn.Module):
+    """Two linear layers with stacked weights, one of each critic."""
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
@@ -251,12 +263,12 @@ class _Pair(nn.Module):
             self.bias = nn.Parameter(torch.stack([one.bias[None] for one in layers]))  # type: ignore[index]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return outputs (2, B, O) for inputs (B, I) of both layers, or (2, B, I), one of each."""
+        """Return outputs (2, B, O) for common inputs (B, I), or for an input of each (2, B, I)."""
         return x @ self.weight + self.bias
 
 
 class TwinsPolicy(TorchPolicy):
-    """A policy with networks of class `Twins` and optimisers of actor, critics and temperature."""
+    """The policy of SAC and TD3, with an optimiser each of actor, critics and temperature."""
 
     model: Twins
     """Networks of the policy."""
@@ -274,7 +286,10 @@ class TwinsPolicy(TorchPolicy):
         super().__init__(model, make_actor, dict.fromkeys(has, config), device)
 
     def tensors(self, rows: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
-        """Return name → column (R, …) on the device; floats but actions get the weights' dtype."""
+        """Return columns (R, …) of a batch as tensors on the device.
+
+        Floats except for actions get the weights' dtype.
+        """
         kind = next(iter(self.parameters.values())).dtype
         on = self.on_device(rows)
         return {
@@ -283,7 +298,7 @@ class TwinsPolicy(TorchPolicy):
         }
 
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
-        """Return preprocessor, frozen filter, actor and greedy action as one ONNX file."""
+        """Return the bytes of an ONNX file: preprocessing, frozen filter, actor, greedy action."""
         from trainables.policies.onnx import graph
 
         return graph.build_bounded(self.model, spaces, connectors)

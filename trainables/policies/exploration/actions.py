@@ -36,9 +36,9 @@ LEAST_VARIANCE = 1e-6
 
 
 class StochasticSampling:
-    """Samples actions from the policy's own distribution: learning decides how much to explore.
+    """Exploration by sampling actions from the policy's own distribution, as in PPO.
 
-    It is the base class of other ways to explore, with noise on the weights, if any.
+    It is the base class of other ways to explore. `noise` is parameter noise, if there is any.
     """
 
     def __init__(self, layout: ActionLayout, noise: ParameterNoise | None = None) -> None:
@@ -51,10 +51,11 @@ class StochasticSampling:
     def draw(
         self, head: Array, log_std: Array, stream: np.random.Generator | None
     ) -> tuple[Actions, Array]:
-        """Return actions and their log-probabilities (N,); the best actions without a stream.
+        """Return actions, drawn with `stream`, and their log-probabilities (N,).
 
-        `head` are outputs (N, …) of the actor, `log_std` deviations (G,) of real numbers. The
-        action of a row depends only on that row, the stream and this object's state.
+        Without a stream they are the best actions. `head` are outputs (N, …) of the actor network,
+        `log_std` log standard deviations (G,) of real numbers that are separate weights. The action
+        of a row depends only on that row, the stream and this object's state.
         """
         if self._layout.scalar:
             return choose(head, stream)
@@ -65,9 +66,10 @@ class StochasticSampling:
     def prepare_draws(
         self, steps: int, rows: int, log_std: Array, stream: np.random.Generator
     ) -> np.random.Generator:
-        """Return a stream for `steps` calls of `draw` with `rows` rows each.
+        """Return a stream to pass to the next `steps` calls of `draw` with `rows` rows each.
 
-        It holds their random numbers if these can be drawn in advance; else it is `stream` itself.
+        It holds their random numbers, drawn from `stream` now, if these can be drawn in advance;
+        else it is `stream` itself. `log_std` are the log standard deviations of all calls.
         """
         if type(self).draw is not StochasticSampling.draw or (self._choices and self._reals):
             return stream
@@ -81,7 +83,7 @@ class StochasticSampling:
 
         Raises ConfigError if actions of this kind of exploration do not follow from heads alone.
         """
-        if type(self).draw not in (StochasticSampling.draw, FollowingSampling.draw):
+        if type(self).draw not in (StochasticSampling.draw, PredictedStdSampling.draw):
             kind = type(self).__name__
             allowed = "StochasticSampling if an environment logs its own actions"
             hint = "with others the probability of such an action is unknown"
@@ -101,7 +103,10 @@ class StochasticSampling:
     def _draw_mixed(
         self, head: Array, log_std: Array, stream: np.random.Generator | None
     ) -> tuple[Actions, Array]:
-        """Return rows (N, K) of choices and any real numbers, and log-probabilities (N,)."""
+        """Draw actions of several columns; return rows (N, K) and log-probabilities (N,).
+
+        Columns are choices and maybe real numbers; arguments are those of `draw`.
+        """
         rows = np.empty((len(head), len(self._layout.sizes)), dtype=self._layout.dtype)
         logits = head[:, self._grid]
         if self._absent_choices.any():
@@ -117,20 +122,29 @@ class StochasticSampling:
         return rows, logp
 
     def set_timesteps(self, timesteps: int) -> None:
-        """Adapt to the number of environment steps sampled by all workers; here nothing changes."""
+        """Adapt to the number of environment steps sampled by all workers; does nothing here.
+
+        Subclasses end a warm-up or lower ε.
+        """
 
     def begin(self, count: int) -> None:
-        """Prepare for the rows of `count` environments, step after step."""
+        """Prepare for `count` environments, whose rows are then given to `draw` step by step.
+
+        A sampler calls it once, so that noise can continue from step to step.
+        """
         if self.parameter_noise:
             self.parameter_noise.begin(count)
 
     def ended(self, rows: NDArray[np.bool_]) -> None:
-        """Begin new episodes in the environments flagged in `rows` (N,); here nothing changes."""
+        """Renew parameter noise where `rows` (N,) is True: environments whose episode ended.
+
+        Does nothing without parameter noise.
+        """
         if self.parameter_noise:
             self.parameter_noise.on_episode_start(rows)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state that does not follow from settings and steps, as plain data."""
+        """Return the noise that continues from step to step, as plain data; empty without any."""
         return self.parameter_noise.get_state() if self.parameter_noise else {}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -139,8 +153,10 @@ class StochasticSampling:
             self.parameter_noise.set_state(state)
 
 
-class FollowingSampling(StochasticSampling):
-    """Samples real numbers with log standard deviations (N, G) that the head ends with.
+class PredictedStdSampling(StochasticSampling):
+    """Exploration by sampling, with standard deviations that the network predicts.
+
+    The actor's output ends with the log standard deviations (N, G) of the real numbers.
 
     Raises:
         ConfigError: actions have no real numbers.
@@ -155,18 +171,21 @@ class FollowingSampling(StochasticSampling):
     def draw(
         self, head: Array, log_std: Array, stream: np.random.Generator | None
     ) -> tuple[Actions, Array]:
-        """Return what `StochasticSampling.draw` returns; `log_std` is not used."""
+        """Return actions and log-probabilities as the base class; `log_std` is not used."""
         reals = len(self._reals)
         return super().draw(head[:, :-reals], head[:, -reals:], stream)
 
     def likelihood(self, head: Array, log_std: Array, actions: NDArray[Any]) -> Array:
-        """Return what `StochasticSampling.likelihood` returns; `log_std` is not used."""
+        """Return log-probabilities (N,) as the base class; `log_std` is not used."""
         reals = len(self._reals)
         return super().likelihood(head[:, :-reals], head[:, -reals:], actions)
 
 
 def require_stateless(exploration: StochasticSampling, place: str) -> None:
-    """Raise ConfigError if noise has a state from step to step, which `place` does not support."""
+    """Raise ConfigError if the exploration's noise continues from step to step.
+
+    `place` names in the error the kind of environments that do not support it.
+    """
     exploration.begin(0)
     if exploration.get_state():
         hint = "they come and go, so its noise has no step to follow"
@@ -175,7 +194,7 @@ def require_stateless(exploration: StochasticSampling, place: str) -> None:
 
 
 class PolicyNoiseConfig(Settings):
-    """Settings of the exploration of a Gaussian policy."""
+    """Settings of the exploration of Gaussian policies: sampling, or state-dependent noise."""
 
     type: Literal["StochasticSampling", "StateDependentNoise"] = Field(
         default="StochasticSampling",
@@ -202,12 +221,15 @@ class PolicyNoiseConfig(Settings):
 
     @property
     def state_dependent(self) -> bool:
-        """True if noise is a function of the state."""
+        """True if noise is a function of the state (gSDE)."""
         return self.type == "StateDependentNoise"
 
 
 def refuse_unread(config: Any, kind: str, keys: tuple[str, ...]) -> None:
-    """Raise ValueError for a setting in `keys` that exploration of this type does not read."""
+    """Raise ValueError if `config.type` is `kind` and a setting in `keys` is not its default.
+
+    Exploration of that type does not read these settings.
+    """
     fields = type(config).model_fields
     for key in keys if config.type == kind else ():
         if (value := getattr(config, key)) != fields[key].default:
@@ -227,7 +249,7 @@ class NoiseMatrices:
         self._ages: NDArray[np.int64] | None = None
 
     def begin(self, count: int) -> None:
-        """Prepare for the rows of `count` environments, step after step."""
+        """Prepare for `count` environments, whose rows are then given step by step."""
         self._ages = np.zeros(count, dtype=np.int64)
         self._matrices = np.zeros((0, 0, 0), dtype=np.float32)
 
@@ -242,7 +264,10 @@ class NoiseMatrices:
         return noise
 
     def _current_matrices(self, count: int, log_std: Array, stream: np.random.Generator) -> Array:
-        """Return the matrices (N, H, G) of one step, and count the step."""
+        """Return the matrices (N, H, G) of one step, after drawing those that are due.
+
+        Counts the step. `log_std` (H, G) are the log standard deviations of the matrices' entries.
+        """
         if self._ages is None:
             return np.exp(log_std) * stream.standard_normal((count, *log_std.shape), np.float32)
         if len(self._matrices) != count:
@@ -268,9 +293,9 @@ class NoiseMatrices:
 
 
 class StateDependentSampling(StochasticSampling):
-    """Samples real numbers with noise that depends on the state (gSDE).
+    """Exploration of real numbers with state-dependent noise (gSDE), for PPO, A2C and IMPALA.
 
-    Heads end with the units (H).
+    The actor's output is means (N, G), then its last hidden units (N, H).
 
     Args:
         every: steps after which an environment's matrix of noise is drawn again.
@@ -291,8 +316,7 @@ class StateDependentSampling(StochasticSampling):
     ) -> tuple[Array, Array]:
         """Return vectors (N, G) and their log-probabilities (N,); the means without a stream.
 
-        The head is means (N, G), then hidden units (N, H); `log_std` (H, G) is that of the
-        matrices.
+        `log_std` (H, G) are the log standard deviations of the matrices' entries.
         """
         means, units = head[:, : len(self._reals)], head[:, len(self._reals) :]
         variance = np.square(units) @ np.exp(2 * log_std) + np.float32(LEAST_VARIANCE)
@@ -303,11 +327,11 @@ class StateDependentSampling(StochasticSampling):
         return means + noise, logp - 0.5 * np.add.reduce(np.square(noise) / variance, axis=1)
 
     def begin(self, count: int) -> None:
-        """Prepare for the rows of `count` environments, step after step."""
+        """Prepare for `count` environments, whose rows are then given to `draw` step by step."""
         self._matrices.begin(count)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state of the matrices."""
+        """Return the random matrices and their ages, as `NoiseMatrices.get_state`."""
         return self._matrices.get_state()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -343,18 +367,19 @@ class EpsilonGreedyConfig(ParameterNoiseConfig):
         return self
 
     def epsilon(self, timesteps: int) -> float:
-        """Return ε after this number of environment steps."""
+        """Return ε, the fraction of random choices, after this number of environment steps."""
         part = min(1.0, timesteps / self.epsilon_timesteps)
         return self.initial_epsilon + part * (self.final_epsilon - self.initial_epsilon)
 
 
 class EpsilonGreedy(StochasticSampling):
-    """Takes the choice with the highest value, or with probability ε any choice.
+    """Exploration of Q-networks: the choice with the highest value, or with probability ε any.
 
-    With parameter noise the choice with the highest value of perturbed weights is taken instead.
+    With parameter noise it is always the choice with the highest value; `QActor` computes the
+    values with perturbed weights.
 
     Args:
-        masked: True if heads hold `NO_CHOICE` for invalid choices, which are not drawn then.
+        masked: True if values are `NO_CHOICE` for invalid choices, which are then not drawn.
 
     Raises:
         ConfigError: actions have real numbers.
@@ -380,16 +405,20 @@ class EpsilonGreedy(StochasticSampling):
 
     @property
     def distance(self) -> float:
-        """Divergence from the best choices at this ε, in nats (Plappert et al. 2018)."""
+        """Target of parameter noise: divergence from the best choices of ε-greedy with this ε.
+
+        It is in nats (Plappert et al. 2018).
+        """
         share = self.epsilon
         return -math.log(1.0 - share + share / self._grid.shape[1])
 
     def draw(
         self, head: Array, log_std: Array, stream: np.random.Generator | None
     ) -> tuple[Actions, Array]:
-        """Return choices (N,), and their log-probabilities (N,) under a softmax of the head (N, A).
+        """Return choices (N,) for values `head` (N, A), random ones with probability ε.
 
-        Without a stream, and with parameter noise, these are the choices with the highest values.
+        Without a stream, and with parameter noise, they are the choices with the highest values.
+        The second array are log-probabilities (N,) of the best choices under a softmax.
         """
         best, logp = super().draw(head, log_std, None)
         if stream is None or self.parameter_noise:

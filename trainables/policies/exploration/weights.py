@@ -41,7 +41,7 @@ class ParameterNoiseConfig(Settings):
 
 
 class ParameterNoise:
-    """Noise on the weights, drawn once per episode of each of N environments.
+    """Parameter noise: noise on the weights, drawn once per episode of each of N environments.
 
     Before `begin` each row gets new noise in every step.
     """
@@ -60,13 +60,13 @@ class ParameterNoise:
         self._perturbed: dict[str, Array] = {}
 
     def begin(self, count: int) -> None:
-        """Prepare for the rows of `count` environments, step after step."""
+        """Prepare for `count` environments, whose rows are then given to `perturb` step by step."""
         self._seeds = np.full(count, UNDRAWN)
         self._stddevs = np.zeros(count)
         self._noise = {}
 
     def on_episode_start(self, rows: NDArray[np.bool_]) -> None:
-        """Mark the environments flagged in `rows` (N,) for new noise in their next step."""
+        """Let environments where `rows` (N,) is True draw new noise in their next step."""
         if self._seeds is not None:
             self._seeds[rows] = UNDRAWN
 
@@ -75,9 +75,9 @@ class ParameterNoise:
         self._perturbed = {}
 
     def perturb(self, weights: Weights, rows: int, stream: np.random.Generator) -> dict[str, Array]:
-        """Return name → perturbed weights (N, I, O), or biases (N, 1, O), one for each of N rows.
+        """Return name → perturbed weights (N, I, O), or biases (N, 1, O), for each of N rows.
 
-        The stream draws the seeds of noise that is due.
+        Noise is drawn anew for episodes that began; `stream` draws its seeds.
         """
         seeds = self._seeds
         if seeds is None or len(seeds) != rows:
@@ -115,7 +115,11 @@ class ParameterNoise:
         self.stddev *= GROWTH if distance < target else 1 / GROWTH
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``stddev``, ``steps``, ``seeds`` and ``stddevs`` (N,); empty before `begin`."""
+        """Return the state as plain data; empty before `begin`.
+
+        ``stddev`` is the current standard deviation, ``steps`` the number of steps, ``seeds`` and
+        ``stddevs`` (N,) those of each environment's noise.
+        """
         if self._seeds is None:
             return {}
         followed = {"seeds": self._seeds.copy(), "stddevs": self._stddevs.copy()}
@@ -140,7 +144,7 @@ def _draw_noise(weights: Weights, seeds: NDArray[np.int64]) -> dict[str, Array]:
 
 
 def _add_noise(weights: Weights, noise: Weights, stddevs: NDArray[np.float64]) -> dict[str, Array]:
-    """Return name → weights plus noise times its standard deviation, for each row.
+    """Return name → weight plus noise (N, …) times each row's standard deviation (N,).
 
     Biases (O,) become (N, 1, O).
     """

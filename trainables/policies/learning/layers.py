@@ -26,8 +26,8 @@ def perceptron(
 ) -> nn.ModuleList:
     """Return linear layers with the widths `sizes`, first the number of inputs.
 
-    There is a gain per layer for orthogonal weights; None for uniform weights and biases. Without a
-    stream the weights will be loaded.
+    `gains` has one gain per layer for orthogonal weights; None makes weights and biases uniform.
+    Without a stream weights are left uninitialised, to be loaded.
     """
     each: Sequence[float | None] = gains or [None] * (len(sizes) - 1)
     pairs = zip(sizes[:-1], sizes[1:], each, strict=True)
@@ -46,7 +46,7 @@ def activate(x: Tensor, activation: str) -> Tensor:
 class Trunk(nn.Module):
     """The layers that actor and critic share: convolutions with ReLU, if any, then hidden layers.
 
-    Without a stream the weights will be loaded.
+    `stream` draws the weights; without it they are left uninitialised, to be loaded.
     """
 
     def __init__(self, architecture: Architecture, stream: torch.Generator | None) -> None:
@@ -76,7 +76,7 @@ class Trunk(nn.Module):
 
 
 def lstm(inputs: int, units: int, stream: torch.Generator | None) -> nn.LSTM:
-    """Return one LSTM layer; the weights of its four gates are drawn as one orthogonal matrix."""
+    """Return one LSTM layer with orthogonal weights, all four gates together, and biases of 0."""
     layer = _allocate(nn.LSTM(inputs, units, device="meta"))
     for name, parameter in layer.named_parameters():
         if name.startswith("weight"):
@@ -87,7 +87,10 @@ def lstm(inputs: int, units: int, stream: torch.Generator | None) -> nn.LSTM:
 
 
 class ActingTrunk:
-    """A convolutional trunk for actors, in torch: twice as fast as in numpy for 32 images."""
+    """Convolutions and shared hidden layers for actors: numpy in and out, computed in torch.
+
+    For 32 images torch is twice as fast as numpy.
+    """
 
     def __init__(self, architecture: Architecture) -> None:
         self._architecture = architecture
@@ -100,7 +103,7 @@ class ActingTrunk:
         return _rebuild_trunk, (self._architecture, weights)
 
     def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
-        """Copy the weights whose names begin with ``trunk.``."""
+        """Copy those weights (name → array) whose names begin with ``trunk.``."""
         with torch.no_grad():
             for name, parameter in self._trunk.named_parameters():
                 weight = np.require(weights[f"trunk.{name}"], requirements="W")
@@ -120,13 +123,16 @@ def _rebuild_trunk(architecture: Architecture, weights: Mapping[str, NDArray[Any
     return made
 
 
-def widened(outputs: Tensor) -> Tensor:
+def as_float32(outputs: Tensor) -> Tensor:
     """Return a layer's outputs in float32 if they are bfloat16, else as they are."""
     return outputs.float() if outputs.dtype == torch.bfloat16 else outputs
 
 
 def unit_pixels(observations: Tensor, architecture: Architecture) -> Tensor:
-    """Return images as float32 from 0 to 1; vectors and filtered images are returned unchanged."""
+    """Return images as float32 divided by their highest value; other observations unchanged.
+
+    Those are vectors, and images that a filter has scaled.
+    """
     if observations.dtype == torch.uint8:
         return observations.float().div_(architecture.highest_byte)
     highest = architecture.highest_number

@@ -24,10 +24,10 @@ from trainables.policies.exploration.actions import LEAST_VARIANCE
 from trainables.policies.learning.layers import (
     Trunk,
     activate,
+    as_float32,
     lstm,
     perceptron,
     unit_pixels,
-    widened,
 )
 
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -39,30 +39,35 @@ class Evaluated(NamedTuple):
     logp: Tensor
     """Log-probabilities of the actions, (B,)."""
     entropies: Tensor
-    """Entropies of the action distributions, (B,), or () if all are equal."""
+    """Entropies of the action distributions, (B,), or one number () if all are equal."""
     values: Tensor
     """Values of the observations, (B,)."""
 
 
-class Replay(NamedTuple):
-    """Assignment of B rows to S sequences."""
+class SequenceLayout(NamedTuple):
+    """Assignment of the B rows of a batch to S sequences, through which an LSTM runs."""
 
     positions: Tensor
     """Position of each row, int64 (B,): its step in its sequence, times S, plus the index of the
     sequence."""
     states: Tensor
-    """Memory at the start of each sequence, (S, 2U): outputs, then cells."""
+    """LSTM's state at the start of each sequence, (S, 2U): outputs, then cells."""
 
 
-def replay_of(columns: Mapping[str, Tensor]) -> Replay | None:
-    """Return the sequences in columns ``positions`` and ``states``; None if these are missing."""
-    return Replay(columns["positions"], columns["states"]) if "positions" in columns else None
+def sequence_layout_of(columns: Mapping[str, Tensor]) -> SequenceLayout | None:
+    """Return the sequences that a batch's columns ``positions`` and ``states`` describe.
+
+    Returns None if the batch has no such columns.
+    """
+    return (
+        SequenceLayout(columns["positions"], columns["states"]) if "positions" in columns else None
+    )
 
 
 def split(observations: Tensor, masks: int) -> tuple[Tensor, Tensor | None]:
-    """Return features, and flags (B, A) of valid choices, of rows (B, D + masks).
+    """Split observations (B, D + masks) into features (B, D) and flags (B, A) of valid choices.
 
-    The last `masks` columns are an action mask; without any, the flags are None.
+    The last `masks` columns are an action mask; the flags are None if `masks` is 0.
     """
     if not masks:
         return observations, None
@@ -70,7 +75,7 @@ def split(observations: Tensor, masks: int) -> tuple[Tensor, Tensor | None]:
 
 
 def mask_logits(logits: Tensor, valid: Tensor | None) -> Tensor:
-    """Return the outputs of a head with `NO_CHOICE` as the logits of invalid choices.
+    """Return the actor's outputs (B, …) with `NO_CHOICE` as the logits of invalid choices.
 
     The first A columns are logits; `valid` are flags (B, A), None if all are valid.
     """
@@ -85,11 +90,11 @@ class Networks(nn.Module):
 
     @cached_property
     def by_name(self) -> dict[str, nn.Parameter]:
-        """Name → parameter; computed once, the same objects in every call."""
+        """Name → parameter, the networks' own objects."""
         return dict(self.named_parameters())
 
     def saved_tensors(self) -> Mapping[str, Tensor]:
-        """Return name → tensor of all that must be saved; by default every parameter."""
+        """Return name → tensor that a checkpoint must contain; by default every parameter."""
         return self.by_name
 
     def weights(self) -> dict[str, NDArray[Any]]:
@@ -136,35 +141,36 @@ class Stochastic(Networks):
         self._distribution = None if own is None else own.load_class()
 
     def evaluate(
-        self, observations: Tensor, actions: Tensor, replay: Replay | None = None
+        self, observations: Tensor, actions: Tensor, sequences: SequenceLayout | None = None
     ) -> Evaluated:
-        """Return log-probabilities and entropies of actions, and values; a shared trunk runs once.
+        """Return log-probabilities and entropies of actions, and values, with gradients.
 
         Args:
             observations: filtered observations (B, *S).
             actions: actions taken, choices (B,) or rows (B, K).
-            replay: assignment of the rows to sequences; networks with an LSTM require it.
+            sequences: assignment of the rows to sequences; networks with an LSTM require it.
 
         Raises:
-            ValueError: the networks have an LSTM and `replay` is None.
+            ValueError: the networks have an LSTM and `sequences` is None.
         """
         raise NotImplementedError
 
     def _free_log_std(self) -> nn.Parameter | None:
-        """Return a new parameter (G,) for the log standard deviations.
+        """Return a new parameter (G,) for log standard deviations that are separate weights.
 
         Returns None without real numbers, with deviations predicted by the network, or with a
-        distribution of the user's.
+        user's distribution.
         """
         reals, of = len(self.layout.real_columns), self.architecture
-        if not reals or of.log_std_follows or of.distribution is not None:
+        if not reals or of.predicts_log_std or of.distribution is not None:
             return None
         return nn.Parameter(torch.full((reals,), of.log_std_init))
 
     def _logp_entropy(self, head: Tensor, actions: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities (B,) of actions, and entropies (B,) or () of distributions.
+        """Return log-probabilities (B,) of actions, and entropies (B,) of their distributions.
 
-        `head` are outputs of the actor; `units` (B, U) the inputs of its last layer.
+        Entropies are one number () if all are equal. `head` (B, …) are outputs of the actor,
+        `units` (B, U) the inputs of its last layer, for state-dependent noise.
         """
         if self._distribution is not None:
             own = self._distribution(head)
@@ -190,10 +196,11 @@ class Stochastic(Networks):
         return logp, entropies
 
     def _score_reals(self, means: Tensor, reals: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities (B,) of real numbers (B, G), and entropies (B,) or ().
+        """Return log-probabilities (B,) of real numbers (B, G), and entropies (B,).
 
-        Means are (B, G), or (B, 2G) with log standard deviations if `log_std` is None; `units` (B,
-        U) are the inputs of the actor's last layer.
+        Entropies are one number () if deviations do not depend on the observation. Means are (B,
+        G), or (B, 2G) with log standard deviations if `log_std` is None; `units` (B, U) are the
+        inputs of the actor's last layer.
         """
         if self.log_std is None:
             means, log_std = means.chunk(2, dim=-1)
@@ -213,9 +220,9 @@ class Stochastic(Networks):
 
 
 class ActorCritic(Stochastic):
-    """An actor network and a critic network, with log standard deviations of real action columns.
+    """The networks of PPO, A2C and IMPALA: an actor and a critic, which may share layers.
 
-    Without a stream the weights will be loaded.
+    `stream` draws the weights; without it they are left uninitialised, to be loaded.
     """
 
     def __init__(
@@ -246,59 +253,62 @@ class ActorCritic(Stochastic):
         return self._run(self.critic, self._features(features, None)).squeeze(-1)
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Return heads and values (B,) of filtered observations (B, *S), without an LSTM."""
+        """Return the actor's outputs (B, …) and values (B,) of filtered observations (B, *S).
+
+        It is for networks without an LSTM.
+        """
         rows, valid = split(observations, self.architecture.masks)
         features = self._features(rows, None)
         head = mask_logits(self._run(self.actor, features), valid)
         return head, self._run(self.critic, features).squeeze(-1)
 
     def evaluate(
-        self, observations: Tensor, actions: Tensor, replay: Replay | None = None
+        self, observations: Tensor, actions: Tensor, sequences: SequenceLayout | None = None
     ) -> Evaluated:
-        """Return the same as `Stochastic.evaluate`; a shared trunk runs once."""
+        """Return the same as `Stochastic.evaluate`; shared layers run only once."""
         rows, valid = split(observations, self.architecture.masks)
-        features = self._features(rows, replay)
+        features = self._features(rows, sequences)
         units = self._run_hidden(self.actor, features)
-        head = mask_logits(widened(self.actor[-1](units)), valid)
+        head = mask_logits(as_float32(self.actor[-1](units)), valid)
         logp, entropies = self._logp_entropy(head, actions, units)
         return Evaluated(logp, entropies, self._run(self.critic, features).squeeze(-1))
 
-    def _features(self, observations: Tensor, replay: Replay | None) -> Tensor:
-        """Return the features (B, F) for actor and critic; runs trunk and LSTM, if any.
+    def _features(self, observations: Tensor, sequences: SequenceLayout | None) -> Tensor:
+        """Run shared layers and LSTM, if any, on observations (B, …); return their outputs (B, F).
 
-        `replay` assigns rows to sequences for the LSTM; None without one.
+        `sequences` assigns rows to sequences for the LSTM; None without one.
         """
         if self.trunk is not None:
             features: Tensor = self.trunk(observations)
-            return features if self.lstm is None else _run_lstm(self.lstm, features, replay)
+            return features if self.lstm is None else _run_lstm(self.lstm, features, sequences)
         if observations.dim() == 2:
             return observations
         return unit_pixels(observations, self.architecture).flatten(1)
 
     def _run(self, layers: nn.ModuleList, x: Tensor) -> Tensor:
-        """Return the output (…, A) of the actor, or (…, 1) of the critic, for features (…, D)."""
-        return widened(layers[-1](self._run_hidden(layers, x)))
+        """Run `layers`, the actor's or the critic's, on features (…, D); return (…, outputs)."""
+        return as_float32(layers[-1](self._run_hidden(layers, x)))
 
     def _run_hidden(self, layers: nn.ModuleList, x: Tensor) -> Tensor:
-        """Return the inputs (…, H) of a perceptron's last layer for features (…, D)."""
+        """Run all of `layers` but the last on features (…, D); return the outputs (…, H)."""
         for layer in layers[:-1]:
             x = activate(layer(x), self.architecture.activation)
         return x
 
 
-def _run_lstm(layer: nn.LSTM, features: Tensor, replay: Replay | None) -> Tensor:
-    """Return the outputs (B, U) of an LSTM for features (B, F).
+def _run_lstm(layer: nn.LSTM, features: Tensor, sequences: SequenceLayout | None) -> Tensor:
+    """Run an LSTM through the sequences of `sequences`; return its outputs (B, U) for rows (B, F).
 
-    Raises ValueError if `replay` is None.
+    Raises ValueError if `sequences` is None.
     """
-    if replay is None:
+    if sequences is None:
         raise ValueError("networks with an LSTM learn from sequences (`sequences.SequenceBatch`)")
     # Sequences are padded, since torch's fused loop over time requires equal lengths; its loop for
     # ragged sequences is 5 to 8 times slower.
-    count = len(replay.states)
-    longest = int(replay.positions.max()) // count + 1
+    count = len(sequences.states)
+    longest = int(sequences.positions.max()) // count + 1
     grid = features.new_zeros(longest * count, features.shape[1])
-    grid = grid.index_copy(0, replay.positions, features).view(longest, count, -1)
-    outputs, cells = (one.contiguous()[None] for one in replay.states.chunk(2, dim=1))
+    grid = grid.index_copy(0, sequences.positions, features).view(longest, count, -1)
+    outputs, cells = (one.contiguous()[None] for one in sequences.states.chunk(2, dim=1))
     given: Tensor = layer(grid, (outputs, cells))[0]
-    return given.reshape(longest * count, -1)[replay.positions]
+    return given.reshape(longest * count, -1)[sequences.positions]

@@ -13,7 +13,7 @@ from trainables.policies.policy import Scalar
 
 
 def initial_moments(weight: Tensor, config: OptimizerConfig) -> dict[str, Tensor]:
-    """Return the moments of a weight before its first update: zeros."""
+    """Return the optimiser's moments of a weight before its first update: name → zeros."""
     none = torch.zeros((), device=weight.device)
     return {
         name: none if name == "step" else torch.zeros_like(weight) for name in MOMENTS[config.name]
@@ -28,10 +28,10 @@ def move(
     config: OptimizerConfig,
     failed: Tensor | None = None,
 ) -> None:
-    """Make one step of all weights against their gradients, in place; gradients do not change.
+    """Make one step of the optimiser `config`: update weights and moments in place.
 
-    Moments are updated in place. With Adam the rate may be a tensor (). If the tensor `failed` ()
-    is 1, nothing changes.
+    There are one gradient and one dict of moments (name → tensor) per weight. `rate` is the
+    learning rate; with Adam it may be a tensor (). If the tensor `failed` () is 1, nothing changes.
     """
     kept = {name: [one[name] for one in moments] for name in MOMENTS[config.name]}
     if config.name in ("adam", "adamw"):
@@ -54,9 +54,9 @@ def _move_without_adam(
     rate: float,
     config: OptimizerConfig,
 ) -> None:
-    """Make one step of RMSprop, or of descent with momentum, in place.
+    """Make one step of RMSprop, or of gradient descent with momentum, in place.
 
-    There is one gradient, and in each of the moments `moments` one tensor, per weight.
+    There is one gradient per weight; `moments` is name → list with one tensor per weight.
     """
     if config.weight_decay:
         gradients = list(torch._foreach_add(gradients, weights, alpha=config.weight_decay))
@@ -84,7 +84,7 @@ def _adam(
 ) -> None:
     """Make one step of Adam or AdamW, in place; nothing changes if `failed` () is 1.
 
-    There is one gradient, and in each of the moments one tensor, per weight.
+    There is one gradient per weight; `moments` is name → list with one tensor per weight.
     """
     if failed is None:
         torch._foreach_add_(moments["step"], 1)

@@ -28,7 +28,7 @@ from trainables.policies.own.module import OwnActorCritic, in_acting_mode
 from trainables.policies.policy import Policy, Scalar, check_fits
 
 if TYPE_CHECKING:
-    from trainables.policies.acting.on_device import Frames
+    from trainables.policies.acting.on_device import DeviceObservations
 
 
 #: Columns that are sent together begin at multiples of this number of bytes.
@@ -36,9 +36,10 @@ ALIGNED = 16
 
 
 class TorchPolicy(Policy):
-    """Networks with one or several optimisers, each of which updates a part of the parameters.
+    """A policy whose networks learn in torch, with one or several optimisers.
 
     Args:
+        model: networks, which are moved to `device`.
         make_actor: function that makes an actor for their weights. It is pickled and sent to
             workers.
         config: settings of the only optimiser; or prefix of parameter names → settings of the
@@ -59,7 +60,7 @@ class TorchPolicy(Policy):
         """Tensor (): 0, or 1 from the first step on that was not finite; None if each step is
         checked at once."""
         self.in_bfloat16 = False
-        """True if layers compute in bfloat16 inside `lowered`."""
+        """True if layers compute in bfloat16 inside `autocast`."""
         self.generation = 0
         """Number of states that were restored, with new tensors of moments."""
         self._latest_loss: Tensor | None = None
@@ -84,9 +85,10 @@ class TorchPolicy(Policy):
         return self
 
     def on_device(self, rows: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Return columns, arrays or tensors, as tensors on the policy's device.
+        """Return name → column, arrays or tensors, as tensors on the policy's device.
 
-        Arrays travel to a GPU together, since each transfer costs more than small columns.
+        With `defer_checks`, as on a GPU, all arrays are sent in one transfer, since each transfer
+        costs more than small columns.
         """
         if self._failed is None:
             return {
@@ -94,11 +96,11 @@ class TorchPolicy(Policy):
                 for name, one in rows.items()
             }
         arrays = {name: one for name, one in rows.items() if not isinstance(one, Tensor)}
-        sent = sent_together(arrays, self.device)
+        sent = send_together(arrays, self.device)
         return {n: sent[n] if n in sent else one.to(self.device) for n, one in rows.items()}
 
-    def lowered(self) -> AbstractContextManager[None]:
-        """Return a context in which the layers' forward pass has the policy's precision."""
+    def autocast(self) -> AbstractContextManager[None]:
+        """Return a context for forward passes: in bfloat16 if `in_bfloat16` is True, else as is."""
         if not self.in_bfloat16:
             return nullcontext()
         # Without a cache of converted weights, which a captured step would read later.
@@ -108,7 +110,7 @@ class TorchPolicy(Policy):
         return context
 
     def defer_checks(self) -> None:
-        """Check losses and gradients on the device, so that no step has to wait for it.
+        """Check losses and gradients on the device from now on, so that no step waits for it.
 
         From the first step on that is not finite, no step changes weights or moments, until
         `require_finite` raises the error.
@@ -124,10 +126,11 @@ class TorchPolicy(Policy):
             self._failed.zero_()
             raise NotFiniteError.of_learning("the loss, or the gradient's norm, is not finite")
 
-    def make_device_actor(self, frames: "Frames") -> Actor:
-        """Return an actor with these networks, on their device; `frames` sends observations.
+    def make_device_actor(self, frames: "DeviceObservations") -> Actor:
+        """Return an actor that runs these networks on their device.
 
-        Raises NotImplementedError if this kind of policy has no such actor.
+        `frames` is the store of the observations that it acts on. Raises NotImplementedError if
+        this kind of policy has no such actor.
         """
         raise NotImplementedError(f"{type(self).__name__} acts in numpy alone; set act_on: cpu")
 
@@ -140,6 +143,8 @@ class TorchPolicy(Policy):
         self, loss: Tensor, learning_rate: Scalar, grad_clip: float | None, part: str = ""
     ) -> Scalar:
         """Make one gradient step of one optimiser; return the norm of the gradient before clipping.
+
+        Gradients are summed over all ranks first, if `reduce` is set.
 
         Args:
             loss: scalar to minimise.
@@ -167,7 +172,9 @@ class TorchPolicy(Policy):
     def apply_gradients(
         self, gradients: Mapping[str, NDArray[Any]], learning_rate: Scalar, grad_clip: float | None
     ) -> Scalar:
-        """Make one step with these gradients; return their norm before clipping.
+        """Make one step of the only optimiser with gradients (parameter → array).
+
+        Returns their norm before clipping to `grad_clip`; None for no clipping.
 
         Raises:
             NotFiniteError: as `minimise`.
@@ -179,7 +186,7 @@ class TorchPolicy(Policy):
         return self.descend(learning_rate, grad_clip, "")
 
     def differentiate(self, loss: Tensor, part: str) -> None:
-        """Compute the gradient of `loss` that the next `descend` of one optimiser applies.
+        """Compute the gradients of one optimiser's parameters, which the next `descend` applies.
 
         Gradients of other parameters do not change. `part` is the prefix of the parameters that the
         optimiser updates.
@@ -196,14 +203,17 @@ class TorchPolicy(Policy):
                 parameter.grad.copy_(gradient)
 
     def _backward(self, loss: Tensor) -> None:
-        """Compute the gradients of all parameters; raises NotFiniteError as in `minimise`."""
+        """Compute the gradients of all parameters anew; raises NotFiniteError as in `minimise`."""
         self._check_loss(loss)
         for parameter in self._parameters.values():
             parameter.grad = None
         torch.autograd.backward(loss)
 
     def _check_loss(self, loss: Tensor) -> None:
-        """Raise NotFiniteError if the loss is not finite, or keep it for the check in `descend`."""
+        """Raise NotFiniteError if the loss is not finite.
+
+        With `defer_checks` it is stored instead, for the check in `descend`.
+        """
         if self._failed is not None:
             self._latest_loss = loss.detach()
         elif not math.isfinite(loss.item()):
@@ -217,10 +227,10 @@ class TorchPolicy(Policy):
         return self._moments.get(name, {})
 
     def descend(self, learning_rate: Scalar, grad_clip: float | None, part: str = "") -> Scalar:
-        """Make one step of one optimiser.
+        """Make one step of one optimiser with the gradients stored in the parameters.
 
-        Return the norm of the stored gradients before clipping to `grad_clip`, None for no
-        clipping. `part` is the prefix of the parameters that the optimiser updates.
+        Returns their norm before clipping to `grad_clip`; None for no clipping. `part` is the
+        prefix of the parameters that the optimiser updates.
 
         Raises NotFiniteError if a gradient is NaN or infinite, as in `minimise`.
         """
@@ -233,9 +243,10 @@ class TorchPolicy(Policy):
         return norm
 
     def _checked(self, total: Tensor) -> Scalar:
-        """Return the norm `total` of a gradient; a number if it was checked at once.
+        """Check the norm `total` () of a gradient, and return it as a number.
 
-        Raises NotFiniteError if it is NaN or infinite.
+        Raises NotFiniteError if it is NaN or infinite. With `defer_checks` the failure is only
+        noted on the device, and the tensor is returned.
         """
         if self._failed is None:
             norm = float(total.item())
@@ -248,7 +259,10 @@ class TorchPolicy(Policy):
 
     @torch.no_grad()
     def _step(self, part: str, learning_rate: Scalar) -> None:
-        """Update the parameters of one optimiser that have a gradient; create missing moments."""
+        """Update those parameters of one optimiser that have a gradient, and its moments.
+
+        Moments are created in a parameter's first step. `part` is the prefix of the parameters.
+        """
         moved = {name: p for name, p in self._groups[part].items() if p.grad is not None}
         for name, parameter in moved.items():
             if not self._moments[name]:
@@ -265,7 +279,7 @@ class TorchPolicy(Policy):
         )
 
     def get_hyperparameters(self, part: str = "") -> OptimizerConfig:
-        """Return the settings of one optimiser."""
+        """Return the settings of the optimiser of the parameters with the prefix `part`."""
         return self._configs[part]
 
     def gradients(self) -> dict[str, NDArray[Any]]:
@@ -286,7 +300,7 @@ class TorchPolicy(Policy):
         self.model.load_weights(weights)
 
     def kept_moments(self) -> dict[str, dict[str, NDArray[Any]]]:
-        """Return parameter → copied moments of the optimiser; empty if it was never updated."""
+        """Return parameter → copied moments (name → array); empty for one never updated."""
         return {
             name: {
                 moment: self._copy(value, name, moment)
@@ -298,8 +312,8 @@ class TorchPolicy(Policy):
     def _copy(self, tensor: Tensor, name: str, moment: str = "") -> NDArray[Any]:
         """Return a copy of a tensor as an array.
 
-        On the CPU the numpy view of the tensor is cached, since making it takes longer than the
-        copy.
+        On the CPU the numpy view of the tensor is cached under parameter `name` and `moment` (empty
+        for a weight), since making it takes longer than the copy.
         """
         known = self._views.get((name, moment))
         if known is None or known[0] is not tensor or known[1] != tensor.data_ptr():
@@ -322,7 +336,7 @@ class TorchPolicy(Policy):
                 }
 
     def _check_fits(self, state: Mapping[str, Any]) -> None:
-        """Raise ValueError if the state belongs to another kind of policy."""
+        """Raise ValueError if names, shapes or dtypes in `state` are not those of this policy."""
         kept = {
             name: (tuple(one.shape), str(one.dtype).removeprefix("torch."))
             for name, one in self.model.saved_tensors().items()
@@ -347,8 +361,11 @@ class ActorCriticPolicy(TorchPolicy):
         """Architecture of both networks."""
         return self.model.architecture
 
-    def make_device_actor(self, frames: "Frames") -> Actor:
-        """Return an actor with these networks, on their device; `frames` sends observations."""
+    def make_device_actor(self, frames: "DeviceObservations") -> Actor:
+        """Return an actor that runs these networks on their device.
+
+        `frames` is the store of the observations that it acts on.
+        """
         # Imported for a GPU only.
         from trainables.policies.acting.on_device import DeviceActor
 
@@ -356,7 +373,7 @@ class ActorCriticPolicy(TorchPolicy):
 
         def run(observations: Tensor) -> tuple[Tensor, Tensor]:
             own = [model] if model.architecture.custom_model else []
-            with self.lowered(), in_acting_mode(*own):
+            with self.autocast(), in_acting_mode(*own):
                 return model(observations)  # type: ignore[no-any-return]
 
         exploration = make_actor(model.layout, model.architecture).exploration
@@ -365,12 +382,12 @@ class ActorCriticPolicy(TorchPolicy):
     def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
         """Return the log-probabilities (R,) of actions for filtered observations (R, *S)."""
         seen, taken = (torch.from_numpy(one).to(self.device) for one in (observations, actions))
-        with torch.no_grad(), self.lowered():
+        with torch.no_grad(), self.autocast():
             found: NDArray[Any] = self.model.evaluate(seen, taken, None).logp.cpu().numpy()
         return found
 
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
-        """Return preprocessor, frozen filter, networks and greedy action as one ONNX file.
+        """Return the bytes of an ONNX file: preprocessing, frozen filter, networks, greedy action.
 
         Raises ExportError if the distribution of actions is the user's own code.
         """
@@ -385,10 +402,10 @@ class ActorCriticPolicy(TorchPolicy):
         return graph.build(self.model, spaces, connectors)
 
 
-def sent_together(arrays: Mapping[str, NDArray[Any]], device: torch.device) -> dict[str, Tensor]:
+def send_together(arrays: Mapping[str, NDArray[Any]], device: torch.device) -> dict[str, Tensor]:
     """Return arrays by name as tensors on a device, sent in one transfer of all their bytes.
 
-    The transfer is from memory from which a GPU reads by itself, so this process does not wait.
+    To a GPU the transfer is from pinned memory, so this process does not wait for it.
     """
     ends = np.cumsum([-(-one.nbytes // ALIGNED) * ALIGNED for one in arrays.values()], dtype=int)
     whole = int(ends[-1]) if len(ends) else 0
@@ -412,7 +429,10 @@ def build_policy(
     seed: int,
     device: str | torch.device = "cpu",
 ) -> ActorCriticPolicy:
-    """Return a policy of these networks with the initial weights that belong to a seed."""
+    """Return a policy of these networks, (layout of the actions, architecture).
+
+    The initial weights are determined by `seed`.
+    """
     model: ActorCritic | OwnActorCritic
     if networks[1].custom_model is not None:
         model = OwnActorCritic(*networks, seed)

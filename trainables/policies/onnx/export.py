@@ -86,10 +86,10 @@ def export(
 
 
 def check(inference: InferencePolicy, run: formats.Run, observations: Array) -> None:
-    """Compare a file with the policy on observations (n, *S), also in batches of 1 and 64.
+    """Compare a file's outputs with the policy's on preprocessed observations (n, *S).
 
-    The file gets the raw observations from which these were made. A policy with a memory is also
-    compared on the observations as one sequence.
+    They are compared in one batch, and in batches of 1 and 64; with a recurrent state also as one
+    sequence. `run` calls the file; it gets the raw observations from which these were made.
 
     Raises ExportError if the file returns other numbers or other greedy actions.
     """
@@ -101,7 +101,10 @@ def check(inference: InferencePolicy, run: formats.Run, observations: Array) -> 
 
 
 def _compare_sequence(inference: InferencePolicy, run: formats.Run, batches: list[Array]) -> None:
-    """Compare file and policy step by step, each with its own memory."""
+    """Compare file and policy on successive batches (N, *S), each with its own recurrent state.
+
+    Raises ExportError if they differ.
+    """
     memory = np.stack([inference.initial_memory()] * len(batches[0]))
     states: dict[str, Array] = {}
     for batch in batches:
@@ -118,12 +121,18 @@ def _compare_sequence(inference: InferencePolicy, run: formats.Run, batches: lis
 
 
 def _output_name(name: str) -> str:
-    """Return the name of the output that is the input `name` of the next step."""
+    """Return the name of the file's output that is its input `name` in the next step.
+
+    Returns `name` itself if it is not the name of a state.
+    """
     return name.replace("_in_", "_out_")
 
 
 def memory_inputs(inference: InferencePolicy, memory: Array) -> dict[str, Array]:
-    """Return the inputs of the file for memories (N, M): name → array."""
+    """Return the file's inputs other than observations for states (N, M): name → array (N, …).
+
+    They are the LSTM's state, stacked frames, and the previous action and reward.
+    """
     from trainables.policies.onnx.graph import output_type
 
     own, carried = inference.split(memory)
@@ -148,9 +157,10 @@ def _leaf_inputs(
     name: str,
     kind: Callable[[spaces.Space[Any]], np.dtype[Any]],
 ) -> dict[str, Array]:
-    """Return name of each leaf, after the prefix `name` → array (N, …) of N elements of a space.
+    """Return the file's inputs for N elements of a space: name of each leaf → array (N, …).
 
-    `kind` returns the dtype of a leaf's array.
+    A leaf is a part of a Tuple or Dict, or the space itself; its name begins with `name`. `kind`
+    returns the dtype of a leaf's array.
     """
     rows = [leaf_values(space, one) for one in values]
     return {
@@ -160,12 +170,15 @@ def _leaf_inputs(
 
 
 def describe(policy: Policy, inference: InferencePolicy) -> dict[str, Any]:
-    """Return the file's inputs, outputs, action space, filter and number of weights."""
+    """Return a description of the exported file as plain data.
+
+    It has inputs and outputs with shape and dtype, action space, filter and number of weights.
+    """
     from trainables.policies.onnx import graph
 
     taken, layout = inference.spaces.action, inference.spaces.layout
     first = memory_inputs(inference, inference.initial_memory()[None])
-    valued = inference.actor.judged
+    valued = inference.actor.value_names
     return {
         "inputs": {
             **_describe_leaves(inference.spaces.raw, "observation", _input_type(inference)),
@@ -174,7 +187,7 @@ def describe(policy: Policy, inference: InferencePolicy) -> dict[str, Any]:
         "outputs": {
             **{
                 name: {"shape": ["batch", columns.stop - columns.start], "dtype": "float32"}
-                for name, columns in graph.heads(layout).items()
+                for name, columns in graph.head_columns(layout).items()
             },
             **_describe_leaves(taken, "action", graph.output_type),
             **({"value": {"shape": ["batch"], "dtype": "float32"}} if valued else {}),
@@ -196,9 +209,9 @@ def _describe_array(rows: Array) -> dict[str, Any]:
 
 
 def _describe_first(rows: Array) -> dict[str, Any]:
-    """Return shape and dtype of an input.
+    """Return ``shape`` and ``dtype`` of an input, whose value at an episode's start is `rows`.
 
-    ``first`` is its value at an episode's start if not zeros.
+    ``first`` is that value, if it is not zeros.
     """
     first = {"first": rows[0].tolist()} if rows.any() else {}
     return {**_describe_array(rows), **first}
@@ -207,7 +220,11 @@ def _describe_first(rows: Array) -> dict[str, Any]:
 def _describe_leaves(
     space: spaces.Space[Any], name: str, kind: Callable[[spaces.Space[Any]], np.dtype[Any]]
 ) -> dict[str, Any]:
-    """Return name of each leaf → shape, dtype, and the keys that lead to it in a Tuple or Dict."""
+    """Return name of each leaf of a space → ``shape``, ``dtype`` and ``path``.
+
+    A leaf is a part of a Tuple or Dict; ``path`` has the keys that lead to it. Names begin with
+    `name`, and `kind` returns the dtype of a leaf.
+    """
     named = named_leaves(space, name).items()
     return {
         port: {
@@ -220,13 +237,13 @@ def _describe_leaves(
 
 
 def raw_inputs(inference: InferencePolicy, batch: Array) -> dict[str, Array]:
-    """Return the inputs of the file for preprocessed observations (n, *S)."""
+    """Return the file's inputs for preprocessed observations (n, *S): name → raw array (n, …)."""
     own = map(inference.connectors.at_env.invert, batch)
     return _leaf_inputs(inference.spaces.raw, own, "observation", _input_type(inference))
 
 
 def _input_type(inference: InferencePolicy) -> Callable[[spaces.Space[Any]], np.dtype[Any]]:
-    """Return the function from a leaf of the observation to the dtype that the file takes."""
+    """Return a function from a leaf of the observation space to the dtype of the file's input."""
     from trainables.policies.onnx.graph import input_type
 
     return partial(input_type, exact=inference.connectors.is_exact)
@@ -239,21 +256,22 @@ def _compare(
 
     Args:
         batch: preprocessed observations (n, *S).
-        memory: memories (n, M).
+        memory: the policy's states (n, M) before them.
+        outputs: the file's outputs by name for the same observations and states.
 
     Returns:
-        The policy's memories (n, M) for the next step.
+        The policy's states (n, M) for the next step.
 
     Raises:
         ExportError: numbers or greedy actions differ.
     """
-    from trainables.policies.onnx.graph import heads
+    from trainables.policies.onnx.graph import head_columns
 
     filtered, memories, _ = inference.prepare(batch, memory)
     head, value, following = inference.actor.advance(filtered, memories)
-    valued = {"value": value} if inference.actor.judged else {}
+    valued = {"value": value} if inference.actor.value_names else {}
     layout = inference.spaces.layout
-    expected = {name: head[:, columns] for name, columns in heads(layout).items()}
+    expected = {name: head[:, columns] for name, columns in head_columns(layout).items()}
     if following.size:
         expected.update(zip(STATES_OUT, np.split(following, 2, axis=1), strict=True))
     allowed = {name: _tolerance(numbers) for name, numbers in {**expected, **valued}.items()}
@@ -283,7 +301,10 @@ def _tolerance(numbers: Array) -> float:
 
 
 def _unambiguous_rows(layout: ActionLayout, head: Array) -> NDArray[np.bool_]:
-    """Return flags (n,) of rows in which no second choice is as probable as the best one."""
+    """Return flags (n,), True for rows in which no second choice is as probable as the best one.
+
+    `head` (n, …) are the actor's outputs. Other rows may differ by rounding alone.
+    """
     grid, absent = choice_grid(layout)
     if not grid.size or grid.shape[1] == 1:
         return np.ones(len(head), dtype=np.bool_)
@@ -302,6 +323,8 @@ def _compare_actions(
     """Raise ExportError if greedy actions of the file differ from the policy's.
 
     Args:
+        actions: the policy's actions, elements of `space`.
+        outputs: the file's outputs by name.
         clear: flags (n,) of rows to compare, as `_unambiguous_rows` returns them.
         tolerance: largest allowed difference of means before they are scaled to their bounds.
     """
@@ -334,7 +357,7 @@ def _require_finite(policy: Policy, filtering: Filtering) -> None:
 
 
 def _describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
-    """Return an action space as plain data."""
+    """Return an action space as plain data: its kind, sizes, bounds and parts."""
     if isinstance(space, spaces.Dict):
         parts: Any = {name: _describe_space(part) for name, part in space.spaces.items()}
         return {"kind": "Dict", "spaces": parts}

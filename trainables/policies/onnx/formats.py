@@ -52,7 +52,7 @@ def load_model(path: Path) -> Run:
 
 
 def _open_program(path: Path) -> Run:
-    """Return a program of torch.export as a function of arrays."""
+    """Load a program of torch.export, and return it as a function of numpy arrays by name."""
     import torch
 
     program = torch.export.load(path).module()
@@ -66,7 +66,7 @@ def _open_program(path: Path) -> Run:
 
 
 def write(graph: bytes, path: Path) -> None:
-    """Write a serialised ONNX model in the format of the file's suffix.
+    """Write a serialised ONNX model to `path` in the format that the suffix stands for.
 
     Raises ExportError if the format does not support an operation of the graph.
     """
@@ -84,10 +84,11 @@ def write(graph: bytes, path: Path) -> None:
 def _describe_graph(
     graph: bytes, operations: Mapping[str, Callable[..., Any]], name: str
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return an ONNX graph as plain data, as `plain.run` takes it, and its constants.
+    """Return an ONNX graph as plain data, as `plain.run` takes it, and its constants by name.
 
     Args:
         graph: serialised ONNX model.
+        operations: operation → function, those that the format supports.
         name: name of the format, for errors.
 
     Raises:
@@ -131,7 +132,10 @@ def _describe_graph(
 def _unsupported_parts(
     node: Mapping[str, Any], operation: Callable[..., Any] | None
 ) -> Iterator[str]:
-    """Yield the unsupported parts of a node: its kind, attributes or inputs."""
+    """Yield texts about the parts of a node that the function `operation` does not support.
+
+    They are the node's kind, if `operation` is None, or its attributes or inputs.
+    """
     if operation is None:
         yield node["kind"]
         return
@@ -188,7 +192,7 @@ def _write_program(graph: bytes, path: Path) -> None:
 
 
 def _torch_operations() -> dict[str, Callable[..., Any]]:
-    """Return the operations of `plain.OPERATIONS` for tensors."""
+    """Return kind of an ONNX operation → function of torch tensors, as `plain.OPERATIONS` has."""
     import torch
     from torch.nn.functional import batch_norm, conv2d, elu, layer_norm, leaky_relu
 

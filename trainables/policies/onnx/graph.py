@@ -48,7 +48,8 @@ Array = NDArray[Any]
 class GraphBuilder:
     """An ONNX graph under construction.
 
-    Methods take names of values, append nodes, and return the name of a new value.
+    Methods take names of values in the graph, append nodes, and return the name of a new value.
+    `weights` are arrays by name.
     """
 
     def __init__(self) -> None:
@@ -67,17 +68,20 @@ class GraphBuilder:
         return name
 
     def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        """Add an operation with one output named `output`; return that name."""
+        """Add an ONNX operation of this kind with one output named `output`; return that name."""
         self.nodes.append(helper.make_node(kind, inputs, [output], **attributes))
         return output
 
     def columns(self, rows: str, columns: Array, output: str) -> str:
-        """Add a selection of columns (K,) of rows (N, …) named `output`; return that name."""
+        """Add the selection of columns, indices (K,), of rows (N, …); return its name, `output`."""
         index = self.constant(f"{output}:index", columns.astype(np.int64))
         return self.node("Gather", [rows, index], output, axis=1)
 
     def unit_pixels(self, values: str, highest: float, kind: int = TensorProto.FLOAT) -> str:
-        """Divide floats of type `kind` by `highest`; return `values` itself if `highest` is 1."""
+        """Add the division of `values` by `highest`; return its name.
+
+        Returns `values` itself if `highest` is 1. `kind` is ONNX's number of their float type.
+        """
         if highest == 1.0:
             return values
         numbers = helper.tensor_dtype_to_np_dtype(kind)
@@ -95,7 +99,10 @@ class GraphBuilder:
         return x
 
     def lstm(self, rows: str, states: tuple[str, str], weights: dict[str, Array]) -> None:
-        """Add one step of an LSTM, with outputs ``state_out_0`` and cells ``state_out_1``."""
+        """Add one step of an LSTM for `rows`, with its outputs and cells before it, `states`.
+
+        The values after it are named ``state_out_0`` (outputs) and ``state_out_1`` (cells).
+        """
         outputs, cells = states
         gates = []
         for part, given in (("ih", rows), ("hh", outputs)):
@@ -130,9 +137,10 @@ MEAN_STD = (MeanStdFilter, ConcurrentMeanStdFilter)
 
 
 def input_type(leaf: spaces.Space[Any], exact: bool) -> np.dtype[Any]:
-    """Return the dtype of the file's input for a leaf of the observation.
+    """Return the dtype of the file's input for a leaf of the observation space.
 
-    Floats are float32, or float64 if `exact` and float32 would round.
+    A leaf is a part of a Tuple or Dict, or the space itself. Floats are float32, or float64 if
+    `exact` and float32 would round.
     """
     if isinstance(leaf, spaces.Box) and not is_bytes(leaf):
         return np.dtype(np.float64 if exact and is_wide(leaf) else np.float32)
@@ -140,12 +148,12 @@ def input_type(leaf: spaces.Space[Any], exact: bool) -> np.dtype[Any]:
 
 
 def output_type(leaf: spaces.Space[Any]) -> np.dtype[Any]:
-    """Return the dtype of the file's output for a leaf of the action: that of the environment."""
+    """Return the dtype of the file's output for a leaf of the action space: the space's own."""
     return np.dtype(leaf.dtype or np.int64)
 
 
 def build(model: ActorCritic, spaces_: EnvSpaces, connectors: Connectors) -> bytes:
-    """Return the serialised model of an actor and a critic."""
+    """Return the bytes of an ONNX model of an actor and a critic, from observation to action."""
     graph = GraphBuilder()
     x = _connect_observations(graph, spaces_, connectors)
     forbidden = _mask_offsets(graph, spaces_)
@@ -161,7 +169,7 @@ def build(model: ActorCritic, spaces_: EnvSpaces, connectors: Connectors) -> byt
 
 
 def build_own(model: OwnActorCritic, spaces_: EnvSpaces, connectors: Connectors) -> bytes:
-    """Return the serialised model of an actor and a critic that are a user's torch module."""
+    """Return the bytes of an ONNX model of an actor and critic that are a user's torch module."""
     graph, layout = GraphBuilder(), model.layout
     x = _connect_observations(graph, spaces_, connectors)
     inline(graph, model.module, x, model.architecture.shape, ["head", "value"])
@@ -177,7 +185,10 @@ def build_q(
     spaces_: EnvSpaces,
     connectors: Connectors,
 ) -> bytes:
-    """Return the serialised model of a Q-network, whose values are logits, without noise."""
+    """Return the bytes of an ONNX model of a Q-network without noise.
+
+    The output ``action_logits`` are the values of the choices.
+    """
     graph, layout = GraphBuilder(), spaces_.layout
     x = _connect_observations(graph, spaces_, connectors)
     activation, atoms = architecture.trunk.activation, len(architecture.support)
@@ -202,7 +213,7 @@ def build_q(
 
 
 def build_own_q(module: torch.nn.Module, spaces_: EnvSpaces, connectors: Connectors) -> bytes:
-    """Return the serialised model of a Q-network that is a user's torch module."""
+    """Return the bytes of an ONNX model of a Q-network that is a user's torch module."""
     graph = GraphBuilder()
     x = _connect_observations(graph, spaces_, connectors)
     inline(graph, module, x, spaces_.observation_shape, ["q"])
@@ -212,7 +223,10 @@ def build_own_q(module: torch.nn.Module, spaces_: EnvSpaces, connectors: Connect
 def _finish_with_values(
     graph: GraphBuilder, spaces_: EnvSpaces, connectors: Connectors, q: str
 ) -> bytes:
-    """Return the serialised model that takes the choice of the highest of the values `q` (N, A)."""
+    """Add value and best choice to a Q-network's graph; return the bytes of the ONNX model.
+
+    `q` is the name of the values (N, A) in the graph.
+    """
     graph.node("ReduceMax", [q, graph.constant("of_choices", np.array([1]))], "value", keepdims=0)
     outputs = _outputs(graph, q, spaces_, spaces_.layout, "", connectors)
     return _serialise(graph, spaces_, outputs)
@@ -238,7 +252,7 @@ def _outputs(
 
 
 class BoundedActor(Protocol):
-    """Protocol of networks whose actor squashes its means."""
+    """Protocol of networks whose actor squashes its means by tanh, as those of SAC and TD3."""
 
     layout: ActionLayout
     """Layout of the actions."""
@@ -249,22 +263,25 @@ class BoundedActor(Protocol):
     """Bounds of the actions; None if an action is one choice."""
 
     @property
-    def follows_state(self) -> bool:
+    def has_state_dependent_noise(self) -> bool:
         """True if noise depends on the state; means are then clipped before they are squashed."""
 
     def weights(self) -> dict[str, Array]:
-        """Return name → weight, those of ``actor`` among them."""
+        """Return name → weight; those of the actor begin with ``actor``."""
 
 
 def build_bounded(model: BoundedActor, spaces_: EnvSpaces, connectors: Connectors) -> bytes:
-    """Return the serialised model of an actor without a critic; means are squashed and scaled."""
+    """Return the bytes of an ONNX model of an actor without a critic.
+
+    The action is the squashed mean, scaled to the bounds.
+    """
     graph, layout, limits = GraphBuilder(), model.layout, model.limits
     x = _connect_observations(graph, spaces_, connectors)
     head = graph.perceptron(x, "actor", model.weights(), model.architecture.activation)
     outputs, reals = _heads(graph, head, layout), ""
     if limits is not None:
         x = "action_mean"
-        if model.follows_state:
+        if model.has_state_dependent_noise:
             clip = (("lowest_mean", -MEAN_CLIP), ("highest_mean", MEAN_CLIP))
             ends = [graph.constant(name, np.array(end, np.float32)) for name, end in clip]
             x = graph.node("Clip", [x, *ends], "clipped_mean")
@@ -279,7 +296,10 @@ def build_bounded(model: BoundedActor, spaces_: EnvSpaces, connectors: Connector
 
 
 def _serialise(graph: GraphBuilder, spaces_: EnvSpaces, outputs: list[Any]) -> bytes:
-    """Return the serialised model, checked by ONNX's own checker; the batch axis is free."""
+    """Return the graph as bytes of an ONNX model, checked by ONNX's own checker.
+
+    The batch axis of inputs and outputs has any length.
+    """
     inputs = [
         _value(name, input_type(leaf, graph.is_exact), leaf.shape or ())
         for name, leaf in named_leaves(spaces_.raw, "observation").items()
@@ -297,7 +317,7 @@ def _serialise(graph: GraphBuilder, spaces_: EnvSpaces, outputs: list[Any]) -> b
 
 
 def _connect_observations(graph: GraphBuilder, spaces_: EnvSpaces, connectors: Connectors) -> str:
-    """Add the connectors before the networks; return the name of the networks' input."""
+    """Add the preprocessing of observations, filter included; return the networks' input."""
     graph.is_exact = connectors.is_exact
     x = _observations(graph, spaces_)
     for i, one in enumerate(connectors.before):
@@ -317,7 +337,8 @@ def _connect_observations(graph: GraphBuilder, spaces_: EnvSpaces, connectors: C
 def _stack_frames(graph: GraphBuilder, x: str, number: int, connector: Connector) -> str:
     """Add a frame stack to observations `x` (N, D); return the name of the stacked ones.
 
-    Its memory is ``frames_in_<number>`` and ``frames_out_<number>``. Raises ExportError if the
+    Earlier frames are the input ``frames_in_<number>`` and the output ``frames_out_<number>``.
+    Raises ExportError if the
     connector is not a frame stack of vectors.
     """
     input_name, output, size = f"frames_in_{number}", f"frames_out_{number}", connector.memory_size
@@ -357,7 +378,7 @@ def _stack_frames(graph: GraphBuilder, x: str, number: int, connector: Connector
 def _prepend_previous_action(
     graph: GraphBuilder, x: str, spaces_: EnvSpaces, connectors: Connectors
 ) -> str:
-    """Return the name of rows with the last action, an input of the file, before their numbers."""
+    """Add inputs for the previous action; return the name of rows `x` with it put before them."""
     parts, first, widen = [], 0, connectors.adapter.spread
     for name, leaf in named_leaves(spaces_.action, "prev_action").items():
         graph.inputs.append(_value(name, output_type(leaf), leaf.shape or ()))
@@ -380,7 +401,10 @@ def _prepend_previous_action(
 
 
 def _observations(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
-    """Return the name of the raw observations as rows (N, D) or images (N, H, W, C)."""
+    """Add the conversion of raw observations; return the name of rows (N, D) or images.
+
+    Images are (N, H, W, C).
+    """
     raw, settings = spaces_.raw, spaces_.image_settings
     if isinstance(raw, spaces.Box) and (seen := view(raw, settings)).axes:
         if seen.axes == "HWC":
@@ -396,7 +420,7 @@ def _observations(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
 
 
 def _mask_offsets(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
-    """Return the name of offsets (N, A) for logits: 0 for valid choices, `NO_CHOICE` for others.
+    """Add offsets (N, A) for logits: 0 for valid choices, `NO_CHOICE` for others; return the name.
 
     Returns an empty string without action masks. Added to a logit, `NO_CHOICE` replaces it, since
     the logit is lost in rounding.
@@ -412,9 +436,10 @@ def _mask_offsets(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
 def _leaf_features(
     graph: GraphBuilder, name: str, leaf: spaces.Space[Any], kind: int = TensorProto.FLOAT
 ) -> str:
-    """Return the name of one leaf's features (N, d): choices one-hot, pixels scaled.
+    """Add the features (N, d) of one part of an observation; return their name.
 
-    `kind` is ONNX's number of their type.
+    `name` is the input, `leaf` its space. Choices become one-hot, pixels are scaled. `kind` is
+    ONNX's number of the features' type.
     """
     flat = graph.node("Flatten", [name], f"{name}:flat", axis=1)
     if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete):
@@ -460,7 +485,10 @@ def _filter(graph: GraphBuilder, rows: str, filtering: Filtering) -> str:
 
 
 def _scale_pixels(graph: GraphBuilder, x: str, spaces_: EnvSpaces) -> str:
-    """Scale images to float32 of at most 1; vectors are returned unchanged."""
+    """Add the scaling of images `x` to float32 of at most 1.
+
+    Return its name, or `x` for vectors.
+    """
     if not is_image(spaces_.network_input):
         return x
     if spaces_.observation_dtype == np.uint8:
@@ -475,9 +503,9 @@ def _features(
     architecture: Architecture,
     shared: bool,
 ) -> str:
-    """Return the name of the heads' input (N, F), made from the networks' input `x`.
+    """Add the layers that actor and critic share to `x`; return the name of their output (N, F).
 
-    `shared` is True if actor and critic share the hidden layers, which are added here.
+    They are convolutions and, if `shared` is True, hidden layers.
     """
     if architecture.filters:
         x = graph.node("Transpose", [x], "channels_first", perm=[0, 3, 1, 2])
@@ -493,7 +521,7 @@ def _features(
 
 
 def _run_lstm(graph: GraphBuilder, x: str, model: ActorCritic) -> str:
-    """Add the LSTM; return the name of its outputs, or `x` for a policy without one."""
+    """Add the model's LSTM to features `x`; return the name of its outputs, or `x` without one."""
     units = model.architecture.lstm
     if not units:
         return x
@@ -503,8 +531,11 @@ def _run_lstm(graph: GraphBuilder, x: str, model: ActorCritic) -> str:
     return "state_out_0"
 
 
-def heads(layout: ActionLayout) -> dict[str, slice]:
-    """Return name of each output of the actor network → its columns of the head."""
+def head_columns(layout: ActionLayout) -> dict[str, slice]:
+    """Return ``action_logits`` and ``action_mean`` → their columns of the actor's output.
+
+    A name without columns is absent.
+    """
     named = {
         "action_logits": slice(0, layout.logits),
         "action_mean": slice(layout.logits, layout.head_size),
@@ -513,12 +544,13 @@ def heads(layout: ActionLayout) -> dict[str, slice]:
 
 
 def _heads(graph: GraphBuilder, head: str, layout: ActionLayout, forbidden: str = "") -> list[Any]:
-    """Add outputs ``action_logits`` (N, logits) and ``action_mean`` (N, G); return descriptions.
+    """Add outputs ``action_logits`` (N, logits) and ``action_mean`` (N, G) to the graph.
 
-    Outputs without columns are left out. `head` and `forbidden` are names as in `_outputs`.
+    Outputs without columns are left out. `head` and `forbidden` are names as in `_outputs`. Returns
+    ONNX's descriptions of the outputs.
     """
     outputs = []
-    for name, columns in heads(layout).items():
+    for name, columns in head_columns(layout).items():
         masked = forbidden and name == "action_logits"
         own = f"{name}:any" if masked else name
         graph.columns(head, np.arange(columns.start, columns.stop), own)
@@ -535,7 +567,7 @@ def _actions(
     measured: str,
     connectors: Connectors,
 ) -> list[Any]:
-    """Add the greedy action, one output per leaf of the action space; return their descriptions.
+    """Add the greedy action, one output per part of the action space; return ONNX's descriptions.
 
     `measured` is the name of the action's real numbers, or empty without any.
     """
@@ -575,9 +607,9 @@ def _scale_reals(
     reals: list[int],
     connectors: Connectors,
 ) -> str:
-    """Return the name of an action's real numbers, scaled to their bounds and clipped if so set.
+    """Add scaling of real numbers to their bounds, and clipping if so set; return the name.
 
-    `measured` is the name of the numbers, `reals` the indices of their columns.
+    `measured` is the name of the numbers, `reals` the indices of their columns of the action.
     """
     if (widen := connectors.adapter.spread) is not None:
         half, middle = (
@@ -603,6 +635,6 @@ def _scale_reals(
 
 
 def _value(name: str, kind: np.dtype[Any], shape: tuple[int, ...]) -> Any:
-    """Return the description of an input or output with a free batch axis."""
+    """Return ONNX's description of an input or output (batch, *shape) of dtype `kind`."""
     onnx_kind = helper.np_dtype_to_tensor_dtype(kind)
     return helper.make_tensor_value_info(name, onnx_kind, ["batch", *shape])

@@ -23,7 +23,7 @@ Array = Any
 
 
 def load(path: str | Path) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
-    """Return the policy in a file as a function: inputs by name → outputs by name.
+    """Return the policy in a safetensors file as a function: inputs by name → outputs by name.
 
     Raises ValueError if the file holds no graph, or an operation that is not known here.
     """
@@ -45,9 +45,10 @@ def run(
     inputs: Mapping[str, Array],
     operations: Mapping[str, Callable[..., Any]],
 ) -> dict[str, Array]:
-    """Run the nodes of a graph in order; return its outputs by name.
+    """Run the nodes of a graph in order on inputs (name → array); return its outputs by name.
 
-    An empty name of a node's input stands for None; `operations` are kind of a node → function.
+    `constants` are arrays by name, `operations` kind of a node → function. An empty name of a
+    node's input stands for None.
     """
     values = {"": None, **constants, **{name: inputs[name] for name in graph["inputs"]}}
     for node in graph["nodes"]:

@@ -35,7 +35,9 @@ class Graph(Protocol):
 def inline(
     graph: Graph, module: torch.nn.Module, rows: str, shape: tuple[int, ...], outputs: list[str]
 ) -> None:
-    """Add a module to a graph; its input `rows` (N, *shape) and its outputs have these names.
+    """Add a torch module to a graph of a policy, traced by torch's ONNX exporter.
+
+    `rows` is the name of its input (N, *shape) in the graph, `outputs` those of its outputs.
 
     Raises ExportError if torch's exporter cannot write the module, or the module has branches.
     """
@@ -87,7 +89,7 @@ def inline(
 
 
 def _is_implied(kind: str, key: str, value: Any) -> bool:
-    """Return whether an attribute is redundant: its value is the default of the operation."""
+    """Return whether the attribute `key` of an ONNX operation has its default, and is redundant."""
     if kind == "Conv" and key in ("pads", "dilations"):
         return bool((np.array(value) == (key == "dilations")).all())
     of = _IMPLIED.get(kind, {})

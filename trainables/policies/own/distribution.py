@@ -32,7 +32,7 @@ ROWS = 3
 
 
 class Distribution(Protocol):
-    """Protocol of the distributions of the actions of B rows."""
+    """Protocol of a user's distribution of actions, made for B rows of the actor's outputs."""
 
     def sample(self) -> "Tensor":
         """Return random actions (B, K)."""
@@ -60,7 +60,7 @@ class OwnDistribution:
 
     @classmethod
     def of(cls, path: str, space: spaces.Space[Any]) -> "OwnDistribution":
-        """Return the class at `path` with its number of inputs for `space`.
+        """Load the class at `path`, and ask it for its number of inputs for `space`.
 
         Raises:
             ConfigError: the class cannot be loaded, or its `num_inputs` returns no positive
@@ -77,13 +77,13 @@ class OwnDistribution:
         return cls(path, space, inputs)
 
     def load_class(self) -> "Callable[[Tensor], Distribution]":
-        """Return a function that makes a distribution of inputs (B, P)."""
+        """Load the user's class; return a function that makes a distribution of inputs (B, P)."""
         make = load_callable(PLACE, self.path, "a class of distributions")
         return lambda inputs: make(inputs, self.space)
 
 
 class OwnSampling(StochasticSampling):
-    """Samples actions from a user's distribution."""
+    """Exploration by sampling actions from a user's distribution."""
 
     def __init__(self, layout: ActionLayout, distribution: OwnDistribution) -> None:
         super().__init__(layout)
@@ -97,9 +97,9 @@ class OwnSampling(StochasticSampling):
     def draw(
         self, head: Array, log_std: Array, stream: np.random.Generator | None
     ) -> tuple[Actions, Array]:
-        """Return actions (N, …) and log-probabilities (N,) for heads (N, P).
+        """Return actions (N, …), drawn with `stream`, and log-probabilities (N,).
 
-        Without a stream, these are the greedy actions.
+        `head` (N, P) are the actor's outputs. Without a stream the actions are the greedy ones.
         """
         if stream is None and len(head) > 1:  # each alone, so that no bit depends on other rows
             rows = [self.draw(row[None], log_std, None) for row in head]
@@ -119,7 +119,10 @@ class OwnSampling(StochasticSampling):
 
 
 def check(distribution: OwnDistribution, layout: ActionLayout) -> None:
-    """Call the distribution with random heads; raises ConfigError if it breaks its contract."""
+    """Try a user's distribution with random inputs; raises ConfigError if it breaks its contract.
+
+    Shapes, finite numbers, range of choices, gradients and reproducible draws are checked.
+    """
     import torch
 
     path = distribution.path
@@ -162,5 +165,5 @@ def _sample_with_fixed_seed(distribution: Distribution) -> "Tensor":
 
 
 def _refusal(path: str, allowed: str, hint: str) -> ConfigError:
-    """Return the error for a distribution that breaks its contract."""
+    """Return an error which says that the distribution at `path` is not what is `allowed`."""
     return ConfigError(PLACE, path, allowed, hint.splitlines()[0])

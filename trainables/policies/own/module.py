@@ -26,11 +26,11 @@ from trainables.policies.acting.actor import Actor, Weights
 from trainables.policies.acting.dense import Array
 from trainables.policies.architecture import Architecture, OwnModule
 from trainables.policies.exploration.actions import StochasticSampling
-from trainables.policies.learning.layers import unit_pixels, widened
+from trainables.policies.learning.layers import as_float32, unit_pixels
 from trainables.policies.learning.networks import (
     Evaluated,
     Networks,
-    Replay,
+    SequenceLayout,
     Stochastic,
     mask_logits,
     split,
@@ -44,10 +44,10 @@ CLOSE = 1e-3
 
 
 class OwnActorCritic(Stochastic):
-    """A user's module, with log standard deviations (G,) of the real action columns.
+    """The networks of a policy that are a user's module, with log standard deviations (G,).
 
     Args:
-        architecture: options; `own` names the module.
+        architecture: options; `custom_model` names the module.
         seed: seed of the trial; a stream of it draws the weights.
     """
 
@@ -61,21 +61,21 @@ class OwnActorCritic(Stochastic):
         return dict(self.state_dict())
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Return heads (B, P) and values (B,) of filtered observations (B, *S)."""
+        """Return the actor's outputs (B, P) and values (B,) of filtered observations (B, *S)."""
         rows, valid = split(observations, self.architecture.masks)
         head, values = outputs_of(self.module, unit_pixels(rows, self.architecture))
-        return mask_logits(widened(head), valid), widened(values)
+        return mask_logits(as_float32(head), valid), as_float32(values)
 
     def value(self, observations: Tensor) -> Tensor:
         """Return the values (B,) of filtered observations (B, *S)."""
         return self(observations)[1]  # type: ignore[no-any-return]
 
     def evaluate(
-        self, observations: Tensor, actions: Tensor, replay: Replay | None = None
+        self, observations: Tensor, actions: Tensor, sequences: SequenceLayout | None = None
     ) -> Evaluated:
         """Return log-probabilities, entropies and values, each (B,), as `Stochastic.evaluate`.
 
-        `replay` is ignored, since the module has no memory.
+        `sequences` is ignored, since the module has no memory.
         """
         head, values = self(observations)
         return Evaluated(*self._logp_entropy(head, actions, head), values)
@@ -116,7 +116,7 @@ def in_acting_mode(*modules: nn.Module) -> Iterator[None]:
 
 
 class TorchActor(Actor):
-    """An actor whose networks are in torch; its exploration is that of any actor."""
+    """Base class of actors that run networks in torch on the CPU."""
 
     _constructor_arguments: tuple[Any, ...]
     """Arguments with which the actor was made, for pickling."""
@@ -134,7 +134,7 @@ class TorchActor(Actor):
         )
 
     def load(self, weights: Weights) -> None:
-        """Copy weights, named as the networks name them."""
+        """Copy weights, name → array, as `Networks.weights` returns them."""
         self._networks.load_weights(weights)
         self._log_std = np.array(weights.get("log_std", self._log_std))
 
@@ -150,7 +150,7 @@ class TorchActor(Actor):
 
 
 class OwnActor(TorchActor):
-    """An actor around a user's module; see `Actor`."""
+    """An `Actor` that runs a user's module in place of actor and critic."""
 
     def __init__(
         self,
@@ -163,12 +163,12 @@ class OwnActor(TorchActor):
         self._networks = OwnActorCritic(layout, architecture, 0).eval()
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
-        """Return heads (N, P) and values (N,) of filtered observations (N, *S)."""
+        """Return the actor's outputs (N, P) and values (N,) of filtered observations (N, *S)."""
         head, values = self._run(observations)
         return head.numpy(), values.numpy()
 
     def _heads_each(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array]:
-        """Return the heads (N, P) of rows, computed one by one, and the unchanged memory."""
+        """Return the actor's outputs (N, P), each row computed alone, and `memory` unchanged."""
         return np.concatenate([self.forward(one[None])[0] for one in observations]), memory
 
 
@@ -186,10 +186,10 @@ def _rebuild_actor(
 
 
 def make_module(architecture: Architecture, outputs: int, seed: int) -> nn.Module:
-    """Return a user's module with the initial weights that belong to a seed.
+    """Create a user's module; its initial weights are determined by `seed`.
 
     Args:
-        architecture: options; `own` names the module.
+        architecture: options; `custom_model` names the module.
         outputs: number of outputs of its head.
 
     Raises:
@@ -225,10 +225,11 @@ def make_module(architecture: Architecture, outputs: int, seed: int) -> nn.Modul
 
 
 def check(architecture: Architecture, outputs: int, *columns: str) -> nn.Module:
-    """Call the module with random rows; raises ConfigError if it breaks its contract.
+    """Create a user's module and try it; raises ConfigError if it breaks its contract.
 
-    Its first output is the head (B, outputs), the others are `columns`, (B,) each. Returns the
-    module, in evaluation mode.
+    Its first output must be (B, outputs), the others, named `columns`, (B,) each. Outputs must be
+    finite float32 with gradients, and depend on their row alone. Returns the module, in evaluation
+    mode.
     """
     module, settings = make_module(architecture, outputs, 0), _require_own_module(architecture)
     rows = torch.rand((ROWS, *architecture.shape), generator=rng.torch_generator(0, "tried"))
@@ -249,7 +250,8 @@ def check(architecture: Architecture, outputs: int, *columns: str) -> nn.Module:
 def check_learning_rows(architecture: Architecture, module: nn.Module, key: str, rows: int) -> None:
     """Raise ConfigError if batches have one row and the module cannot be trained on one row.
 
-    `key` decides the number of rows. The module is set to training mode.
+    `rows` is the number of rows of a batch, `key` the setting that determines it. The module is set
+    to training mode.
     """
     if rows > 1:
         return
@@ -273,7 +275,10 @@ def _require_own_module(architecture: Architecture) -> OwnModule:
 def _try_module(
     settings: OwnModule, module: nn.Module, rows: Tensor, expected: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Tensor]:
-    """Return name → output (B, …) of the module; ConfigError for wrong shapes, dtypes or NaN."""
+    """Call a user's module; return name → output (B, …), with the names and shapes `expected`.
+
+    Raises ConfigError for wrong shapes, dtypes or NaN.
+    """
     given = _call_module(settings, module, rows)
     shapes = [tuple(one.shape) for one in given]
     if shapes != list(expected.values()):
@@ -291,7 +296,10 @@ def _try_module(
 
 
 def _call_module(settings: OwnModule, module: nn.Module, rows: Tensor) -> tuple[Tensor, ...]:
-    """Return the module's outputs for rows (B, *S); ConfigError if the call fails."""
+    """Return a user's module's outputs for rows (B, *S), as a tuple.
+
+    Raises ConfigError if the call fails, draws from a global random stream, or returns no tensors.
+    """
     with rng.preserve_global():
         before = rng.capture_global()
         try:
@@ -317,5 +325,5 @@ def _join_shapes(shapes: Iterable[tuple[int, ...]]) -> str:
 
 
 def _refusal(settings: OwnModule, allowed: str, hint: str) -> ConfigError:
-    """Return the error for a module that breaks its contract."""
+    """Return an error which says that the user's module is not what is `allowed`."""
     return ConfigError(PLACE, settings.path, allowed, hint.splitlines()[0])

@@ -14,7 +14,7 @@ from trainables.envs.spaces.actions import ActionLayout
 from trainables.policies.acting.actor import Acted, Actor, Weights
 from trainables.policies.acting.deciding import CERTAIN, Decider
 from trainables.policies.acting.dense import Array, activate
-from trainables.policies.acting.distributions import forbid, log_softmax
+from trainables.policies.acting.distributions import log_softmax, mask_invalid
 from trainables.policies.architecture import Activation, Architecture
 from trainables.policies.exploration.actions import EpsilonGreedy, EpsilonGreedyConfig
 from trainables.policies.exploration.weights import ParameterNoise
@@ -25,14 +25,15 @@ Noise = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class QArchitecture:
-    """Sizes and options of a Q-network: a trunk, and on it one head, or two if `dueling`."""
+    """Sizes and options of a Q-network: shared layers, then one output part, two if dueling."""
 
     trunk: Architecture
-    """Convolutions and all hidden layers but the last."""
+    """Shared layers: convolutions and all hidden layers but the last."""
     hidden: tuple[int, ...]
-    """Units of the last hidden layer, which each head has separately; () without hidden layers."""
+    """Units of the last hidden layer, which each output part has separately; () without hidden
+    layers."""
     dueling: bool = False
-    """True for one head that values the state and one that values choices against it (Wang
+    """True for one part that values the state and one that values choices relative to it (Wang
     2016)."""
     noisy: float = 0.0
     """Initial deviation of the heads' noise, times √inputs (Fortunato 2018); 0 without noise."""
@@ -43,23 +44,32 @@ class QArchitecture:
     def of(
         cls, shape: Architecture, dueling: bool, noisy: float, support: tuple[float, ...]
     ) -> "QArchitecture":
-        """Return the Q-architecture on the networks `shape` of the key ``model``."""
+        """Return the Q-architecture for `shape`, the architecture that the key ``model`` describes.
+
+        Its last hidden layer becomes that of the output parts.
+        """
         trunk = replace(shape, hidden=shape.hidden[:-1])
         return cls(trunk, shape.hidden[-1:], dueling, noisy, support)
 
     @property
     def inputs(self) -> int:
-        """Number of inputs of a head."""
+        """Number of inputs of an output part: units of the last shared layer."""
         return self.trunk.units
 
     def heads(self, choices: int) -> dict[str, tuple[int, ...]]:
-        """Return name of each head → widths of its layers, first the inputs."""
+        """Return ``head`` and, if dueling, ``value`` → widths of the part's layers, inputs first.
+
+        `choices` is the number of choices of an action.
+        """
         atoms = max(1, len(self.support))
         sizes = {"head": choices * atoms, **({"value": atoms} if self.dueling else {})}
         return {name: (self.inputs, *self.hidden, size) for name, size in sizes.items()}
 
     def draw_noise(self, choices: int, stream: np.random.Generator) -> dict[str, Array]:
-        """Return ``<head>.<layer>.in`` and ``.out`` → factors (units,) of the noise, if any."""
+        """Draw the noise of noisy layers: ``<head>.<layer>.in`` and ``.out`` → factors (units,).
+
+        Returns an empty dict if there are no noisy layers.
+        """
         drawn: dict[str, Array] = {}
         for name, sizes in self.heads(choices).items() if self.noisy else ():
             for i in range(len(sizes) - 1):
@@ -70,16 +80,17 @@ class QArchitecture:
 
 
 class QActor(Actor):
-    """An actor that takes the choice of the highest value, or explores.
+    """The `Actor` of a Q-network: takes the choice of the highest value, or explores.
 
     It explores with noisy layers, if there are any, else with parameter noise or epsilon-greedily.
     """
 
     columns: ClassVar[Mapping[str, Any]] = {}
-    judged: ClassVar[tuple[str, ...]] = ()
+    value_names: ClassVar[tuple[str, ...]] = ()
     fetches: ClassVar[Mapping[str, str]] = {}
     acts_by_row: ClassVar[bool] = False
-    """True if `act_each` runs the network for one row after the other, also without exploring."""
+    """True if `act_each` runs the network for one row after the other, also without exploring;
+    False if one call computes all rows as if alone."""
 
     def __init__(
         self, layout: ActionLayout, architecture: QArchitecture, config: EpsilonGreedyConfig
@@ -93,7 +104,7 @@ class QActor(Actor):
         self._weights: dict[str, Array] = {}
 
     def load(self, weights: Weights) -> None:
-        """Copy weights, named as `QNetwork.weights` names them."""
+        """Copy weights, name → array, as `QNetwork.weights` returns them."""
         self._weights = {name: np.array(array.T, order="C") for name, array in weights.items()}
         if (noise := self.exploration.parameter_noise) is not None:
             noise.on_weights_loaded()
@@ -105,27 +116,32 @@ class QActor(Actor):
         return dict(self._weights)
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
-        """Return the values (N, A) of all choices, and the highest ones (N,)."""
+        """Return the values (N, A) of filtered observations, and the highest ones (N,)."""
         q = self._values(observations, {})
         return q, q.max(axis=-1)
 
     def act(
         self, observations: NDArray[Any], memory: Array, stream: np.random.Generator | None
     ) -> Acted:
-        """Choose actions for filtered observations (N, *S), with exploration if there is a stream.
+        """Choose actions (N,) for filtered observations (N, *S).
 
-        Memories are empty, and returned unchanged.
+        They explore if there is a stream and `explore` is True, else they are the best ones.
+        `memory` is empty, and returned unchanged.
         """
         return Acted(self._choose(observations, stream), {}, memory)
 
-    def one_by_one(self, draws: np.random.Generator) -> Decider | None:
-        """Return an epsilon-greedy decider for one environment, or None if it needs `act`."""
+    def single_env_decider(self, draws: np.random.Generator) -> Decider | None:
+        """Return an object that chooses one environment's actions faster than `act`.
+
+        It draws from `draws`. Returns None unless the network is plain, observations are vectors
+        and exploration is epsilon-greedy.
+        """
         of, greedy = self._architecture, self._greedy
         plain = type(self) is QActor and self._takes_vectors and not self._masks
         plain = plain and not (of.noisy or of.dueling or of.support)
         if not plain or not self.explore or greedy.parameter_noise is not None:
             return None
-        return GreedyOneByOne(self._weights, self._activation, greedy, draws)
+        return GreedySingleEnvDecider(self._weights, self._activation, greedy, draws)
 
     def act_each(
         self,
@@ -139,13 +155,13 @@ class QActor(Actor):
             return np.concatenate([self._choose(row[None], one) for row, one in pairs]), memory
         q = self._q(self._features_each(observations)[:, None], {})[:, 0]
         if self._masks:
-            forbid(q, observations)
+            mask_invalid(q, observations)
         return q.argmax(axis=-1), memory
 
     def _choose(
         self, observations: NDArray[Any], stream: np.random.Generator | None
     ) -> NDArray[Any]:
-        """Return choices (N,) for filtered observations, with exploration if there is a stream."""
+        """Return choices (N,) for filtered observations (N, *S); they explore as `act` says."""
         if stream is None or not self.explore:
             best: NDArray[Any] = self._values(observations, {}).argmax(axis=-1)
             return best
@@ -162,17 +178,17 @@ class QActor(Actor):
     def _choose_perturbed(
         self, observations: NDArray[Any], noise: ParameterNoise, stream: np.random.Generator
     ) -> NDArray[Any]:
-        """Return the best choices (N,) under the perturbed weights of each row.
+        """Return the best choices (N,), each with its row's own perturbed weights.
 
-        The weights of convolutions are not perturbed. The size of the noise is adapted if that is
-        due.
+        The weights of convolutions are not perturbed. The size of the noise is adapted, when due,
+        to how far the choices' probabilities differ from those without noise.
         """
         flat = self._trunk is None
         used = {n: w for n, w in self._weights.items() if flat or not n.startswith("trunk.")}
         perturbed = noise.perturb(used, len(observations), stream)
         q = self._q(self._inputs(observations)[:, None], {}, perturbed)[:, 0]
         if self._masks:
-            forbid(q, observations)
+            mask_invalid(q, observations)
         if noise.is_due(len(observations)):
             logs = log_softmax(self._values(observations, {}))
             divergences = (np.exp(logs) * (logs - log_softmax(q))).sum(axis=1)
@@ -181,14 +197,17 @@ class QActor(Actor):
         return best
 
     def _values(self, observations: NDArray[Any], noise: Noise) -> Array:
-        """Return the values (N, A) of filtered observations; `NO_CHOICE` for invalid choices."""
+        """Return the values (N, A) of filtered observations; `NO_CHOICE` for invalid choices.
+
+        `noise` has the factors of noisy layers; empty for none.
+        """
         q = self._q(self._inputs(observations), noise)
         if self._masks:
-            forbid(q, observations)
+            mask_invalid(q, observations)
         return q
 
     def _q(self, x: Array, noise: Noise, weights: Noise | None = None) -> Array:
-        """Return the values (…, A) for inputs (…, D) of the trunk's dense layers.
+        """Run the network without convolutions on inputs (…, D); return the values (…, A).
 
         `noise` has the factors of noisy layers; without `weights`, those of `load` are used.
         """
@@ -208,7 +227,10 @@ class QActor(Actor):
         return values
 
     def _head(self, name: str, x: Array, noise: Noise, weights: Noise) -> Array:
-        """Return the outputs (…, K) of one head, with noise if there is any."""
+        """Run one output part, ``head`` or ``value``, on features (…, F); return (…, K).
+
+        `noise` has the factors of noisy layers; empty for none.
+        """
         layers = len(self._architecture.hidden) + 1
         for i in range(layers):
             given = x
@@ -224,10 +246,13 @@ class QActor(Actor):
         return x
 
 
-class GreedyOneByOne:
-    """An epsilon-greedy decider for one environment, whose layers have transposed weights.
+class GreedySingleEnvDecider:
+    """Chooses actions of one environment epsilon-greedily; results equal `QActor.act` to the bit.
 
-    Its results equal those of `QActor.act` to the bit.
+    Args:
+        weights: transposed weights of all layers by name, each followed by its bias.
+        greedy: exploration with the current ε.
+        stream: draws the random choices.
     """
 
     def __init__(
@@ -246,7 +271,10 @@ class GreedyOneByOne:
         self._choices = list(np.arange(units[-1].shape[1]))
 
     def choose(self, step: int, row: Array) -> Any:
-        """Return the choice, an int64, for the filtered observation `row` (1, D) of a step."""
+        """Return the choice, an int64, for the filtered observation `row` (1, D).
+
+        `step` is not used.
+        """
         explores = self._stream.random() < self._epsilon
         anything = self._stream.integers(0, len(self._choices))
         if explores:

@@ -19,18 +19,21 @@ from trainables.envs.spaces.connectors import Connectors
 from trainables.policies.acting.actor import Actor
 from trainables.policies.architecture import HIDDEN_GAIN, VALUE_GAIN, OptimizerConfig
 from trainables.policies.exploration.actions import EpsilonGreedyConfig
-from trainables.policies.learning.layers import Trunk, activate, perceptron, widened
+from trainables.policies.learning.layers import Trunk, activate, as_float32, perceptron
 from trainables.policies.learning.networks import Networks, mask_logits, split
 from trainables.policies.learning.torch_policy import TorchPolicy
 from trainables.policies.own.module import in_acting_mode
 from trainables.policies.q.actor import Noise, QActor, QArchitecture
 
 if TYPE_CHECKING:
-    from trainables.policies.acting.on_device import Frames
+    from trainables.policies.acting.on_device import DeviceObservations
 
 
 class QNetwork(Networks):
-    """A trunk, and on it the heads of a `QArchitecture`."""
+    """A Q-network in torch: shared layers and output parts as a `QArchitecture` describes them.
+
+    `stream` draws the initial weights.
+    """
 
     def __init__(
         self, layout: ActionLayout, architecture: QArchitecture, stream: torch.Generator
@@ -48,15 +51,16 @@ class QNetwork(Networks):
         self.register_buffer("_support", support, persistent=False)
 
     def outputs(self, observations: Tensor, noise: Noise) -> Tensor:
-        """Return the logits (B, A, Z) of the atoms, or values (B, A, 1) without a distribution.
+        """Return the values (B, A, 1) of all choices, or the logits (B, A, Z) of their atoms.
 
-        `noise` are factors of noisy layers; empty for none.
+        There are atoms if values have a distribution. `noise` are factors of noisy layers; empty
+        for none.
         """
         x = self.trunk(split(observations, self.architecture.trunk.masks)[0])
-        out = widened(self._head("head", x, noise)).view(len(x), self.layout.logits, -1)
+        out = as_float32(self._head("head", x, noise)).view(len(x), self.layout.logits, -1)
         if not self.architecture.dueling:
             return out
-        state = widened(self._head("value", x, noise))
+        state = as_float32(self._head("value", x, noise))
         return state[:, None] + out - out.mean(1, keepdim=True)
 
     def values(self, outputs: Tensor) -> Tensor:
@@ -71,9 +75,10 @@ class QNetwork(Networks):
         return mask_logits(self.values(outputs), valid).argmax(1)
 
     def project(self, probabilities: Tensor, rewards: Tensor, discounts: Tensor) -> Tensor:
-        """Return the distribution (B, Z) of rewards + discounts · value (Bellemare 2017).
+        """Return the distribution (B, Z), on the atoms, of rewards + discounts · value.
 
-        Probabilities are those of the value's atoms; discounts are 0 where it is not bootstrapped.
+        `probabilities` (B, Z) are those of the value's atoms, as in Bellemare 2017; `discounts`
+        (B,) are 0 where nothing is bootstrapped.
         """
         lowest, highest = self.architecture.support[0], self.architecture.support[-1]
         moved = (rewards[:, None] + discounts[:, None] * self._support).clamp(lowest, highest)
@@ -84,7 +89,10 @@ class QNetwork(Networks):
         return (shares @ probabilities[:, :, None]).squeeze(2)
 
     def _head(self, name: str, x: Tensor, noise: Noise) -> Tensor:
-        """Return the outputs (B, K) of one head, with noise if there is any."""
+        """Run one output part, ``head`` or ``value``, on features (B, F); return (B, K).
+
+        `noise` are factors of noisy layers; empty for none.
+        """
         layers: Any = getattr(self, name)
         for i, layer in enumerate(layers):
             y = layer(x)
@@ -98,7 +106,7 @@ class QNetwork(Networks):
         return x
 
     def _make_noise_layers(self, sizes: tuple[int, ...]) -> nn.ModuleList:
-        """Return the layers that hold the deviations of one head's noise."""
+        """Return layers of the widths `sizes`, whose weights are the deviations of noise."""
         layers = perceptron(sizes, [1.0] * (len(sizes) - 1), None)
         with torch.no_grad():
             for layer, inputs in zip(layers, sizes[:-1], strict=True):
@@ -108,7 +116,10 @@ class QNetwork(Networks):
 
 
 class Target:
-    """A target network: a copy of a Q-network that follows it and is stored in checkpoints."""
+    """A target network: a copy of the Q-network `online` that follows it slowly.
+
+    It is stored in checkpoints.
+    """
 
     def __init__(self, online: QNetwork) -> None:
         self._online = online
@@ -123,7 +134,10 @@ class Target:
 
     @torch.no_grad()
     def update_targets(self, tau: float) -> None:
-        """Move by the share `tau` of the way to the network that learns; 1 copies that network."""
+        """Move the copy by the share `tau` (0 to 1) towards the network that learns.
+
+        1 copies it; tensors that are not parameters are always copied.
+        """
         mine: list[Tensor] = list(self.network.parameters())
         its: list[Tensor] = list(self._online.parameters())
         if tau == 1.0:
@@ -143,15 +157,15 @@ class Target:
 
 
 class QPolicy(TorchPolicy):
-    """A policy that takes the choice of the highest value."""
+    """The policy of DQN: takes the choice to which its Q-network gives the highest value."""
 
     model: QNetwork
     """Q-network that learns."""
     exploration = EpsilonGreedyConfig()
     """Settings of the exploration of `make_device_actor`."""
 
-    def make_device_actor(self, frames: "Frames") -> Actor:
-        """Return an actor with this network, on its device; `frames` sends observations."""
+    def make_device_actor(self, frames: "DeviceObservations") -> Actor:
+        """Return an actor that runs this network on its device; `frames` sends observations."""
         # Imported for a GPU only.
         from trainables.policies.acting.on_device import DeviceQActor
 
@@ -159,13 +173,13 @@ class QPolicy(TorchPolicy):
 
         def values_of(observations: Tensor, noise: Noise) -> Tensor:
             own = [model] if model.architecture.trunk.custom_model else []
-            with self.lowered(), in_acting_mode(*own):
+            with self.autocast(), in_acting_mode(*own):
                 return model.values(model.outputs(observations, noise))
 
         return DeviceQActor(model.layout, model.architecture, self.exploration, values_of, frames)
 
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
-        """Return preprocessor, frozen filter, network and best choice as one ONNX file."""
+        """Return the bytes of an ONNX file: preprocessing, frozen filter, network, best choice."""
         # Imported only for exports: training needs neither onnx nor an inference engine.
         from trainables.policies.onnx import graph
 
@@ -179,7 +193,10 @@ def build_q_policy(
     seed: int,
     device: str,
 ) -> QPolicy:
-    """Return a policy of these networks with the initial weights that belong to a seed."""
+    """Return a policy of these networks, (layout of the actions, architecture).
+
+    The initial weights are determined by `seed`.
+    """
     model = QNetwork(*networks, rng.torch_generator(seed, "init"))
     made = QPolicy(model, partial(QActor, *networks, exploration), config, device)
     made.exploration = exploration

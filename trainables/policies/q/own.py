@@ -13,7 +13,7 @@ from trainables.policies.acting.actor import Weights
 from trainables.policies.acting.dense import Array
 from trainables.policies.architecture import OptimizerConfig
 from trainables.policies.exploration.actions import EpsilonGreedyConfig
-from trainables.policies.learning.layers import unit_pixels, widened
+from trainables.policies.learning.layers import as_float32, unit_pixels
 from trainables.policies.learning.networks import Networks
 from trainables.policies.own.module import TorchActor, make_module, outputs_of
 from trainables.policies.q.actor import Noise, QActor, QArchitecture
@@ -35,7 +35,7 @@ class OwnQNetwork(QNetwork):
     def forward(self, observations: Tensor) -> Tensor:
         """Return the values (B, A) of filtered observations."""
         rows = unit_pixels(observations, self.architecture.trunk)
-        return widened(outputs_of(self.module, rows))
+        return as_float32(outputs_of(self.module, rows))
 
     def outputs(self, observations: Tensor, noise: Noise) -> Tensor:
         """Return the values (B, A, 1) of filtered observations; `noise` is ignored."""
@@ -59,19 +59,22 @@ class OwnQActor(TorchActor, QActor):
         return images
 
     def _q(self, x: NDArray[Any], noise: Noise, weights: Weights | None = None) -> Array:
-        """Return the module's values (N, A) of observations (N, *S); the rest is ignored."""
+        """Return the module's values (N, A) of observations (N, *S).
+
+        Other arguments are ignored.
+        """
         values: Array = self._run(x).numpy()
         return values
 
 
 class OwnQPolicy(QPolicy):
-    """A policy that takes the choice to which a user's module gives the highest value."""
+    """The policy of DQN with a user's module as its Q-network."""
 
     model: OwnQNetwork
     """Q-network around the user's module."""
 
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
-        """Return preprocessor, frozen filter, module and best choice as one ONNX file."""
+        """Return the bytes of an ONNX file: preprocessing, frozen filter, module, best choice."""
         # Imported only for exports: training needs neither onnx nor an inference engine.
         from trainables.policies.onnx import graph
 
@@ -85,7 +88,10 @@ def build_own_q_policy(
     seed: int,
     device: str,
 ) -> OwnQPolicy:
-    """Return a policy of these networks with the initial weights that belong to a seed."""
+    """Return a policy of these networks, (layout of the actions, architecture).
+
+    The initial weights are determined by `seed`.
+    """
     make_actor = partial(OwnQActor, *networks, exploration)
     made = OwnQPolicy(OwnQNetwork(*networks, seed), make_actor, config, device)
     made.exploration = exploration

@@ -226,10 +226,10 @@ class Transitions:
         if self._requested:
             self._write_requested(fragment, where, rows)
         cut = [i for i, row in enumerate(rows) if row.truncated]
-        for name, values in self._judge_after([rows[i] for i in cut]).items():
+        for name, values in self._values_after([rows[i] for i in cut]).items():
             arrays[f"final_{name}"][times[cut], lanes[cut]] = values
         last = [i for i in np.flatnonzero(times == length - 1) if not rows[i].ended]
-        for name, values in self._judge_after([rows[i] for i in last]).items():
+        for name, values in self._values_after([rows[i] for i in last]).items():
             fragment.last[f"last_{name}"][0, lanes[last]] = values
         return fragment
 
@@ -321,12 +321,12 @@ class Transitions:
         self._unrolls += int(number.max()) + 1
         return ids
 
-    def _judge_after(self, rows: list[Row]) -> dict[str, Array]:
+    def _values_after(self, rows: list[Row]) -> dict[str, Array]:
         """Return the actor's values of the observations after these rows, name → (R, …).
 
         Empty if there are no rows, or the actor computes no values.
         """
-        if not rows or not self._actor.judged:
+        if not rows or not self._actor.value_names:
             return {}
         return self._actor.value_columns(*self._observations_after(rows))
 

@@ -199,7 +199,7 @@ class EpisodeSampler(Sampler):
             return []
         ended = self._rows.terminated[t] | self._rows.truncated[t]
         continues = over & ~ended
-        if continues.any() and self.actor.judged:
+        if continues.any() and self.actor.value_names:
             # Read by `_gather` alone: the row is not truncated.
             filtered = self._as_policy_sees(self.observations)
             for name, judged in self.actor.value_columns(filtered, self.memory).items():
@@ -218,7 +218,7 @@ class EpisodeSampler(Sampler):
         where = self._row_indices(envs, starts, stops - starts)
         columns = {name: column[where][:, None] for name, column in self._rows.columns.items()}
         # The values after the end of the last episode are not read.
-        last = {f"last_{n}": columns[f"final_{n}"][-1:].copy() for n in self.actor.judged}
+        last = {f"last_{n}": columns[f"final_{n}"][-1:].copy() for n in self.actor.value_names}
         return Fragment.from_columns({**columns, **last})
 
     def _row_indices(self, envs: Any, starts: Array, lengths: Array) -> tuple[Array, Array]:

@@ -23,7 +23,7 @@ from trainables.envs.vector.base import Step, VectorEnv
 from trainables.envs.vector.separate import InProcessVectorEnv
 from trainables.errors import EnvError, NotFiniteError
 from trainables.policies.acting.actor import Acted, Actor
-from trainables.policies.acting.deciding import Decider, SideBySide
+from trainables.policies.acting.deciding import Decider, VectorEnvDecider
 from trainables.policies.acting.inference import InferencePolicy
 from trainables.policies.filters import (
     Filter,
@@ -197,7 +197,7 @@ class Sampler:
                 draws = self.actor.prepare_draws(steps, self.envs.count, stream)
             alone = self._single_env_decider(draws)
             apart = alone or self.between_ticks or self._stores_unfiltered
-            together = None if apart else self.actor.side_by_side(draws)
+            together = None if apart else self.actor.vector_env_decider(draws)
             deciding, since = None, steps
             self._row = 0
             try:
@@ -234,7 +234,7 @@ class Sampler:
             return None
         if self.between_ticks is not None or not self._requested <= FAST_LOOP_COLUMNS:
             return None
-        return None if self.envs.only_row is None else self.actor.one_by_one(draws)
+        return None if self.envs.only_row is None else self.actor.single_env_decider(draws)
 
     def _run_alone(self, rows: Fragment, deciding: Decider, episodes: list[RolloutMetrics]) -> None:
         """Fill the fragment from row `_row` on with steps of the only environment.
@@ -283,7 +283,7 @@ class Sampler:
                 self._arrays_of(rows)[name][decided_on, 0] = column
             self.recent.extend(stored[max(first, t + 1 - RECENT_ROWS) : t + 1])
 
-    def _write_decided(self, fragment: Fragment, deciding: SideBySide, rows: slice) -> None:
+    def _write_decided(self, fragment: Fragment, deciding: VectorEnvDecider, rows: slice) -> None:
         """Write the columns, such as ``logp`` and ``values``, of rows that `deciding` chose.
 
         It computes them for all rows at once.
@@ -325,7 +325,7 @@ class Sampler:
         """Reset flags and ``final_`` columns from row `first` on, which only some steps write."""
         rows.valid[first:], rows.autoreset[first:] = True, False
         rows.terminated[first:] = rows.truncated[first:] = False
-        for name in self.actor.judged:
+        for name in self.actor.value_names:
             rows.declared[f"final_{name}"][first:] = 0.0
 
     def _finish(self, fragment: Fragment) -> list[list[Trajectory]]:
@@ -340,7 +340,7 @@ class Sampler:
             latest = {"prev_actions": fragment.actions, "prev_rewards": fragment.rewards}
             self._previous_row = {name: column[-1].copy() for name, column in latest.items()}
         require_finite(self.observations, f"{self.name}, environment", "observation")
-        if self.actor.judged:
+        if self.actor.value_names:
             filtered = self._as_policy_sees(self.observations)
             for name, judged in self.actor.value_columns(filtered, self.memory).items():
                 fragment.last[f"last_{name}"][0] = judged
@@ -439,7 +439,7 @@ class Sampler:
         rows: Fragment,
         t: int,
         stream: np.random.Generator,
-        deciding: SideBySide | None = None,
+        deciding: VectorEnvDecider | None = None,
     ) -> tuple[list[RolloutMetrics], NDArray[np.bool_] | None, dict[int, Episode]]:
         """Make one step of every environment and write it into row `t`.
 
@@ -691,7 +691,7 @@ class Sampler:
         """
         # An episode that ended by itself as it was cut off has no future.
         cut = step.truncated & ~step.terminated
-        if not self.actor.judged or not cut.any():
+        if not self.actor.value_names or not cut.any():
             return {}
         rows = self._put_final(self.observations.copy(), step, cut)
         judged = self.actor.value_columns(self._as_policy_sees(rows), memory)

@@ -55,7 +55,7 @@ from trainables.trainer.reporting import EpisodeRecord, Reporter
 
 if TYPE_CHECKING:
     from trainables.learners.graphs import Graphs
-    from trainables.policies.acting.on_device import Frames
+    from trainables.policies.acting.on_device import DeviceObservations
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ logger = logging.getLogger(__name__)
 class Collector(Algorithm):
     """Builds policy, filters and workers from the settings, and keeps them synchronised."""
 
-    frames: "Frames | None" = None
+    frames: "DeviceObservations | None" = None
     """Sender of observations to the GPU on which the policy acts; None if it acts on the CPU."""
     _unread_source: ConfigError | None = None
     """Error of reading the file that ``restore`` names, raised only if the trial starts from
@@ -178,7 +178,7 @@ class Collector(Algorithm):
             except ConfigError as error:
                 self._unread_source = error
 
-    def _make_frames(self, settings: TrainerConfig) -> "Frames | None":
+    def _make_frames(self, settings: TrainerConfig) -> "DeviceObservations | None":
         """Return the sender of observations to the GPU; None if the policy acts on the CPU."""
         asked = settings.devices.act_on
         if asked == "cpu" or self.why_acts_on_cpu(settings) or self.calls_trainer:
@@ -186,10 +186,10 @@ class Collector(Algorithm):
         if asked == "auto" and not config_checks.pays_to_act_on_gpu(self.architecture):
             return None
         # Imported for a GPU only: trainers otherwise may need no torch.
-        from trainables.policies.acting.on_device import Frames
+        from trainables.policies.acting.on_device import DeviceObservations
 
         logger.info("act_on: the policy acts on the GPU")
-        return Frames(self.policy.in_torch().device)
+        return DeviceObservations(self.policy.in_torch().device)
 
     def _make_graphs(self, settings: TrainerConfig) -> "Graphs | None":
         """Return the recorder of gradient steps as CUDA graphs; None if they are ordinary steps."""

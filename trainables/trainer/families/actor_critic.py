@@ -27,8 +27,8 @@ from trainables.learners.sequences import SequenceBatch, in_sequences
 from trainables.learners.standardizing import LEAST_ROWS, moments
 from trainables.policies.architecture import Architecture
 from trainables.policies.exploration.actions import (
-    FollowingSampling,
     PolicyNoiseConfig,
+    PredictedStdSampling,
     StateDependentSampling,
 )
 from trainables.policies.own import distribution
@@ -191,7 +191,7 @@ class ActorCriticTrainer(Trainer):
             StateDependentSampling(inspection.spaces.layout, 1)
         cls._check_own(settings, inspection.spaces)
         if settings.model.free_log_std is False:
-            FollowingSampling(inspection.spaces.layout)
+            PredictedStdSampling(inspection.spaces.layout)
         at_first = settings.model.log_std_init
         if at_first is not None and not len(inspection.spaces.layout.real_columns):
             allowed = "null for actions without real numbers, which have no deviations"

@@ -100,9 +100,9 @@ def policy_gradient_loss(
     import torch
 
     from trainables.learners.torch_learner import normalized
-    from trainables.policies.learning.networks import replay_of
+    from trainables.policies.learning.networks import sequence_layout_of
 
-    evaluated = model.evaluate(batch["observations"], batch["actions"], replay_of(batch))
+    evaluated = model.evaluate(batch["observations"], batch["actions"], sequence_layout_of(batch))
     advantages = batch["advantages"]
     if settings.normalize_advantages:
         advantages = normalized(advantages)
