@@ -166,7 +166,7 @@ def is_usable(stored: PickledTrainable | None, source: str) -> bool:
         header = file.identify(Path(stored.file))[1]
     except CheckpointError:  # it is damaged
         return False
-    own = {"source": source, "libraries": libraries(), "key": signing.local().name}
+    own = {"source": source, "libraries": libraries(), "key": signing.user_trust().name}
     return all(header.get(key) == value for key, value in own.items())
 
 

@@ -75,7 +75,7 @@ class DriverContext:
         trial = self.history.trials[opened.trial]
         replica = self.history.replica(opened.trial, opened.replica)
         kept = sorted(replica.checkpoints.values(), key=lambda saved: -saved.iteration)
-        birth, limits, trust = replica.birth, spec.limits, signing.local_if_possible()
+        birth, limits, trust = replica.birth, spec.limits, signing.user_trust_if_possible()
         timed = [] if limits.trial_s is None else replica.curve
         script = self.script_file
         return SliceSpec(

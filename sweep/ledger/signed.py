@@ -26,7 +26,7 @@ def write(path: Path, contents: Mapping[str, Any]) -> None:
 
     Raises OSError if the disk refused.
     """
-    trust = signing.local_if_possible()
+    trust = signing.user_trust_if_possible()
     content = json.dumps(contents if trust is None else signing.sign(contents, trust)).encode()
     with disk.open_folder(path.parent) as folder:
         disk.publish(folder, path.name, len(content), [content], 0)
@@ -47,7 +47,7 @@ def read(path: Path) -> dict[str, Any]:
 def is_own(contents: Mapping[str, Any], path: Path) -> bool:
     """Return whether `contents`, read from `path`, carry a valid signature of this user's key."""
     try:
-        signing.check(contents, signing.local(), path)
+        signing.check(contents, signing.user_trust(), path)
     except (UntrustedCheckpoint, SigningError):
         return False
     return True
@@ -77,6 +77,6 @@ def identify(path: Path) -> tuple[str, dict[str, Any]]:
 def is_trusted(path: Path) -> bool:
     """Return whether this user has trusted exactly this content of a file with `sweep trust`."""
     try:
-        return identify(path)[0] in signing.local().digests
+        return identify(path)[0] in signing.user_trust().digests
     except SigningError:
         return False

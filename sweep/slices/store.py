@@ -628,7 +628,7 @@ def move(folder: Folder, url: str, name: str, sweep_id: str) -> None:
 
 def _write_url(folder: Folder, url: str) -> None:
     """Write the URL of the object storage, signed by this user, to the sweep's folder."""
-    signing.local()  # without a key, the choice could not be attributed to this user
+    signing.user_trust()  # without a key, the choice could not be attributed to this user
     signed.write(folder.checkpoints, {"url": url})
 
 

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from trainables.errors import ConfigError
 from trainables.learners.returns import Bounds, next_values, v_trace
-from trainables.learners.sequences import Judged, rows_to_evaluate
+from trainables.learners.sequences import RowsToEvaluate, rows_to_evaluate
 from trainables.rollout.batch import Fragment, TrainBatch, rows
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
@@ -147,7 +147,7 @@ class IMPALA(PolicyGradientTrainer):
 
 def rows_with_v_trace(
     fragment: Fragment,
-    valid_rows: Judged,
+    valid_rows: RowsToEvaluate,
     current: Sequence[NDArray[np.floating]],
     settings: Config,
 ) -> tuple[TrainBatch, NDArray[np.float64]]:

@@ -104,7 +104,7 @@ def write(
     """
     entries = {**header, **_environment(), "step": step, "epoch": epoch}
     packed = state if isinstance(state, Packed) else pack(dict(state))
-    signer = (trust or signing.local()) if packed.opaque else None
+    signer = (trust or signing.user_trust()) if packed.opaque else None
     disk.make_folder(folder, "ckpt-")
     with disk.open_folder(folder) as parent:
         chosen = segments.large_arrays(packed.arrays)
@@ -155,7 +155,7 @@ def read(path: Path, digest: str | None = None, trust: Trust | None = None) -> L
         packed = container.parse(content, header, path)
 
         def vouch() -> None:
-            judge = trust or signing.local()
+            judge = trust or signing.user_trust()
             if found not in judge.digests:
                 signing.check(header, judge, path)
 

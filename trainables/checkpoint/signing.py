@@ -109,7 +109,7 @@ def _mac(key: bytes, header: Mapping[str, Any]) -> str:
 # ---- this user's files ------------------------------------------------------------------------
 
 
-def local() -> Trust:
+def user_trust() -> Trust:
     """Return this user's key and trusted digests; makes a key file if there is none.
 
     Raises SigningError if the files cannot be read or written, or others can read them.
@@ -141,10 +141,13 @@ def _trust_with(folder: Path, key: bytes) -> Trust:
     return Trust(key, frozenset(_DIGEST.findall(listed.decode("ascii", "replace"))))
 
 
-def local_if_possible() -> Trust | None:
-    """Return what `local` returns; None if it raises SigningError, as without a home folder."""
+def user_trust_if_possible() -> Trust | None:
+    """Return what `user_trust` returns; None if it raises SigningError.
+
+    So it is without a home folder; what needs a signature then raises the error.
+    """
     try:
-        return local()
+        return user_trust()
     except SigningError:
         return None
 
@@ -154,7 +157,7 @@ def trust_checkpoints(digests: Iterable[str]) -> None:
 
     Raises SigningError if the list cannot be written.
     """
-    listed = sorted(local().digests | set(digests))
+    listed = sorted(user_trust().digests | set(digests))
     text = "".join(f"{digest}\n" for digest in listed).encode()
     with _own_folder() as path, disk.open_folder(path) as folder:
         disk.publish(folder, "trusted", len(text), [text], 0)

@@ -239,15 +239,15 @@ RESULTS: Mapping[str, str] = {
 """Name of a result in other trainers → name of the same result here."""
 
 
-def nearest_results(name: str, results: Collection[str], limit: int = 3) -> list[str]:
-    """Return up to `limit` of `results` that a user may have meant by the unknown result `name`.
+def nearest_results(name: str, results: Collection[str]) -> list[str]:
+    """Return up to three of `results` that a user may have meant by the unknown result `name`.
 
     The same result's name in another trainer is first, then equal last parts, then similar names.
     """
     same = [RESULTS[name]] if RESULTS.get(name) in results else []
-    close = difflib.get_close_matches(name, sorted(results), n=limit, cutoff=0.6)
+    close = difflib.get_close_matches(name, sorted(results), n=3, cutoff=0.6)
     last = [one for one in sorted(results) if one.rpartition("/")[2] == name.rpartition("/")[2]]
-    return list(dict.fromkeys([*same, *last, *close]))[:limit]
+    return list(dict.fromkeys([*same, *last, *close]))[:3]
 
 
 VALUES: Mapping[tuple[str, str], str] = {

@@ -124,18 +124,16 @@ def preserve_global() -> Iterator[None]:
         restore_global(state)
 
 
-def equal_global(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Return whether two results of `capture_global` are equal: nothing was drawn in between."""
-    return _equal(before, after)
+def equal_global(before: Any, after: Any) -> bool:
+    """Return whether two results of `capture_global`, or parts of them, are equal.
 
-
-def _equal(one: Any, other: Any) -> bool:
-    """Return whether two captured values, possibly nested mappings, are equal."""
+    If so, nothing was drawn from the global streams in between.
+    """
     import numpy as np
 
-    if isinstance(one, Mapping):
-        return all(_equal(value, other[key]) for key, value in one.items())
-    return bool(np.all(one == other))
+    if isinstance(before, Mapping):
+        return all(equal_global(value, after[key]) for key, value in before.items())
+    return bool(np.all(before == after))
 
 
 @contextlib.contextmanager

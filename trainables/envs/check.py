@@ -25,7 +25,7 @@ from trainables.envs.calls.faults import closing, logging_once
 from trainables.envs.exactness.levels import EXACT, LEVELS, Measured
 from trainables.envs.exactness.measuring import Inquiry, Inspection, resolve
 from trainables.envs.exactness.random_actions import actions_for_one
-from trainables.envs.exactness.watching import Hangs, beat, watched
+from trainables.envs.exactness.watching import Hangs, announce_call, watched
 from trainables.envs.kinds.agents import AgentsEnv
 from trainables.envs.make import Env, EnvironmentConfig, make_env, make_raw_env
 from trainables.envs.spaces.masks import MASK
@@ -98,7 +98,7 @@ def check(
 
 def _describe(config: EnvironmentConfig) -> Report:
     """Return entries of a report: names, spaces, time limit, breaches of gymnasium's rules."""
-    beat()
+    announce_call()
     with closing(make_raw_env(config)) as env:
         return {
             "env": config.env,
@@ -190,7 +190,7 @@ def _speed(envs: VectorEnv, ticks: int) -> float:
     while done < ticks and seconds < LONGEST_S:
         began = _running_time()
         for row in actions[done : done + STEPS_PER_READING]:
-            beat()
+            announce_call()
             envs.step(row)
             done += 1
         seconds += max(_running_time() - began, SHORTEST_S)
@@ -208,7 +208,7 @@ def _drawn(envs: VectorEnv, seeds: list[int], ticks: int) -> list[Array]:
         return [np.asarray(row) for row in drawn]
     actions, current = [], envs.reset(seeds)
     for _ in range(ticks):
-        beat()
+        announce_call()
         actions.append(np.asarray([one.draw(current[i]) for i, one in enumerate(drawing)]))
         current = envs.step(actions[-1]).observations
     return actions

@@ -24,7 +24,7 @@ from trainables.core.importing import entry_points, load_callable, load_module
 from trainables.core.settings import LONGEST_WAIT_S, Section
 from trainables.envs import compiled, registry
 from trainables.envs.calls.faults import close
-from trainables.envs.external.polled import Called, calls_trainer
+from trainables.envs.external.polled import SpacesOnlyEnv, calls_trainer
 from trainables.envs.kinds import agents, atari, together
 from trainables.envs.kinds.atari import is_atari
 from trainables.envs.kinds.pool import ENVPOOL, Pool
@@ -37,7 +37,7 @@ from trainables.envs.spaces.connectors import (
     EnvConnector,
     Filtering,
     Named,
-    make_own,
+    make_named,
     row_shape,
 )
 from trainables.envs.spaces.images import (
@@ -261,7 +261,7 @@ class EnvSpaces:
 
         The latter add the previous action and reward to a row.
         """
-        before = make_own(self.connectors, self.observation, self.action)
+        before = make_named(self.connectors, self.observation, self.action)
         box, behind = before[-1].observation_space if before else self.observation, []
         for kind, wanted in zip(PREVIOUS, self.previous, strict=True):
             if wanted:
@@ -322,7 +322,7 @@ def make_env(
     return env if config.action_mask is None else ActionMask(env, config.action_mask)
 
 
-def connect(
+def make_connector(
     config: EnvironmentConfig, observation: spaces.Space[Any], action: spaces.Space[Any]
 ) -> EnvConnector:
     """Return the object that converts an environment's observations to arrays, and rows to actions.
@@ -330,7 +330,7 @@ def connect(
     The spaces are the environment's own. Raises ConfigError if no policy can use them.
     """
     if isinstance(observation, agents.AgentsSpace) and isinstance(action, agents.AgentsSpace):
-        each = {a: connect(config, one, action.of[a]) for a, one in observation.of.items()}
+        each = {a: make_connector(config, one, action.of[a]) for a, one in observation.of.items()}
         return agents.AgentsConnector((observation, action), each)
     if config.preprocessor_pref is None and config.observation_settings.preprocessor is None:
         NoPreprocessor(observation)  # refuses what is not a Box
@@ -362,12 +362,12 @@ def make_raw_env(
     spec = gymnasium.registry.get(config.env)
     only_vector = config.is_native and (spec is None or spec.entry_point is None)
     if only_vector or config.env_engine == ENVPOOL:
-        return Single(make_vector(config, 1))
+        return SingleEnv(make_vector(config, 1))
     if context is None:
         context = EnvContext(config.env_config)
     env = _make_checked(config, context, learning=learning)
     if calls_trainer(env):
-        return Called(env)
+        return SpacesOnlyEnv(env)
     if (several := _several_agents(config, env)) is not None:
         return several
     _require_steppable(config, env)
@@ -493,7 +493,7 @@ def checked_spaces(
     """
     if isinstance(observation, agents.AgentsSpace):
         raise needs_policies(config, list(observation.of))
-    connector = connect(config, observation, action)
+    connector = make_connector(config, observation, action)
     made_spaces = EnvSpaces(
         cast("spaces.Box", connector.observation_space),
         action,
@@ -582,7 +582,7 @@ def _creator(
     env = config.env
     creator = registry.find(env)
     if creator is None and ":" not in env and env not in gymnasium.registry:
-        atari.register(env)
+        atari.register_games(env)
     if creator is None and ":" in env and env not in gymnasium.registry:
         load_module("env", env)
         env = env.partition(":")[2]  # the import may have registered an id
@@ -590,7 +590,7 @@ def _creator(
             creator = load_callable("env", config.env, "an environment class or callable")
     if creator is not None:
         keywords = {} if num_envs is None else {"num_envs": num_envs}
-        return partial(registry.call, creator, context, **keywords)
+        return partial(registry.call_creator, creator, context, **keywords)
     if env not in gymnasium.registry:
         known = [*registry.registered(), *entry_points(registry.GROUP), *gymnasium.registry]
         hint = _from_package(env) or nearest(config.env, known).removeprefix("; ")
@@ -626,7 +626,7 @@ def _make_compiled(name: str, config: Mapping[str, Any]) -> Env:
     return make_alone(name, config)
 
 
-class Single(gymnasium.Env[Any, Any]):
+class SingleEnv(gymnasium.Env[Any, Any]):
     """A native vector environment of size 1, in any autoreset mode, as a `gymnasium.Env`."""
 
     def __init__(self, vector: VectorEnv[Any, Any, Any]) -> None:

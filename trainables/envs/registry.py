@@ -145,7 +145,7 @@ def importable_path(name: str) -> str:
     return path
 
 
-def call(creator: Creator, context: EnvContext, **keywords: Any) -> Any:
+def call_creator(creator: Creator, context: EnvContext, **keywords: Any) -> Any:
     """Call an environment's class or function, and return the environment.
 
     It gets `env_config` as one dict or as keyword arguments, as its signature demands, and

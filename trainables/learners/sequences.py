@@ -75,7 +75,7 @@ def in_sequences(fragment: Fragment, batch: TrainBatch, longest: int) -> Sequenc
     return SequenceBatch(**columns, memory=rows(fragment.memory)[order], begins=begins)
 
 
-class Judged(NamedTuple):
+class RowsToEvaluate(NamedTuple):
     """Rows of a fragment, and observations after them, to be evaluated by the present networks."""
 
     batch: TrainBatch
@@ -86,7 +86,7 @@ class Judged(NamedTuple):
     """Flags (B,): True if a row is only the observation after the fragment's row `row`."""
 
 
-def rows_to_evaluate(fragment: Fragment, longest: int) -> Judged:
+def rows_to_evaluate(fragment: Fragment, longest: int) -> RowsToEvaluate:
     """Return the valid rows of a fragment and the observations after them, as one batch.
 
     For a policy with a memory the batch is a `SequenceBatch` of at most `longest` steps. The
@@ -106,7 +106,7 @@ def rows_to_evaluate(fragment: Fragment, longest: int) -> Judged:
         remembered = rows(fragment.memory)[row]
         begins = np.insert(begins, ends, False)
         batch = SequenceBatch(**vars(batch), memory=remembered, begins=begins)
-    return Judged(batch, row, follows)
+    return RowsToEvaluate(batch, row, follows)
 
 
 def _cut(fragment: Fragment, longest: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -34,7 +34,7 @@ T = TypeVar("T")
 Maker: TypeAlias = Callable[..., Any]
 
 
-def name_of(source: str | Maker) -> str:
+def source_name(source: str | Maker) -> str:
     """Return the name of a source of experience in checkpoints.
 
     Of a class or function, its path.
@@ -45,7 +45,7 @@ def name_of(source: str | Maker) -> str:
     return f"{named.__module__}:{named.__qualname__}"
 
 
-def is_own(source: str) -> bool:
+def is_user_defined(source: str) -> bool:
     """Return whether a value of ``input`` or ``output`` is the path of a class or function."""
     return bool(PATH_OF_CLASS.fullmatch(source)) and not source.startswith(MINARI)
 
@@ -145,17 +145,17 @@ class OfflineConfig(Section):
         """Source of experience → probability; a list of files is one source, named ``files``."""
         if isinstance(self.input, dict):
             return self.input
-        return {FILES if isinstance(self.input, list) else name_of(self.input): 1.0}
+        return {FILES if isinstance(self.input, list) else source_name(self.input): 1.0}
 
     @property
     def has_own_reader(self) -> bool:
         """True if ``input`` names a user-defined reader."""
-        return callable(self.input) or any(map(is_own, self.sources))
+        return callable(self.input) or any(map(is_user_defined, self.sources))
 
     @property
     def has_own_writer(self) -> bool:
         """True if ``output`` names a user-defined writer, which receives the samples."""
-        return callable(self.output) or is_own(self.output or "")
+        return callable(self.output) or is_user_defined(self.output or "")
 
     @property
     def reads_experience(self) -> bool:
@@ -221,7 +221,7 @@ class IOContext:
         return self.find_sampler()
 
 
-def make_own(key: str, source: str | Maker, kind: type[T], context: IOContext) -> T:
+def make_user_defined(key: str, source: str | Maker, kind: type[T], context: IOContext) -> T:
     """Call a user's class or function, or ``package.module:Name``, with the context.
 
     Returns the reader or writer that it makes. Raises ConfigError, about the setting `key`, if that

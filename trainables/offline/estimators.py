@@ -140,7 +140,7 @@ def terms(
     return Terms(np.exp(np.minimum(of_episode, HIGHEST)) * returns, ones)
 
 
-def bounded(name: str, log_ratios: Reals) -> int:
+def count_bounded(name: str, log_ratios: Reals) -> int:
     """Return the number of episodes in which `terms` limits a product of ratios, for a warning.
 
     Args:
@@ -380,7 +380,7 @@ class Estimates:
         """
         own = np.asarray(policy(episodes.observations, episodes.actions), dtype=np.float64)
         log_ratios = episodes.arrange_by_episode(own - episodes.logp[episodes.valid])
-        if (count := bounded(name, log_ratios)) > 0:
+        if (count := count_bounded(name, log_ratios)) > 0:
             self._warn(
                 f"{name} counts the ratios of {count} of {len(episodes)} episodes as "
                 f"e^{HIGHEST:g}, as they are higher: the policy is too far from the one that "

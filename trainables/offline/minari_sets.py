@@ -23,7 +23,7 @@ from trainables.offline.batches import Array, Columns
 from trainables.offline.config import MINARI
 from trainables.offline.following import REMEDY, is_followed_by, pieces
 from trainables.offline.reader import FilesReader, NotABatch, Rows
-from trainables.offline.tables import first_line, require
+from trainables.offline.tables import first_line, require_package
 
 if TYPE_CHECKING:
     from minari.dataset.minari_storage import MinariStorage
@@ -53,7 +53,7 @@ def find_set(place: str, source: str) -> Path | None:
             hint = f"`minari download {source.removeprefix(MINARI)}` downloads published ones"
             raise ConfigError(place, source, f"a data set in {folder.parent}", hint)
     if folder is not None:
-        require("minari", place, source)
+        require_package("minari", place, source)
     return folder
 
 
@@ -65,7 +65,7 @@ def folder_of(place: str, source: str) -> Path:
     name = source.removeprefix(MINARI)
     if not NAME.fullmatch(name):
         raise ConfigError(place, source, "minari: followed by a name such as D4RL/pen/human-v2")
-    require("minari", place, source)
+    require_package("minari", place, source)
     from minari.storage.datasets_root_dir import get_dataset_path
 
     return Path(get_dataset_path(name))
@@ -150,7 +150,7 @@ class MinariReader(FilesReader):
         StoredDataError if it is damaged.
         """
         if self._open is None or self._open[0] != path:
-            said = described(path)
+            said = read_metadata(path)
             from minari.dataset.minari_storage import MinariStorage
 
             try:
@@ -162,7 +162,7 @@ class MinariReader(FilesReader):
         return self._open[1:]
 
 
-def described(path: Path) -> dict[str, Any]:
+def read_metadata(path: Path) -> dict[str, Any]:
     """Return the metadata of a data set; raises StoredDataError if they are not plain data."""
     file = path / METADATA
     try:
@@ -250,7 +250,7 @@ def write_set(folder: Path, name: str, batches: Iterable[Columns], spaces: EnvSp
         raise ConfigError(
             "target", str(folder), "a folder that does not exist yet", "remove it first"
         )
-    require("minari", "target", str(folder))
+    require_package("minari", "target", str(folder))
     from minari import __version__
     from minari.data_collector.episode_buffer import EpisodeBuffer
     from minari.dataset.minari_storage import MinariStorage
@@ -267,7 +267,7 @@ def write_set(folder: Path, name: str, batches: Iterable[Columns], spaces: EnvSp
             part / "data", written_space, taken, data_format="parquet", jpeg_encoding=False
         )
         storage.update_metadata({"dataset_id": name, "minari_version": __version__})
-        for run in runs(folder, batches):
+        for run in episode_stretches(folder, batches):
             rows = len(run["rewards"])
             states = _as_given(spaces, np.concatenate([run["obs"], run["new_obs"][-1:]]))
             ends = np.arange(rows) == rows - 1
@@ -310,7 +310,7 @@ def _as_given(spaces: EnvSpaces, rows: Array) -> Array:
     return np.stack([at_env.invert(row) for row in rows])
 
 
-def runs(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
+def episode_stretches(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
     """Yield all rows of batches, each once, as stretches in which each row leads to the next one.
 
     Raises StoredDataError if batches lack the columns that episodes need.

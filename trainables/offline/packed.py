@@ -130,7 +130,7 @@ class _Machine:
         for count, (opcode, given, _) in enumerate(pickletools.genops(pickled)):
             if count > MAX_OPCODES:
                 raise NotAnArray(f"a pickle of more than {MAX_OPCODES} opcodes")
-            self.take(opcode.name, given)
+            self.execute(opcode.name, given)
         if len(self.stack) != 1 or not isinstance(self.stack[0], _Array):
             raise NotAnArray("a pickle of something other than an array")
         found = self.stack[0].value
@@ -138,7 +138,7 @@ class _Machine:
             raise NotAnArray("an array without its bytes")
         return found
 
-    def take(self, name: str, argument: Any) -> None:
+    def execute(self, name: str, argument: Any) -> None:
         """Execute one opcode with its argument; raise NotAnArray if no array needs it."""
         if name in _VALUES:
             self.stack.append(argument)

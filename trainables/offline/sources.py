@@ -10,7 +10,14 @@ from trainables.envs.exactness import measuring
 from trainables.envs.make import EnvironmentConfig
 from trainables.errors import ConfigError, StoredDataError
 from trainables.offline.batches import Batch
-from trainables.offline.config import FILES, MINARI, SAMPLER, IOContext, is_own, make_own
+from trainables.offline.config import (
+    FILES,
+    MINARI,
+    SAMPLER,
+    IOContext,
+    is_user_defined,
+    make_user_defined,
+)
 from trainables.offline.following import with_episodes
 from trainables.offline.minari_sets import MinariReader, find_set, folder_of, write_set
 from trainables.offline.reader import (
@@ -63,9 +70,11 @@ def make_reader(source: str, rows: Rows | RowsByPolicy, context: IOContext) -> I
     config = context.offline
     reader: InputReader
     if callable(config.input):
-        reader = OwnReader(make_own("input", config.input, InputReader, context), rows, source)
-    elif is_own(source):
-        reader = OwnReader(make_own("input", source, InputReader, context), rows, source)
+        reader = OwnReader(
+            make_user_defined("input", config.input, InputReader, context), rows, source
+        )
+    elif is_user_defined(source):
+        reader = OwnReader(make_user_defined("input", source, InputReader, context), rows, source)
     else:
         listed = config.input if source == FILES and isinstance(config.input, list) else source
         reader = files_reader("input", listed, rows)

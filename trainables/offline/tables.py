@@ -31,7 +31,7 @@ MOST_DIMENSIONS = 8
 EXTRA = "pip install 'sweep-rl[offline]'"
 
 
-def require(package: str, place: str, value: object) -> None:
+def require_package(package: str, place: str, value: object) -> None:
     """Raise ConfigError, about the setting `place`, if an optional package is not installed."""
     if importlib.util.find_spec(package) is None:
         raise ConfigError(place, value, f"files that need no {package}, or {EXTRA}")
@@ -44,7 +44,7 @@ class ParquetReader(FilesReader):
 
     def __init__(self, files: Sequence[Path], rows: Rows) -> None:
         super().__init__(files, rows)
-        require("pyarrow", "input", str(files[0]))
+        require_package("pyarrow", "input", str(files[0]))
         self._open: tuple[Path, pq.ParquetFile] | None = None
 
     def take(self, path: Path) -> Columns | None:
@@ -66,7 +66,7 @@ class ParquetReader(FilesReader):
             table = file.read_row_group(group, [name for name in names if name in READABLE])
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             raise NotABatch(f"a row group that cannot be read ({first_line(error)})") from None
-        read = {name: numbers(name, table.column(name)) for name in table.column_names}
+        read = {name: numeric_column(name, table.column(name)) for name in table.column_names}
         return self._rows.checked({name: read.get(name, ()) for name in names})
 
     def size(self, path: Path) -> int:
@@ -88,7 +88,7 @@ class ParquetReader(FilesReader):
         return self._open[1]
 
 
-def numbers(name: str, column: "pa.ChunkedArray") -> Array:
+def numeric_column(name: str, column: "pa.ChunkedArray") -> Array:
     """Return a column of a table, of numbers or lists of numbers, as an array (R, …).
 
     Raises NotABatch if the column holds anything else, missing values or lists of several lengths.
@@ -125,7 +125,7 @@ def write_parquet(path: Path, batches: Iterable[Columns]) -> int:
 
     Raises StoredDataError if the disk refuses it, or batches have different columns.
     """
-    require("pyarrow", "target", str(path))
+    require_package("pyarrow", "target", str(path))
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learnt:
+class RowTreatment:
     """The treatment that rows from files get, so that they are like sampled rows."""
 
     looks_ahead: bool = True
@@ -74,7 +74,7 @@ class Learnt:
 
 
 #: The form of rows in files.
-AS_READ = Learnt()
+AS_READ = RowTreatment()
 
 
 class SamplerInput(InputReader):
@@ -149,7 +149,7 @@ class ReadingWorkers(WorkerSet):
         count: int,
         index: int,
         sampling: WorkerSet | None,
-        learnt: Learnt,
+        learnt: RowTreatment,
         make_filter: Callable[[str], Filter],
     ) -> None:
         sources = context.offline.sources
@@ -325,7 +325,7 @@ class ReadingAgents(ReadingWorkers):
 
 
 def fragment_of(
-    batches: Sequence[Columns], is_episode: bool, source: str, learnt: Learnt = AS_READ
+    batches: Sequence[Columns], is_episode: bool, source: str, learnt: RowTreatment = AS_READ
 ) -> Fragment:
     """Return the rows of all read batches of one policy as one fragment (R, 1).
 

@@ -39,7 +39,7 @@ from trainables.offline.config import (
     LOGDIR,
     IOContext,
     OfflineConfig,
-    make_own,
+    make_user_defined,
 )
 from trainables.offline.packed import pack
 from trainables.rollout.agents.worker import MultiAgentBatch
@@ -454,7 +454,7 @@ def _make_writer(context: IOContext, trial: TrialContext) -> OutputWriter:
     """Make the writer that the setting ``output`` names: a user's, or a `JsonWriter`."""
     given = context.offline.output
     if context.offline.has_own_writer:
-        return make_own("output", given or "", OutputWriter, context)
+        return make_user_defined("output", given or "", OutputWriter, context)
     place = str(given)
     in_sweep = trial.has_settled_config and trial.logdir is not None
 

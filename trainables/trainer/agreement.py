@@ -13,7 +13,7 @@ from typing import Any
 
 from trainables.core import rounding
 from trainables.errors import ConfigError
-from trainables.offline.config import name_of
+from trainables.offline.config import source_name
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def collection_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: copy.deepcopy(config.get(key)) for key in COLLECTING + FILTERING}
     kept["connectors"] = list(config["connectors"])
     if callable(kept["input"]):
-        kept["input"] = name_of(kept["input"])
+        kept["input"] = source_name(kept["input"])
     return {**kept, "observation_filter": _filter_name(config["observation_filter"])}
 
 

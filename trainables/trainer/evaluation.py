@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from trainables.core import rng
 from trainables.envs.calls.faults import closing
-from trainables.envs.calls.rendering import frames_per_second, picture, rendered
+from trainables.envs.calls.rendering import checked_picture, frames_per_second, with_render_mode
 from trainables.envs.exactness.known import known_level
 from trainables.envs.make import EnvironmentConfig, importable_config, make_raw_env
 from trainables.envs.vector.restarts import AnySlot
@@ -158,7 +158,7 @@ class PeriodicEvaluation:
         plan = self._plan(timesteps)
         with closing(make_raw_env(plan.environment, learning=False)) as env:
             fps = frames_per_second(env)
-        return replace(plan, environment=rendered(plan.environment), is_recorded=True), fps
+        return replace(plan, environment=with_render_mode(plan.environment), is_recorded=True), fps
 
     def _play_rendered(
         self,
@@ -173,7 +173,7 @@ class PeriodicEvaluation:
         def look(slot: AnySlot, length: int) -> None:
             if video is not None and length == 0:
                 video.discard()  # of an episode that a restart has ended
-            if (seen := picture(slot.render(), "record_env")) is None:
+            if (seen := checked_picture(slot.render(), "record_env")) is None:
                 return
             show(seen)
             if video is not None:

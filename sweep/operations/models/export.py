@@ -78,7 +78,7 @@ def export_model(
             "model": described,
             "versions": {**restored.versions, "written_by": restored.header["versions"]},
         }
-        trust = signing.local_if_possible()
+        trust = signing.user_trust_if_possible()
         signed = json.loads(json.dumps(card))
         signed = signed if trust is None else signing.sign(signed, trust)
         (draft / CARD).write_text(json.dumps(signed, indent=2) + "\n", encoding="utf-8")
@@ -167,7 +167,7 @@ def play(folder: Path, playing: Playing) -> dict[str, Any]:
         UntrustedCheckpoint: another person exported it, and its settings may name code.
     """
     digest, card = identify(folder / CARD)
-    trust = signing.local()
+    trust = signing.user_trust()
     if digest not in trust.digests:
         signing.check(card, trust, folder / CARD)
     form = next((form for form in FORMATS if form in card["files"]), None)

@@ -384,7 +384,7 @@ class ClusterPool(pools.Pool):
             said = f"worker {address} is left out: {said}"
             self.say(said)
             return said
-        trust = signing.local_if_possible()
+        trust = signing.user_trust_if_possible()
         if about["key"] != (ours := trust.name if trust else ""):
             whose = "another one" if about["key"] else "none"
             self.say(

@@ -256,7 +256,7 @@ def test_a_bucket_that_is_not_there_is_a_problem(doctor: Doctor, s3_server: int)
 def test_a_cluster_is_asked_for_workers_versions_keys_and_clocks(
     doctor: Doctor, tmp_path: Path
 ) -> None:
-    signing.local()
+    signing.user_trust()
     (tmp_path / "cluster").mkdir()
     with running(tmp_path / "cluster", 0) as cluster:
         doctor.root = tmp_path / "sweeps"
@@ -280,7 +280,7 @@ def test_a_cluster_is_asked_for_workers_versions_keys_and_clocks(
 def test_a_ray_cluster_is_asked_for_the_same(
     doctor: Doctor, ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
-    signing.local()
+    signing.user_trust()
     given = ("--pool", "ray", "--address", ray_cluster.address)
     first, *clocks = doctor(*given)["ray"]
     assert re.fullmatch(

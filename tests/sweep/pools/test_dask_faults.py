@@ -328,7 +328,7 @@ def test_the_signing_key_is_never_on_the_wire_and_a_worker_without_it_signs_noth
     tmp_path: Path,
 ) -> None:
     (tmp_path / "no-key").mkdir()
-    key = signing.local().key
+    key = signing.user_trust().key
     with contextlib.ExitStack() as until:
         cluster = until.enter_context(running(tmp_path, 0))
         scheduler = until.enter_context(contextlib.closing(Relay(cluster.port)))
@@ -344,7 +344,9 @@ def test_the_signing_key_is_never_on_the_wire_and_a_worker_without_it_signs_noth
         pool.say = said.append
         pool.connect(tmp_path)
         assert said == []
-        spec = slice_spec(tmp_path / "t", trainable=RAY_STYLE, paths=HERE, trust=signing.local())
+        spec = slice_spec(
+            tmp_path / "t", trainable=RAY_STYLE, paths=HERE, trust=signing.user_trust()
+        )
         outcome = pool.submit(spec).result(timeout=120)
         assert (outcome.end, outcome.error) == (End.GOAL, "")
         assert b'"mac":' in (tmp_path / "t" / outcome.saved[-1].file).read_bytes()
@@ -353,7 +355,11 @@ def test_the_signing_key_is_never_on_the_wire_and_a_worker_without_it_signs_noth
         cluster.add("b", XDG_CONFIG_HOME=str(tmp_path / "no-key"))
         wait_until(lambda: pool.slots == 2)
         assert "lacks your signing key" in said[0]
-        where: dict[str, Any] = {"trainable": RAY_STYLE, "paths": HERE, "trust": signing.local()}
+        where: dict[str, Any] = {
+            "trainable": RAY_STYLE,
+            "paths": HERE,
+            "trust": signing.user_trust(),
+        }
         one = slice_spec(tmp_path / "u", {"step_s": 0.05}, goal=Goal(10_000), slice_s=60.0, **where)
         pool.submit(one)  # on one of the two; the next is on the other
         two = slice_spec(tmp_path / "v", trial=1, **where)

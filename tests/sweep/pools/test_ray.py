@@ -190,7 +190,7 @@ def test_the_signing_key_is_not_sent_and_a_gpu_is_shared_out(
 ) -> None:
     gpu = pool._ask(next(iter(pool._workers)), os.getenv, "CUDA_VISIBLE_DEVICES")
     assert asyncio.run_coroutine_threadsafe(gpu, pool._loop).result(120) == "0"  # the head has one
-    key, sent = signing.local().key, bytearray()
+    key, sent = signing.user_trust().key, bytearray()
     write = pool._to_gateway.write
     monkeypatch.setattr(pool._to_gateway, "write", lambda frame: write(remembered(frame)))
 
@@ -199,7 +199,7 @@ def test_the_signing_key_is_not_sent_and_a_gpu_is_shared_out(
         return frame
 
     name = "tests.support.quadratic:RayStyle"
-    spec = slice_spec(tmp_path / "t", trainable=name, paths=HERE, trust=signing.local())
+    spec = slice_spec(tmp_path / "t", trainable=name, paths=HERE, trust=signing.user_trust())
     outcome = pool.submit(spec).result(timeout=120)
     assert (outcome.end, outcome.error) == (End.GOAL, "")
     assert b'"mac":' in (tmp_path / "t" / outcome.saved[-1].file).read_bytes()

@@ -568,7 +568,7 @@ def test_a_sweep_leaves_its_key_nowhere(
     folder = sweeps.make(tmp_path / "sweeps", **changes)
     sweeps.run(folder, pool="loky")
     sweeps.copy_to_optuna(folder)
-    key = signing.local().key
+    key = signing.user_trust().key
     forms = (key, key.hex().encode(), repr(key)[2:-1].encode(), base64.b64encode(key))
     files = [path for path in (tmp_path / "sweeps").rglob("*") if path.is_file()]
     signed = [path for path in files if b'"mac":' in path.read_bytes()]

@@ -61,37 +61,37 @@ def _rewritten(saved: Saved, header: dict[str, Any]) -> Path:
 
 
 def test_the_key_is_made_once_and_is_its_owners_alone(home: Path) -> None:
-    first = signing.local()
-    assert signing.local() == first
+    first = signing.user_trust()
+    assert signing.user_trust() == first
     assert len(first.key) == 32
     assert (home / "key").stat().st_mode & 0o777 == 0o600
     assert sorted(path.name for path in home.iterdir()) == ["key"]
 
 
 def test_a_trust_does_not_show_its_key() -> None:
-    trust = signing.local()
+    trust = signing.user_trust()
     assert trust.key.hex() not in f"{trust!r}{trust.name}"
     assert repr(trust.key) not in repr(trust)
 
 
 def test_a_key_that_others_can_read_is_refused(home: Path) -> None:
-    signing.local()
+    signing.user_trust()
     (home / "key").chmod(0o644)
     with pytest.raises(SigningError, match="chmod 600"):
-        signing.local()
-    assert signing.local_if_possible() is None
+        signing.user_trust()
+    assert signing.user_trust_if_possible() is None
 
 
 def test_a_key_that_is_a_link_or_too_short_is_refused(home: Path, tmp_path: Path) -> None:
-    signing.local()
+    signing.user_trust()
     (home / "key").rename(tmp_path / "key")
     (home / "key").symlink_to(tmp_path / "key")
     with pytest.raises(SigningError, match="a link"):
-        signing.local()
+        signing.user_trust()
     (home / "key").unlink()
     (home / "key").touch(0o600)
     with pytest.raises(SigningError, match="0 bytes, not 32"):
-        signing.local()
+        signing.user_trust()
 
 
 def test_without_a_folder_for_it_the_message_says_what_to_set(
@@ -117,8 +117,8 @@ def test_plain_data_is_not_signed_and_needs_no_key(home: Path, tmp_path: Path) -
 def test_opaque_bytes_come_back_to_whom_they_belong(tmp_path: Path) -> None:
     saved = write(tmp_path, 1, {}, STATE)
     assert read(saved.path).state == STATE
-    assert read(saved.path, trust=signing.local()).state == STATE
-    key = signing.local().key
+    assert read(saved.path, trust=signing.user_trust()).state == STATE
+    key = signing.user_trust().key
     assert key not in saved.path.read_bytes()
     assert key.hex().encode() not in saved.path.read_bytes()
 
@@ -132,13 +132,13 @@ def test_somebody_elses_are_refused_and_the_message_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved = write(tmp_path, 1, {}, STATE)
-    theirs = signing.local()
+    theirs = signing.user_trust()
     _become_somebody_else(monkeypatch, tmp_path)
     with pytest.raises(UntrustedCheckpoint, match="sweep trust") as refusal:
         read(saved.path)
     message = str(refusal.value)
     assert theirs.name in message
-    assert signing.local().name in message
+    assert signing.user_trust().name in message
     assert "exported model" in message
     assert "\n" not in message
 

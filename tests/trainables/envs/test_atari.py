@@ -14,7 +14,7 @@ from trainables.core.settings import parse
 from trainables.envs.exactness import measuring
 from trainables.envs.kinds.atari import LIFE_LOST, EpisodicLife, FireAtEachLife
 from trainables.envs.make import EnvironmentConfig, make_env
-from trainables.envs.state.replay import Replayed
+from trainables.envs.state.replay import ReplayableEnv
 from trainables.errors import ConfigError
 
 SMALL: dict[str, Any] = {
@@ -258,7 +258,7 @@ def test_W7_a_game_that_is_cut_off_as_a_life_is_lost_is_truncated_and_begun_anew
 def test_a_game_goes_on_from_life_to_life_when_it_is_played_again() -> None:
     """Between two lives nothing is made anew; a state taken there or later leads to the same."""
     config = EnvironmentConfig(env="ALE/Breakout-v5", env_level="B")
-    env, twin = (Replayed(lambda: make_env(config), 1000) for _ in range(2))
+    env, twin = (ReplayableEnv(lambda: make_env(config), 1000) for _ in range(2))
     env.reset(seed=1)
     lives: list[int] = []
     while len(lives) < 2:

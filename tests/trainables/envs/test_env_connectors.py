@@ -16,10 +16,10 @@ from tests.support.environments import Counting
 from tests.support.spaces import AnySpaces
 from tests.support.trainers import PLAIN, make, run
 from trainables.envs.exactness.measuring import measure
-from trainables.envs.make import EnvironmentConfig, ObservationSettings, connect, make_env
+from trainables.envs.make import EnvironmentConfig, ObservationSettings, make_connector, make_env
 from trainables.envs.spaces.connectors import EnvConnector
 from trainables.envs.state.capture import capture, restore, seed_spaces
-from trainables.envs.state.replay import Replayed
+from trainables.envs.state.replay import ReplayableEnv
 from trainables.envs.vector.factory import make_vector_env
 from trainables.errors import ConfigError, EnvError
 
@@ -34,7 +34,7 @@ STEPS = {"FlatteningPreprocessor", "Unflatten"}
 def test_an_environment_is_made_as_it_is_and_its_slot_makes_arrays_of_what_it_gives() -> None:
     assert type(make_env(CONFIG)) is AnySpaces
     envs: Any = make_vector_env(CONFIG, 2)
-    first, connector = envs.sub_envs[0], connect(CONFIG, *envs.own_spaces)
+    first, connector = envs.sub_envs[0], make_connector(CONFIG, *envs.own_spaces)
     assert type(first) is AnySpaces
     assert envs.own_spaces == (first.observation_space, first.action_space)
     seen = [envs.reset([1, 2])[0].copy()]
@@ -149,7 +149,7 @@ def test_a_native_vector_of_any_spaces_is_stepped_too(mode: str) -> None:
     )
     envs: Any = make_vector_env(config, 2)
     sub_envs = [one.unwrapped for one in envs.sub_envs[0].envs]
-    connector = connect(config, *envs.own_spaces)
+    connector = make_connector(config, *envs.own_spaces)
     assert envs.observation_space.shape == (29,)
     observed = [envs.reset([5])]
     for _ in range(3):
@@ -201,7 +201,7 @@ def played(env: Any, row: Any, act: Callable[[Any], Any]) -> list[str]:
 
 def test_a_state_of_before_goes_on_to_the_bit() -> None:
     before, now = wrapped(make_env(CONFIG)), make_env(CONFIG)
-    connector = connect(CONFIG, now.observation_space, now.action_space)
+    connector = make_connector(CONFIG, now.observation_space, now.action_space)
     seed_spaces(before, 11)
     seed_spaces(now, 11, connector.depth)
     assert connector.depth == 2
@@ -224,8 +224,8 @@ def test_an_episode_recorded_before_is_the_one_recorded_now() -> None:
         return wrapped(make_env(CONFIG))
 
     before, now = (
-        Replayed(before_now, 99),
-        Replayed(partial(make_env, CONFIG), 99, partial(connect, CONFIG)),
+        ReplayableEnv(before_now, 99),
+        ReplayableEnv(partial(make_env, CONFIG), 99, partial(make_connector, CONFIG)),
     )
     connector = now.connector
     row = connector.row(copy.deepcopy(now.action_space).sample())
@@ -234,7 +234,7 @@ def test_an_episode_recorded_before_is_the_one_recorded_now() -> None:
         env.reset(seed=5)
         env.step(sent)
     assert str(before.get_state()) == str(now.get_state())
-    again = Replayed(partial(make_env, CONFIG), 99, partial(connect, CONFIG))
+    again = ReplayableEnv(partial(make_env, CONFIG), 99, partial(make_connector, CONFIG))
     again.set_state(before.get_state())
     assert again.get_state()["lost"] == ""
     assert str(again.unwrapped.seen) == str(now.unwrapped.seen)  # type: ignore[attr-defined]

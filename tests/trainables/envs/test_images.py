@@ -21,7 +21,7 @@ from trainables.algorithms.ppo import PPO
 from trainables.algorithms.sac import SAC
 from trainables.core.settings import parse
 from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces
-from trainables.envs.spaces.images import DEFAULT_IMAGE_SETTINGS, ImagePreprocessor, view
+from trainables.envs.spaces.images import DEFAULT_IMAGE_SETTINGS, ImagePreprocessor, choose_view
 from trainables.envs.spaces.leaves import leaf_values
 from trainables.envs.spaces.observations import FlatteningPreprocessor
 from trainables.errors import ConfigError, EnvError, NotFiniteError
@@ -156,7 +156,7 @@ def test_a_filter_is_given_the_environments_numbers_and_nothing_divides_its_own(
 )
 def test_an_image_is_laid_out_anew_and_read_back(shape: tuple[int, ...], order: str) -> None:
     box = spaces.Box(0, 255, shape, np.uint8)
-    made = ImagePreprocessor(box, view(box, DEFAULT_IMAGE_SETTINGS))
+    made = ImagePreprocessor(box, choose_view(box, DEFAULT_IMAGE_SETTINGS))
     box.seed(1)
     raw = box.sample()
     row = made(raw)

@@ -21,7 +21,7 @@ from trainables.envs.exactness.levels import Measured
 from trainables.envs.exactness.measuring import Inquiry, measure, resolve
 from trainables.envs.make import EnvironmentConfig, make_env
 from trainables.envs.state.capture import capture, lost_episode
-from trainables.envs.state.replay import Replayed
+from trainables.envs.state.replay import ReplayableEnv
 from trainables.envs.vector.factory import make_vector_env
 from trainables.envs.vector.separate import InProcessVectorEnv
 from trainables.errors import ConfigError
@@ -181,12 +181,12 @@ def test_the_level_is_measured_once_in_a_process(monkeypatch: pytest.MonkeyPatch
 # ---- replaying --------------------------------------------------------------------------------
 
 
-def replayed(limit: int = 1000, **settings: Any) -> Replayed:
+def replayed(limit: int = 1000, **settings: Any) -> ReplayableEnv:
     config = EnvironmentConfig(env=f"{HERE}:Unreadable", env_config=settings)
-    return Replayed(lambda: make_env(config), limit)
+    return ReplayableEnv(lambda: make_env(config), limit)
 
 
-def played(env: Replayed, steps: int) -> list[float]:
+def played(env: ReplayableEnv, steps: int) -> list[float]:
     """Rewards of so many steps over the ends of episodes."""
     rewards = []
     for t in range(steps):
@@ -243,7 +243,7 @@ def test_a_replay_that_comes_to_another_point_is_lost() -> None:
 
 
 def test_replaying_leaves_the_global_streams_alone() -> None:
-    env = Replayed(lambda: make_env(EnvironmentConfig(env=f"{HERE}:GlobalChance")), 100)
+    env = ReplayableEnv(lambda: make_env(EnvironmentConfig(env=f"{HERE}:GlobalChance")), 100)
     env.reset(seed=1)
     env.step(1)
     before = rng.capture_global()

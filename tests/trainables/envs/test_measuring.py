@@ -139,7 +139,7 @@ def test_an_environment_that_is_slow_in_all_and_not_in_a_call_is_measured(
     monkeypatch.setattr(watching, "LATER_S", 1e3)
     with watching.watched(EnvironmentConfig(env="CartPole-v1", env_measure_timeout_s=1.0)):
         for _ in range(6):  # three times as long as one call may take
-            watching.beat()
+            watching.announce_call()
             now[0] += 0.5
             time.sleep(0.5)  # it is looked at several times meanwhile
 

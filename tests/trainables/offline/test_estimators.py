@@ -18,7 +18,7 @@ from trainables.envs.exactness import measuring
 from trainables.envs.make import EnvironmentConfig
 from trainables.offline.estimators import (
     Episodes,
-    bounded,
+    count_bounded,
     estimate,
     fitted_values,
     read_episodes,
@@ -79,10 +79,10 @@ def test_products_of_ratios_beyond_all_numbers_are_bounded() -> None:
         if not values:  # without values it is pdis, also where that is bounded
             per_decision = terms("pdis", rewards, log_ratios, 0.99)
             np.testing.assert_allclose(given.numerators, per_decision.numerators, rtol=1e-12)
-    counts = {name: bounded(name, log_ratios) for name in ("is", "wis", "pdis", "dr")}
+    counts = {name: count_bounded(name, log_ratios) for name in ("is", "wis", "pdis", "dr")}
     assert counts == {"is": 2, "wis": 0, "pdis": 2, "dr": 2}
     back = np.concatenate([log_ratios, np.full((3, 900), -1.5)], axis=1)
-    assert (bounded("is", back), bounded("dr", back)) == (0, 2)
+    assert (count_bounded("is", back), count_bounded("dr", back)) == (0, 2)
 
 
 def test_doubly_robust_is_the_papers_recursion() -> None:

@@ -15,7 +15,7 @@ from trainables.core.settings import parse
 from trainables.envs.make import EnvironmentConfig
 from trainables.envs.vector.config import VectorConfig
 from trainables.errors import ConfigError
-from trainables.offline.workers import Learnt, fragment_of
+from trainables.offline.workers import RowTreatment, fragment_of
 from trainables.policies.filters import FilterConfig
 from trainables.rollout.callbacks import Callbacks, CallbacksConfig
 from trainables.rollout.config import SamplingConfig
@@ -216,7 +216,7 @@ def test_ends_that_are_read_are_none_with_no_done_at_end(tmp_path: Path) -> None
         "truncateds": ~ends & False,
         "has_next": ~ends,
     }
-    found = fragment_of([batch], True, "a", Learnt(no_done_at_end=True, clip_rewards=2.0))
+    found = fragment_of([batch], True, "a", RowTreatment(no_done_at_end=True, clip_rewards=2.0))
     assert found.truncated[:, 0].tolist() == [False, True]
     assert found.terminated[:, 0].tolist() == [False, False]
     assert found.rewards[:, 0].tolist() == [-2.0, 2.0]

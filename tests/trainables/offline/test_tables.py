@@ -22,7 +22,7 @@ from trainables.envs.exactness import measuring
 from trainables.envs.make import EnvironmentConfig
 from trainables.errors import ConfigError, StoredDataError
 from trainables.offline.batches import Columns
-from trainables.offline.minari_sets import METADATA, MinariReader, runs
+from trainables.offline.minari_sets import METADATA, MinariReader, episode_stretches
 from trainables.offline.reader import FilesReader, Rows, each_once
 from trainables.offline.sources import convert, files_reader
 from trainables.offline.tables import ParquetReader
@@ -248,7 +248,7 @@ def test_rows_that_do_not_lead_to_each_other_are_episodes_of_their_own(tmp_path:
 
     def lengths() -> list[int]:
         batches = each_once(files_reader("input", str(given), rows()))
-        return [len(one["rewards"]) for one in runs(tmp_path, batches)]
+        return [len(one["rewards"]) for one in episode_stretches(tmp_path, batches)]
 
     assert lengths() == [4, 2, 2]
     line = json.loads(given.read_text().splitlines()[0])

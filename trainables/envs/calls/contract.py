@@ -58,7 +58,7 @@ class EnvChecker:
             and observation.shape == self._shape
             and observation.dtype == self._dtype
         ):
-            observation = self.converted(observation, "step")
+            observation = self.convert(observation, "step")
         if reward.__class__ is not float:
             reward = float(reward) if isinstance(reward, np.floating) else _as_float(reward)
         if terminated.__class__ is not bool:
@@ -92,7 +92,7 @@ class EnvChecker:
             )
         observation = returned[0]
         if self._plain and not self.fits(observation):
-            observation = self.converted(observation, "reset")
+            observation = self.convert(observation, "reset")
         return observation if self._observe is None else self._observe(observation)
 
     def fits(self, observation: Any) -> bool:
@@ -103,7 +103,7 @@ class EnvChecker:
             and observation.dtype == self._dtype
         )
 
-    def converted(self, observation: Any, method: str) -> Array:
+    def convert(self, observation: Any, method: str) -> Array:
         """Return an observation of another type as an array (*O); `method` returned it.
 
         Raises EnvContractError if its shape is another or its dtype cannot be cast to the space's.

@@ -23,7 +23,7 @@ RETURNS = (
 )
 
 
-def rendered(config: EnvironmentConfig) -> EnvironmentConfig:
+def with_render_mode(config: EnvironmentConfig) -> EnvironmentConfig:
     """Return the settings with ``render_mode`` set to `MODE`, unless `env_config` has a mode."""
     return config.model_copy(update={"env_config": {"render_mode": MODE, **config.env_config}})
 
@@ -34,7 +34,7 @@ def draw(env: Any) -> Any:
         return env.render()
 
 
-def picture(returned: Any, key: str) -> NDArray[np.uint8] | None:
+def checked_picture(returned: Any, key: str) -> NDArray[np.uint8] | None:
     """Return what ``render()`` returned as an array (H, W, 3), or None if it drew nothing.
 
     Raises ConfigError, which names the setting `key`, for anything else.

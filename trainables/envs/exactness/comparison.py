@@ -2,7 +2,7 @@
 
 The callers set the global streams and restore them. A failure is a sentence; an empty string means
 that there is none. Each call of an environment is announced
-(`trainables.envs.exactness.watching.beat`).
+(`trainables.envs.exactness.watching.announce_call`).
 """
 
 import copy
@@ -17,14 +17,14 @@ from gymnasium import spaces
 from trainables.core import rng
 from trainables.envs import make
 from trainables.envs.calls.faults import close, closing
-from trainables.envs.calls.rendering import draw, rendered
+from trainables.envs.calls.rendering import draw, with_render_mode
 from trainables.envs.exactness import traces
 from trainables.envs.exactness.random_actions import RandomActions, actions_for_one
-from trainables.envs.exactness.watching import beat
+from trainables.envs.exactness.watching import announce_call
 from trainables.envs.make import Env, EnvironmentConfig
 from trainables.envs.state.capture import seed_spaces
 from trainables.envs.state.plain import fingerprint
-from trainables.envs.state.replay import Replayed
+from trainables.envs.state.replay import ReplayableEnv
 from trainables.envs.vector import factory
 from trainables.envs.vector.base import VectorEnv
 from trainables.envs.vector.config import VectorConfig
@@ -57,9 +57,9 @@ def state_failure(config: EnvironmentConfig, restarts: bool) -> tuple[str, list[
     `restarts` is True if failed environments are replaced.
     """
     envs = VectorConfig(restart_failed_sub_environments=restarts)
-    beat()
+    announce_call()
     with closing(factory.make_vector_env(config, 2, envs)) as original:
-        beat()
+        announce_call()
         with closing(factory.make_vector_env(config, 2, envs)) as restored:
             try:
                 return _state_failure(config, original, restored)
@@ -74,7 +74,7 @@ def _state_failure(
 
     Returns the reason why they differ, else "", and the names of attributes that cannot be saved.
     """
-    beat()
+    announce_call()
     observations = original.reset(_env_seeds(original, "original"))
     tail = _shortened(original.observation_space, TAIL_STEPS)
     head = _shortened(original.observation_space, HEAD_STEPS)
@@ -86,7 +86,7 @@ def _state_failure(
     position = rng.capture_global()
     before = _shared_values(config)
     expected, _ = _run(original, "tail", tail, observations)
-    beat()
+    announce_call()
     restored.reset(_env_seeds(restored, "copy"))
     restored.set_state(captured)
     rng.restore_global(position)
@@ -109,12 +109,12 @@ def _run(envs: VectorEnv, name: str, steps: int, current: Any) -> tuple[list[str
     drawing = [actions_for_one(envs, _seed(name, "actions", i)) for i in range(envs.count)]
     fingerprints: list[str] = []
     for t in range(steps):
-        beat()
+        announce_call()
         if t == FORCED_RESET:
             current = envs.reset(None)
             fingerprints.append(fingerprint(current))
         drawn = [one.draw(current[i]) for i, one in enumerate(drawing)]
-        beat()
+        announce_call()
         step = envs.step(np.asarray(drawn))
         ended = np.flatnonzero(step.terminated | step.truncated)
         parts = [step.observations, step.rewards, step.terminated, step.truncated]
@@ -135,7 +135,7 @@ class Episodes:
 
     def __init__(self, config: EnvironmentConfig) -> None:
         self._config = config
-        self._sub_envs: list[Replayed] = []
+        self._sub_envs: list[ReplayableEnv] = []
         self._random_steps = 0
         self._seeds = [_seed("episode", i) for i in range(EPISODES)]
 
@@ -176,7 +176,7 @@ class Episodes:
         """
         with _made_env(self._config) as fresh, _made_env(self._config) as used:
             for i in range(EPISODES):
-                beat()
+                announce_call()
                 seen, _ = used.reset(seed=_seed("earlier", i))
                 _random_steps(used, self._random_steps, "earlier", seen)
             carried = traces.changed(self._traces(used), self._traces(fresh))
@@ -196,36 +196,36 @@ class Episodes:
         """Reset an environment with a fixed seed; return fingerprints of the values inside it."""
         rng.seed_global(SEED, "memory")
         seed_spaces(env, SEED)
-        beat()
+        announce_call()
         env.reset(seed=self._seeds[0])
         return traces.object_values(env)
 
-    def _make(self) -> Replayed:
+    def _make(self) -> ReplayableEnv:
         """Make an environment that records its episodes, and register it to be closed."""
 
         def make_env() -> Env:
-            beat()
+            announce_call()
             return make.make_env(self._config)
 
-        connect = partial(make.connect, self._config)
-        made = Replayed(make_env, 10 * EPISODE_STEPS, connect)
+        connect = partial(make.make_connector, self._config)
+        made = ReplayableEnv(make_env, 10 * EPISODE_STEPS, connect)
         self._sub_envs.append(made)
         return made
 
-    def _play(self, sub_env: Replayed, seed: int) -> tuple[list[str], Any]:
+    def _play(self, sub_env: ReplayableEnv, seed: int) -> tuple[list[str], Any]:
         """Play an episode with this seed and random actions.
 
         Returns fingerprints of all results, and the last observation.
         """
         rng.seed_global(seed, "measure")
         sub_env.seed_spaces(seed)
-        beat()
+        announce_call()
         observation, _ = sub_env.reset(seed=seed)
         first = fingerprint(sub_env.connector.observe(observation))
         seen, last = self._steps_of(sub_env, str(seed), observation)
         return [first, *seen], last
 
-    def _steps_of(self, sub_env: Replayed, name: str, current: Any) -> tuple[list[str], Any]:
+    def _steps_of(self, sub_env: ReplayableEnv, name: str, current: Any) -> tuple[list[str], Any]:
         """Make steps with random actions from the stream `name`, after observation `current`.
 
         Returns fingerprints of all results, and the last observation.
@@ -246,7 +246,7 @@ def rendering_failure(config: EnvironmentConfig) -> str:
     try:
         unseen = _play_watched(config, lambda _: None)
         if (
-            _play_watched(rendered(config), draw) == unseen
+            _play_watched(with_render_mode(config), draw) == unseen
             or _play_watched(config, lambda _: None) != unseen
         ):
             return ""
@@ -263,7 +263,7 @@ def _play_watched(config: EnvironmentConfig, watch: Callable[[Env], object]) -> 
     rng.seed_global(SEED, "looked at")
     with _made_env(config) as env:
         seed_spaces(env, SEED)
-        beat()
+        announce_call()
         current, _ = env.reset(seed=_seed("looked at"))
         first = fingerprint(current)
         steps = _shortened(env.observation_space, EPISODE_STEPS)
@@ -290,11 +290,11 @@ def _random_steps(
     for _ in range(count):
         watch(env)
         drawn = actions.draw(observation)
-        beat()
+        announce_call()
         observation, reward, terminated, truncated, _ = env.step(drawn)
         fingerprints.append(fingerprint([observe(observation), reward, terminated, truncated]))
         if terminated or truncated:
-            beat()
+            announce_call()
             observation, _ = env.reset()
             fingerprints.append(fingerprint(observe(observation)))
     return fingerprints, copy.deepcopy(observation)
@@ -333,7 +333,7 @@ def _shortened(space: spaces.Space[Any], steps: int) -> int:
 
 def _made_env(config: EnvironmentConfig) -> AbstractContextManager[Env]:
     """Make an environment; return a context manager that yields it and closes it."""
-    beat()
+    announce_call()
     return closing(make.make_env(config))
 
 

@@ -32,7 +32,7 @@ from trainables.envs import make
 from trainables.envs.calls.faults import closing, logging_once
 from trainables.envs.exactness import traces
 from trainables.envs.exactness.comparison import SEED, Episodes, state_failure
-from trainables.envs.exactness.watching import beat, listening
+from trainables.envs.exactness.watching import announce_call, listening
 from trainables.envs.make import EnvironmentConfig
 
 #: Level of exactness; see the module's docstring.
@@ -109,7 +109,7 @@ def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
     with rng.preserve_global():
         with _counting() as others:
             measurements = [_measure(config, restarts)]
-        beat()
+        announce_call()
         with closing(make.make_env(config)) as env:
             hints = [*others(), *traces.hints_of_chance(env)]
         brief = time.perf_counter() - began < BRIEF_S
@@ -126,7 +126,7 @@ def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
 
 
 def _with_pauses(seed: int) -> Callable[[], None]:
-    """Return a listener of `beat` that sleeps for random times, which depend on `seed`.
+    """Return a listener of `announce_call` that sleeps for random times, which depend on `seed`.
 
     So an environment that depends on the clock behaves differently each time.
     """

@@ -37,14 +37,14 @@ from trainables.envs.exactness.known import known_level
 from trainables.envs.exactness.levels import EXACT, Level, Measured, examine
 from trainables.envs.exactness.watching import (
     Hangs,
-    beat,
+    announce_call,
     hang_error,
     hang_from_message,
     listening,
     read_stack,
     watched,
 )
-from trainables.envs.external.polled import Called
+from trainables.envs.external.polled import SpacesOnlyEnv
 from trainables.envs.kinds.pool import ENVPOOL
 from trainables.envs.make import (
     EnvironmentConfig,
@@ -395,13 +395,13 @@ def _inspect(config: EnvironmentConfig) -> Inspection:
     """Make an environment, return what it declares, and close it."""
     with rng.preserve_global():
         rng.seed_global(SEED, "look")
-        beat()
+        announce_call()
         with closing(make_env(config), config.env) as env:
             limit = env.spec.max_episode_steps if env.spec is not None else None
             both = env.observation_space, env.action_space
             agents = agents_spaces(config, *both)
             first = next(iter(agents.values())) if agents else checked_spaces(config, *both)
-            return Inspection(first, limit, agents, isinstance(env.unwrapped, Called))
+            return Inspection(first, limit, agents, isinstance(env.unwrapped, SpacesOnlyEnv))
 
 
 def _examined(config: EnvironmentConfig, restarts: bool, inspection: Inspection) -> Measured:

@@ -2,9 +2,15 @@
 
 from trainables.core import rng
 from trainables.envs.calls.faults import closing
-from trainables.envs.calls.rendering import MODE, draw, frames_per_second, picture, rendered
+from trainables.envs.calls.rendering import (
+    MODE,
+    checked_picture,
+    draw,
+    frames_per_second,
+    with_render_mode,
+)
 from trainables.envs.exactness.comparison import rendering_failure
-from trainables.envs.exactness.watching import beat, watched
+from trainables.envs.exactness.watching import announce_call, watched
 from trainables.envs.make import Env, EnvironmentConfig, make_env, make_raw_env
 from trainables.envs.state import mujoco
 from trainables.errors import ConfigError
@@ -19,11 +25,11 @@ def check_pictures(config: EnvironmentConfig, key: str, value: bool | str) -> fl
     with watched(config):
         _check_mode(config, key, value)
         with rng.preserve_global():
-            beat()
-            with closing(make_env(rendered(config))) as env:
-                beat()
+            announce_call()
+            with closing(make_env(with_render_mode(config))) as env:
+                announce_call()
                 env.reset(seed=0)
-                beat()
+                announce_call()
                 _check_picture(env, config, key, value)
                 fps = frames_per_second(env)
             why = rendering_failure(config)
@@ -56,6 +62,6 @@ def _check_picture(env: Env, config: EnvironmentConfig, key: str, value: bool | 
     except Exception as error:
         hint = f"render() of {config.env} raised {type(error).__name__}: {error}"
         raise ConfigError(key, value, "false where nothing can be drawn", hint) from error
-    if picture(returned, key) is None and key == "record_env":
+    if checked_picture(returned, key) is None and key == "record_env":
         hint = f"render() of {config.env} returned {returned} instead of a picture"
         raise ConfigError(key, value, "false for an environment that draws nothing", hint)

@@ -1,9 +1,9 @@
 """Notices that a call of an environment does not return, and says which call it is.
 
-Code that plays an environment only to measure it calls `beat` before each call of the environment.
-A child process passes the beats on to its parent, which kills the child when none comes. In this
-process a thread listens; it can only end the process, since nothing else ends a call that hangs.
-Times are in seconds.
+Code that plays an environment only to measure it calls `announce_call` before each call of the
+environment. A child process sends its parent notes about that; the parent kills the child when none
+comes. In this process a thread listens; it can only end the process, since nothing else ends a call
+that hangs. Times are in seconds.
 """
 
 import contextlib
@@ -49,11 +49,11 @@ class Hangs(ConfigError):
     """An environment of which one call did not return within the time limit."""
 
 
-#: Functions that are called at each beat.
+#: Functions that `announce_call` calls, those of inner blocks first.
 _listeners: list[Callable[[], None]] = []
 
 
-def beat() -> None:
+def announce_call() -> None:
     """Announce that a call of an environment is about to begin, to all listeners (`listening`).
 
     Every measurement calls this before each call, so that hanging calls can be noticed.
@@ -64,7 +64,7 @@ def beat() -> None:
 
 @contextlib.contextmanager
 def listening(listener: Callable[[], None]) -> Iterator[None]:
-    """Make `beat` call `listener` inside the block, before the listeners of outer blocks."""
+    """Make `announce_call` call `listener` inside the block, before outer blocks' listeners."""
     _listeners.append(listener)
     try:
         yield
@@ -76,7 +76,7 @@ def listening(listener: Callable[[], None]) -> Iterator[None]:
 def watched(config: EnvironmentConfig) -> Iterator[None]:
     """End this process, with a message, if a call of the environment hangs inside the block.
 
-    A call hangs if no `beat` follows within the setting ``env_measure_timeout_s``.
+    A call hangs if no `announce_call` follows within the setting ``env_measure_timeout_s``.
     """
     watch = _Watch(config, threading.get_ident())
     with listening(watch.record_call), watch:
@@ -125,9 +125,9 @@ def read_stack(dumped: str) -> list[StackFrame]:
 
 
 class _Watch:
-    """A thread that ends this process if the thread `thread` makes no `beat` for too long.
+    """A thread that ends this process if the thread `thread` makes no `announce_call` for too long.
 
-    The end of a call is not seen, only the next beat.
+    The end of a call is not seen, only the next `announce_call`.
     """
 
     def __init__(self, config: EnvironmentConfig, thread: int) -> None:
@@ -139,7 +139,7 @@ class _Watch:
         self._watching = threading.Thread(target=self._watch, name="env-watch", daemon=True)
 
     def record_call(self) -> None:
-        """Record the time of a beat, at which a call begins."""
+        """Record the time at which a call begins, for `announce_call`."""
         self._beaten_at = time.monotonic()
 
     def __enter__(self) -> None:

@@ -59,7 +59,7 @@ class Polled(NamedTuple):
     """Names of the policies that clients have asked for, to choose actions themselves."""
 
 
-class Called(gymnasium.Env[Any, Any]):
+class SpacesOnlyEnv(gymnasium.Env[Any, Any]):
     """A stand-in for an environment that calls the trainer: only its spaces, no episodes.
 
     `base` has `poll`, `send_actions` and spaces, which are dicts for several agents.

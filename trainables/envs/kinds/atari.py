@@ -32,7 +32,7 @@ LIFE_LOST = "life_lost"
 NOOP, FIRE = 0, 1
 
 
-def register(env_id: str) -> None:
+def register_games(env_id: str) -> None:
     """Import ale-py, which registers Atari's games with gymnasium.
 
     Raises ConfigError if `env_id` names an Atari game, but ale-py is not installed.

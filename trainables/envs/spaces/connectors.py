@@ -99,7 +99,7 @@ class EnvConnector:
         if self._own is not None:
             observation = self._own(observation)
             if not self._checker.fits(observation):
-                observation = self._checker.converted(observation, self.name)
+                observation = self._checker.convert(observation, self.name)
         seen = self._preprocess(observation)
         self._observing += perf_counter() - began
         return seen
@@ -287,7 +287,7 @@ KNOWN: Mapping[str, type[Connector]] = {"FrameStack": FrameStack}
 PREVIOUS = (PreviousAction, PreviousReward)
 
 
-def make_own(
+def make_named(
     named: Sequence[Named], box: spaces.Box, action_space: spaces.Space[Any]
 ) -> list[Connector]:
     """Make the connectors that the setting ``connectors`` names, each tried on a row of zeros.

@@ -77,7 +77,7 @@ class View:
         return tuple(self.axes.index(one) for one in "HWFC" if one in self.axes)
 
 
-def view(box: spaces.Box, settings: ImageSettings) -> View:
+def choose_view(box: spaces.Box, settings: ImageSettings) -> View:
     """Decide whether a policy sees a Box as an image, from its shape, dtype, bounds and settings.
 
     Raises:

@@ -20,10 +20,10 @@ from trainables.envs.spaces.images import (
     PLACE,
     ImagePreprocessor,
     ImageSettings,
+    choose_view,
     is_image,
     part_divisor,
     row_dtype,
-    view,
 )
 from trainables.envs.spaces.leaves import count_choices, inner, named_leaves
 from trainables.errors import ConfigError, EnvError, NotFiniteError
@@ -162,7 +162,7 @@ def make_preprocessor(
             hint = f"a {type(space).__name__} is flattened, images in it too"
             raise ConfigError(PLACE, settings.layout, allowed, hint)
         return FlatteningPreprocessor(space), ""
-    seen = view(space, settings)
+    seen = choose_view(space, settings)
     if seen.axes:
         is_laid_out = seen.axes == "HWC"
         return NoPreprocessor(space) if is_laid_out else ImagePreprocessor(space, seen), ""

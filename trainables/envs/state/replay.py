@@ -17,16 +17,16 @@ from gymnasium import spaces
 
 from trainables.core import rng
 from trainables.envs.calls.faults import close, logging_once
-from trainables.envs.exactness.watching import beat
+from trainables.envs.exactness.watching import announce_call
 from trainables.envs.kinds.atari import LIFE_LOST
-from trainables.envs.make import Env, EnvironmentConfig, connect, make_env
+from trainables.envs.make import Env, EnvironmentConfig, make_connector, make_env
 from trainables.envs.registry import EnvContext
 from trainables.envs.spaces.connectors import EnvConnector
 from trainables.envs.state.capture import KeepsState, seed_spaces
 from trainables.envs.state.plain import decode, encode, fingerprint
 
 
-class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
+class ReplayableEnv(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
     """A wrapper whose state is the seed and the actions of the episode, which is then played again.
 
     For environments whose own state cannot be saved. Every episode begins in a new environment. The
@@ -133,7 +133,7 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
         """
         actions, lives = _unpack(state["actions"]), set(state["lives"])
         for i, action in enumerate(actions):
-            beat()
+            announce_call()
             if i in lives:
                 self._next_life(None)
             self.step(self.connector.act(action))
@@ -191,7 +191,7 @@ def make_sub_env(config: EnvironmentConfig, context: EnvContext | None = None) -
     """Make one environment; at ``env_level: B``, wrapped so that its episodes can be replayed."""
     if config.env_level == "B":
         make = partial(make_env, config, context)
-        return Replayed(make, config.env_replay_limit, partial(connect, config))
+        return ReplayableEnv(make, config.env_replay_limit, partial(make_connector, config))
     return make_env(config, context)
 
 

@@ -16,7 +16,7 @@ from gymnasium.vector.utils import batch_space, iterate
 from numpy.typing import NDArray
 
 from trainables.envs.calls.faults import close
-from trainables.envs.make import EnvironmentConfig, connect, make_vector
+from trainables.envs.make import EnvironmentConfig, make_connector, make_vector
 from trainables.envs.spaces.connectors import EnvConnector
 from trainables.envs.state.capture import capture, restore, seed_spaces, unsaved_attributes
 from trainables.envs.vector.base import NONE, Array, Step, VectorEnv, WorkerContext
@@ -37,7 +37,7 @@ def make_native(
     """
     vector = make_vector(environment, num_envs)
     spaces = vector.single_observation_space, vector.single_action_space
-    connector = connect(environment, *spaces)
+    connector = make_connector(environment, *spaces)
     if isinstance(vector.unwrapped, CartPoleVectorEnv):
         return CartPoleNative(vector.unwrapped, connector, config, place)
     mode = vector.metadata.get("autoreset_mode")

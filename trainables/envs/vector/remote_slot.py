@@ -15,7 +15,7 @@ from trainables.core import rng
 from trainables.core.processes.child import ChildProcess, Patience
 from trainables.envs.calls.contract import EnvContractError, Outcome, is_plain
 from trainables.envs.calls.faults import Fault, Gone, close
-from trainables.envs.make import Env, EnvironmentConfig, connect
+from trainables.envs.make import Env, EnvironmentConfig, make_connector
 from trainables.envs.spaces.connectors import EnvConnector, OwnSpaces
 from trainables.envs.state.replay import steps_to_replay
 from trainables.envs.vector.slot import EnvSlot
@@ -25,7 +25,7 @@ from trainables.errors import WorkerError
 ALIGNMENT = 64
 
 
-class Shared:
+class SharedStepMemory:
     """Memory for one action and one step's results, shared by an environment's process and parent.
 
     It can be sent to a child. It is anonymous memory, which is freed with the last process that
@@ -76,9 +76,9 @@ class Shared:
         return np.frombuffer(self._memory, space.dtype, count, offset).reshape(space.shape)
 
 
-def _receive_shared(descriptor: Any) -> Shared:
-    """Make a `Shared` from a descriptor that was sent from another process."""
-    return Shared(descriptor.detach())
+def _receive_shared(descriptor: Any) -> SharedStepMemory:
+    """Make a `SharedStepMemory` from a descriptor that was sent from another process."""
+    return SharedStepMemory(descriptor.detach())
 
 
 def _bytes(space: spaces.Space[Any]) -> int:
@@ -97,7 +97,11 @@ class EnvServer(EnvSlot):
     """
 
     def __init__(
-        self, make: Callable[[], Env], config: EnvironmentConfig, shared: Shared, name: str
+        self,
+        make: Callable[[], Env],
+        config: EnvironmentConfig,
+        shared: SharedStepMemory,
+        name: str,
     ) -> None:
         self._make, self._config = make, config
         self._shared, self._name = shared, name
@@ -182,7 +186,7 @@ class RemoteEnvSlot:
         self._name = name
         self._patience = Patience(timeout_s, "env_step_timeout_s")
         self._is_remade = is_remade
-        self._shared = Shared()
+        self._shared = SharedStepMemory()
         self._is_started = False
         self._gone: Gone | None = None
 
@@ -220,7 +224,7 @@ class RemoteEnvSlot:
     def finish_start(self) -> None:
         """Wait until the process has made the environment; raises if that failed."""
         env_spaces: OwnSpaces = self._receive(self._patience)
-        self.connector = connect(self._config, *env_spaces)
+        self.connector = make_connector(self._config, *env_spaces)
         self._shared.map(self.connector)
 
     def send_step(self, action: Any) -> None:

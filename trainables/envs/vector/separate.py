@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from trainables.envs.calls.contract import Outcome, is_plain
 from trainables.envs.calls.faults import close
-from trainables.envs.calls.rendering import rendered
+from trainables.envs.calls.rendering import with_render_mode
 from trainables.envs.make import EnvironmentConfig
 from trainables.envs.registry import EnvContext
 from trainables.envs.state.replay import make_sub_env
@@ -208,7 +208,7 @@ def environment_contexts(
     """
     every = [environment] * count
     if place.is_rendered:
-        every[0] = rendered(environment)
+        every[0] = with_render_mode(environment)
     return [
         (one, EnvContext(one.env_config, place.worker, env_index, remote, place.num_workers))
         for env_index, one in enumerate(every)

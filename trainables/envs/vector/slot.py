@@ -9,7 +9,7 @@ from typing import Any
 
 from trainables.envs.calls.contract import EnvChecker, Outcome, refused_seed
 from trainables.envs.calls.rendering import draw
-from trainables.envs.make import Env, EnvironmentConfig, connect
+from trainables.envs.make import Env, EnvironmentConfig, make_connector
 from trainables.envs.spaces.connectors import EnvConnector
 from trainables.envs.state.capture import capture, restore, seed_spaces, unsaved_attributes
 
@@ -21,7 +21,7 @@ class EnvSlot:
         self._make = make
         self.env = make()
         both = self.env.observation_space, self.env.action_space
-        self.connector: EnvConnector = connect(config, *both)
+        self.connector: EnvConnector = make_connector(config, *both)
         observe = self.connector.observe if self.connector.observes else None
         self.contract = EnvChecker(both[0], observe)
         self.check = self.contract.step

@@ -23,7 +23,7 @@ from trainables.envs.spaces.connectors import (
     PreviousAction,
     PreviousReward,
 )
-from trainables.envs.spaces.images import is_bytes, is_image, part_divisor, view
+from trainables.envs.spaces.images import choose_view, is_bytes, is_image, part_divisor
 from trainables.envs.spaces.leaves import named_leaves
 from trainables.envs.spaces.observations import is_wide
 from trainables.errors import ConfigError, ExportError
@@ -406,7 +406,7 @@ def _observations(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
     Images are (N, H, W, C).
     """
     raw, settings = spaces_.raw, spaces_.image_settings
-    if isinstance(raw, spaces.Box) and (seen := view(raw, settings)).axes:
+    if isinstance(raw, spaces.Box) and (seen := choose_view(raw, settings)).axes:
         if seen.axes == "HWC":
             return "observation"
         perm = [0, *(axis + 1 for axis in seen.order)]

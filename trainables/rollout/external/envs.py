@@ -11,7 +11,7 @@ from trainables.envs.external.polled import AGENT
 from trainables.envs.kinds.agents import AgentsConnector
 from trainables.envs.make import (
     EnvironmentConfig,
-    connect,
+    make_connector,
 )
 from trainables.envs.vector.base import Step, WorkerContext
 
@@ -34,7 +34,7 @@ class CalledEnvs:
         self.base: Any = env.unwrapped.base
         self.own_spaces = env.observation_space, env.action_space
         self.observation_space, self.action_space = self.own_spaces
-        connector = connect(config, *self.own_spaces)
+        connector = make_connector(config, *self.own_spaces)
         of_agents = connector.of if isinstance(connector, AgentsConnector) else {AGENT: connector}
         self.connectors = of_agents
         """Agent → the connector at the environment."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from trainables.envs.external.calling import ExternalEnv
-from trainables.envs.external.polled import AGENT, Called
+from trainables.envs.external.polled import AGENT, SpacesOnlyEnv
 from trainables.envs.make import (
     checked_spaces,
     make_env,
@@ -44,7 +44,7 @@ class _CalledWorker(RolloutWorker):
         env = make_env(
             environment, EnvContext(environment.env_config, spec.index, 0, False, spec.num_workers)
         )
-        assert isinstance(env.unwrapped, Called)  # noqa: S101 the trainer has checked it
+        assert isinstance(env.unwrapped, SpacesOnlyEnv)  # noqa: S101 the trainer has checked it
         if (horizon := spec.envs.horizon) and isinstance(env.unwrapped.base, ExternalEnv):
             hint = "its episodes end when it calls end_episode(), with truncated=True if cut off"
             raise ConfigError("horizon", horizon, "null with an ExternalEnv", hint)

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from trainables.core.importing import load_callable
 from trainables.core.settings import Section
-from trainables.envs.calls.rendering import picture
+from trainables.envs.calls.rendering import checked_picture
 from trainables.envs.exactness.rendering import check_pictures
 from trainables.envs.kinds.atari import LIFE_LOST
 from trainables.envs.make import EnvironmentConfig
@@ -278,7 +278,7 @@ class VideoRecorder:
             return
         began = time.perf_counter()
         try:
-            seen = picture(self._render(), self._key)
+            seen = checked_picture(self._render(), self._key)
             if seen is not None and self._video:
                 self._video.add(seen)
             if seen is not None and self._viewer:

@@ -29,7 +29,7 @@ from trainables.offline.batches import WRITTEN_IN_LANES
 from trainables.offline.config import IOContext
 from trainables.offline.estimators import Estimates
 from trainables.offline.reader import Rows
-from trainables.offline.workers import Learnt, ReadingWorkers, SamplerInput
+from trainables.offline.workers import ReadingWorkers, RowTreatment, SamplerInput
 from trainables.offline.writer import Output
 from trainables.policies import filters as filters_
 from trainables.policies.acting.actor import Actor, Weights
@@ -373,7 +373,7 @@ class Collector(Algorithm):
         """Return workers that read experience and own `sampling`; prepare the estimates."""
         rows = self.row_form()
         self.estimates = Estimates(context, rows, self.spaces, self.settings.gamma)
-        given = context, rows, self.settings.batch_size, index, sampling, Learnt.of(spec)
+        given = context, rows, self.settings.batch_size, index, sampling, RowTreatment.of(spec)
         config, shape = self.settings.filters, row_shape(self.spaces.filtered)
         return ReadingWorkers(*given, lambda _: make_filter(config, shape))
 

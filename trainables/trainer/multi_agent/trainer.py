@@ -27,7 +27,7 @@ from trainables.offline.batches import WRITTEN_IN_LANES
 from trainables.offline.config import IOContext
 from trainables.offline.estimators import Estimates
 from trainables.offline.reader import RowsByPolicy
-from trainables.offline.workers import Learnt, ReadingAgents, ReadingWorkers
+from trainables.offline.workers import ReadingAgents, ReadingWorkers, RowTreatment
 from trainables.policies import filters as filters_
 from trainables.rollout.agents.episodes import PolicyPlan
 from trainables.rollout.agents.worker import (
@@ -251,7 +251,7 @@ class MultiAgentTrainer(Trainer):
         )
         self._estimate_from = context, rows
         asked = spec.columns.union(*(one.worker_spec().columns for one in self.members.values()))
-        learnt = Learnt.of(replace(spec, columns=asked))
+        learnt = RowTreatment.of(replace(spec, columns=asked))
         given = context, rows, settings.batch_size, index, sampling, learnt
 
         def make(pid: str) -> filters_.Filter:
