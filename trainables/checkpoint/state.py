@@ -60,7 +60,7 @@ class Packed:
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
+        """Size of pickle and arrays together, bytes."""
         return len(self.pickled) + sum(array.nbytes for array in self.arrays)
 
     def copied(self) -> "Packed":

@@ -51,7 +51,7 @@ def is_user_defined(source: str) -> bool:
 
 
 def _with_path(source: Any) -> Any:
-    """Return ``package.module:Name`` of an importable class or function; other values unchanged."""
+    """Return a value of ``input``, with an importable class or function replaced by its path."""
     return (import_path_of(source) or source) if callable(source) else source
 
 

@@ -368,7 +368,7 @@ class Estimates:
         return result
 
     def _warn(self, warning: str) -> None:
-        """Log a warning that begins with the name of an estimator, once for each estimator."""
+        """Log a warning that begins with an estimator's name, only the first time for each."""
         if (name := warning.partition(" ")[0]) not in self._warned:
             self._warned.add(name)
             logger.warning("input_evaluation: %s", warning)

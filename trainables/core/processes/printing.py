@@ -16,7 +16,7 @@ _DISK_ERRORS: Final = frozenset(
 
 
 class _Output(io.FileIO):
-    """A file descriptor that drops output which the disk does not take."""
+    """A standard output that drops what a full disk does not take, instead of raising."""
 
     def write(self, data: Any, /) -> int:
         """Write `data`; returns its full length even if a full disk drops it."""

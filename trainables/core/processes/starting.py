@@ -157,9 +157,9 @@ def start_trackers() -> None:
 
 @contextlib.contextmanager
 def _safe_import_path(tracker: Any) -> Iterator[None]:
-    """Set PYTHONSAFEPATH inside the block, so that `tracker`, if it starts there, is Python's own.
+    """Set PYTHONSAFEPATH inside the block, in which `tracker` may be started.
 
-    Without it, a tracker might import modules from the current folder.
+    Without it, a tracker might import modules from the current folder. Does nothing if it runs.
     """
     if tracker._resource_tracker._fd is not None or _SAFE_PATH in os.environ:
         yield

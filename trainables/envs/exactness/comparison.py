@@ -321,7 +321,7 @@ def _leak(before: traces.Traces, after: traces.Traces) -> str:
 
 
 def _listed(paths: Sequence[str]) -> str:
-    """Return the first three paths as a text, with commas."""
+    """Return the first three of these paths as text for a message."""
     more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
     return ", ".join(paths[:3]) + more
 

@@ -132,7 +132,7 @@ def _source_modules(module: str) -> list[str]:
 
 
 def _package(module: str) -> str:
-    """Return the top-level package of a module's name."""
+    """Return the top-level package of a module, by the module's name."""
     return module.partition(".")[0]
 
 
