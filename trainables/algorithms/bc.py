@@ -102,7 +102,7 @@ class BC(Trainer):
                 device = self.policy.device
                 batch = {name: torch.from_numpy(one).to(device) for name, one in columns.items()}
                 loss, stats = self.loss(batch)
-                norm = self.policy.minimise(loss, *self.gradient_step())
+                norm = self.policy.minimise(loss, *self.gradient_step_settings())
                 all_stats.append({**stats, "grad_norm": norm})
         fetched = on_host(all_stats)
         return {name: float(np.mean([one[name] for one in fetched])) for name in fetched[0]}
@@ -126,6 +126,6 @@ class BC(Trainer):
         """
         return self.policy.log_likelihoods(observations, actions)
 
-    def gradient_step(self) -> tuple[float, float | None]:
+    def gradient_step_settings(self) -> tuple[float, float | None]:
         """Return the present learning rate, and the largest norm of the gradient or None."""
         return self.learning_rate, self.settings.grad_clip

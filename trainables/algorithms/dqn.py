@@ -40,7 +40,7 @@ from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainer import config_checks
 from trainables.trainer.base.algorithm import Stateful
 from trainables.trainer.config import Lanes, TrainerConfig
-from trainables.trainer.config_checks import lane_form
+from trainables.trainer.config_checks import lane_class
 from trainables.trainer.families.steps import learn_on_rows, off_policy_step
 from trainables.trainer.trainer import Trainer
 
@@ -191,7 +191,7 @@ class DQN(Trainer):
             ConfigError: ``lanes`` is set, but JAX is not installed or this class is derived from
                 DQN.
         """
-        return lane_form(cls, config, "trainables.stacks.dqn:LaneDQN") or super().of(config)
+        return lane_class(cls, config, "trainables.stacks.dqn:LaneDQN") or super().of(config)
 
     @classmethod
     def as_lane(cls, config: Mapping[str, Any], lanes: int) -> dict[str, Any]:
@@ -394,7 +394,7 @@ class DQN(Trainer):
         losses = td.losses * batch["weights"] if "weights" in batch else td.losses
         return losses.mean(), {"mean_q": td.values.mean()}
 
-    def gradient_step(self) -> tuple[float, float | None]:
+    def gradient_step_settings(self) -> tuple[float, float | None]:
         """Return the present learning rate, and the largest norm of the gradient or None."""
         return self.learning_rate, self.settings.grad_clip
 

@@ -23,7 +23,7 @@ from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.ranks.group import RankGroup
 from trainables.rollout.workers.worker_spec import LearnerSpec, WorkerSpec
 from trainables.trainer.config import Lanes, TrainerConfig
-from trainables.trainer.config_checks import lane_form
+from trainables.trainer.config_checks import lane_class
 from trainables.trainer.families.actor_critic import (
     ActorCriticConfig,
     ActorCriticTrainer,
@@ -101,7 +101,7 @@ class PPO(ActorCriticTrainer):
             ConfigError: ``lanes`` is set, but JAX is not installed or this class is derived from
                 PPO.
         """
-        return lane_form(cls, config, "trainables.stacks.ppo:LanePPO") or super().of(config)
+        return lane_class(cls, config, "trainables.stacks.ppo:LanePPO") or super().of(config)
 
     @classmethod
     def as_lane(cls, config: Mapping[str, Any], lanes: int) -> dict[str, Any]:

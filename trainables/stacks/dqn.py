@@ -39,10 +39,10 @@ _LEAST_PLACES = 2048
 _WORKER = 0
 
 
-def places_of(buffer_size: int) -> int:
-    """Return the capacity in a compiled program of a replay of `buffer_size` rows.
+def replay_places(buffer_size: int) -> int:
+    """Return the number of rows for which a compiled program allocates a replay of `buffer_size`.
 
-    It is rounded up, so that few programs are needed. Unused places cost memory, and no time.
+    It is rounded up, so that few programs are needed. Unused rows cost memory, and no time.
     """
     places = _LEAST_PLACES
     while places < buffer_size:
@@ -51,7 +51,9 @@ def places_of(buffer_size: int) -> int:
 
 
 class LaneReplay(ReplayBuffer):
-    """A replay buffer whose rows are in a lane; it has them only while they are saved or moved.
+    """The replay buffer of a DQN trainer whose rows are in a compiled program.
+
+    This object has the rows only while they are saved in, or restored from, a checkpoint.
 
     Args:
         capacity: maximum number of rows.
@@ -66,12 +68,15 @@ class LaneReplay(ReplayBuffer):
         """True while the rows are in this object instead of the lane."""
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state that `get_state` returned."""
+        """Restore a state that `get_state` returned; the rows are then in this object."""
         super().set_state(state)
         self.is_here = True
 
-    def give(self, places: int, features: int) -> Replay:
-        """Return the rows in the form of a program with `places` rows of `features` features."""
+    def to_arrays(self, places: int, features: int) -> Replay:
+        """Return the rows as the arrays of a program, which has room for `places` rows.
+
+        `features` is the number of features of an observation.
+        """
         rows = np.zeros((places, width(features)), np.float32)
         if self._size:
             columns = self._take(np.arange(self._size))
@@ -81,8 +86,8 @@ class LaneReplay(ReplayBuffer):
             rows[: self._size] = packed(given)
         return Replay(rows, np.int32(self._size), np.int32(self._next))
 
-    def take(self, replay: Replay) -> None:
-        """Replace the rows by those of a program."""
+    def take_arrays(self, replay: Replay) -> None:
+        """Replace the rows by those in a program's arrays."""
         self.forget()
         if size := int(replay.size):
             found = unpacked(replay.rows[:size])._asdict()
@@ -100,11 +105,11 @@ class LaneReplay(ReplayBuffer):
 
 
 class LaneDQN(LaneTrainer, DQN):
-    """DQN as a lane of a compiled program, in a stack of ``lanes`` places."""
+    """DQN whose training runs in a compiled program, together with other trials of equal shape."""
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError also for settings that are impossible in a lane."""
+        """Raise ConfigError for settings that DQN, or its compiled program, does not support."""
         super().validate_config(settings)
         if not isinstance(settings, Config):
             return
@@ -115,11 +120,14 @@ class LaneDQN(LaneTrainer, DQN):
 
     @classmethod
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
-        """Return the values of ``auto`` settings, as DQN does, without native environments."""
+        """Return setting → value for settings that are ``auto``, as DQN does.
+
+        ``native_vector_env`` is False, since the program has environments of its own.
+        """
         return {**super().choose(settings, inspection), "native_vector_env": False}
 
     def make_parts(self) -> dict[str, Stateful]:
-        """Return the parts of DQN, with a `LaneReplay` as the replay."""
+        """Return name → part that checkpoints contain, as DQN does, with a `LaneReplay`."""
         parts, of = super().make_parts(), self.settings
         gamma = None if self.n_step else of.gamma
         self._rows = LaneReplay(of.replay.buffer_size, self.seed, gamma)
@@ -128,7 +136,7 @@ class LaneDQN(LaneTrainer, DQN):
 
     @classmethod
     def shape_of(cls, settings: Config) -> Shape:
-        """Return the shape of the program of a lane with these settings."""
+        """Return what must be compiled into the program of a trainer with these settings."""
         common = cls.common_shape(settings)
         hidden = len(common["hidden"])
         trunk = [f"trunk.dense.{index}" for index in range(hidden - 1)]
@@ -137,17 +145,17 @@ class LaneDQN(LaneTrainer, DQN):
             **common,
             layers=(*trunk, *head),
             batch=settings.replay.replay_batch_size,
-            places=places_of(settings.replay.buffer_size),
+            places=replay_places(settings.replay.buffer_size),
             waiting=max(_USUAL_STEPS, settings.n_step) - 1,
         )
 
     @property
     def shape(self) -> Shape:
-        """Shape of the lane's program; equal for all lanes of a stack."""
+        """What is compiled into the trainer's program; trainers with equal shapes share it."""
         return self.shape_of(self.settings)
 
     def lane_settings(self) -> Settings:
-        """Return the settings that are passed to the program as arrays."""
+        """Return the settings that the program takes as arrays, which may differ between trials."""
         settings = self.settings
         arrays: Settings = as_arrays(
             Settings(
@@ -166,39 +174,41 @@ class LaneDQN(LaneTrainer, DQN):
         return arrays
 
     def rates(self) -> Rates:
-        """Return the values of the schedules in each round of the next iteration."""
+        """Return the scheduled settings, such as ε, in each round of the next iteration."""
         of, rows, starts = self.settings, self.settings.fragment_size, self.round_starts
         replay, every = of.replay, of.replay.target_network_update_freq
         learns = [one + rows >= replay.learning_starts for one in starts]
-        becomes = [of.tau is None and (one + rows) // every > one // every for one in starts]
+        copies_target = [of.tau is None and (one + rows) // every > one // every for one in starts]
         return Rates(
             lr=np.array([learning_rate(of.schedule, one) for one in starts], np.float32),
             epsilon=np.array([of.exploration_config.epsilon(one) for one in starts], np.float32),
             updates=np.array([replay.updates_per_step * one for one in learns], np.int32),
-            becomes=np.array(becomes, np.bool_),
+            copies_target=np.array(copies_target, np.bool_),
         )
 
     def epsilon(self, timesteps: int) -> float:
-        """Return the fraction of choices that are drawn uniformly after this number of steps."""
+        """Return ε, the fraction of random choices, after this number of environment steps."""
         return self.settings.exploration_config.epsilon(timesteps)
 
     def as_lane_state(self) -> Lane:
-        """Return the state of policy, filter, workers and parts as the program's lane."""
+        """Return the trainer's state as the program's arrays: policy, filter, episodes, replay."""
         target = self.target.get_state()["weights"]
         features, shape = self.lane_env.features, self.shape
         has_rows = self._rows.is_here
         return Lane(
-            learnt=self.read_policy(),
+            learnt=self.optimizer_state(),
             target=self.as_program(target),
             key=self.copy_environment_array("key"),
-            episodes=self.held_episodes(),
-            seen=self.counted(),
+            episodes=self.running_episodes(),
+            seen=self.filter_statistics(),
             waiting=self._waiting(),
-            replay=self._rows.give(shape.places, features) if has_rows else self.take("replay"),
+            replay=self._rows.to_arrays(shape.places, features)
+            if has_rows
+            else self.take("replay"),
         )
 
     def _waiting(self) -> Step:
-        """Return the steps whose n-step transitions are not complete yet, in the program's form."""
+        """Return the steps whose n-step transitions are incomplete, as the program's arrays."""
         shape = self.shape
         none = no_steps(shape.waiting, shape.num_envs, self.lane_env.features)
         rows = {name: np.array(column) for name, column in none._asdict().items()}
@@ -211,9 +221,9 @@ class LaneDQN(LaneTrainer, DQN):
         return Step(**rows)
 
     def take_lane_state(self, take: Callable[[str], Tree]) -> None:
-        """Copy the target network and the waiting steps from the lane.
+        """Copy target network and steps of incomplete transitions from the program to the trainer.
 
-        `take` returns a field of the lane by name.
+        `take` returns a field of the trainer's state in the program by name.
         """
         self.target.set_state({"weights": self.as_policy(take("target"))})
         if self.n_step:
@@ -224,7 +234,7 @@ class LaneDQN(LaneTrainer, DQN):
             self.n_step.set_state({"held": {_WORKER: held}})
 
     def _hand_over(self) -> tuple[Stack, int]:
-        """Copy the trainer's state to the lane, and drop the rows here; see `LaneTrainer`."""
+        """Copy the trainer's state into the program, as the base class, and drop the rows here."""
         found = super()._hand_over()
         if self._rows.is_here:
             self._rows.is_here = False
@@ -232,16 +242,22 @@ class LaneDQN(LaneTrainer, DQN):
         return found
 
     def _learnt_state(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Return policy, filters and parts as every trainer does; fetches the replay for that."""
+        """Return the state of policy, filters and parts, as every trainer does.
+
+        The replay's rows are copied from the program for that, and dropped again.
+        """
         if self._rows.is_here:
             return super()._learnt_state(checkpoint_dir)
-        self._rows.take(self.take("replay"))
+        self._rows.take_arrays(self.take("replay"))
         given = super()._learnt_state(checkpoint_dir)
         self._rows.forget()
         return given
 
     def statistics(self, outcome: Any, index: int) -> dict[str, float]:
-        """Return the means of `STATS` over the updates of round `index`; empty without updates."""
+        """Return statistic → mean over the updates of round `index` of an iteration's `outcome`.
+
+        Empty without updates.
+        """
         if not (updates := int(outcome.updates[index])):
             return {}
         return dict(zip(STATS, (outcome.sums[index] / updates).tolist(), strict=True))

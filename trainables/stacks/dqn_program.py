@@ -17,11 +17,11 @@ from jax import Array, lax, random
 
 from trainables.stacks import episodes, lanes, n_step
 from trainables.stacks.episodes import Episodes, Stepped
-from trainables.stacks.filtering import Counted, filtered, see
+from trainables.stacks.filtering import RunningStatistics, count_and_filter, filtered
 from trainables.stacks.lanes import Exploring, Finished
 from trainables.stacks.n_step import Step, Transition
 from trainables.stacks.networks import Weights, run_hidden, run_last, weight_shapes
-from trainables.stacks.optimizer import Adam, Learnt, clip, descend
+from trainables.stacks.optimizer import Adam, OptimizerState, clip, descend
 from trainables.stacks.replay import Replay, add, packed, sample
 
 #: Names of the measurements of an update, in the order of `Outcome.sums`.
@@ -30,7 +30,7 @@ STATS = ("loss", "mean_q", "grad_norm")
 
 @dataclass(frozen=True, kw_only=True)
 class Shape(lanes.Shape):
-    """The settings that are compiled into a program, equal for all of its lanes."""
+    """The settings of DQN that are compiled into a program, equal for all trials in it."""
 
     only_training: ClassVar[tuple[str, ...]] = (
         *lanes.Shape.only_training,
@@ -44,10 +44,10 @@ class Shape(lanes.Shape):
     places: int
     """Maximum number of rows of the replay, C."""
     waiting: int
-    """Number of latest steps that are kept since their transitions may be incomplete, K."""
+    """Number of latest steps that are kept, as their n-step transitions may be incomplete, K."""
 
     def weights(self) -> dict[str, tuple[int, ...]]:
-        """Return name → shape of each learned array."""
+        """Return name → shape of each weight and bias in the program, (inputs, outputs)."""
         env = self.make_env()
         sizes = (env.features, *self.hidden, env.choices)
         return weight_shapes(dict(zip(self.layers, itertools.pairwise(sizes), strict=True)))
@@ -55,7 +55,10 @@ class Shape(lanes.Shape):
     def iterate(
         self, settings: "Settings", lane: "Lane", rates: "Rates"
     ) -> tuple["Lane", "Outcome"]:
-        """Return the lane after one iteration, and the outcome of the iteration."""
+        """Compute one iteration of one trial: R rounds of collecting and learning.
+
+        Returns its state after them, and what happened in them.
+        """
         lane, reports = lax.scan(functools.partial(_round, self, settings), lane, rates)
         sums, updates, finished, is_finite = reports
         return lane, Outcome(sums, updates, finished, is_finite.all())
@@ -63,7 +66,10 @@ class Shape(lanes.Shape):
     def choose(
         self, settings: "Settings", weights: Weights, x: Array, exploring: Exploring
     ) -> Array:
-        """Return choices (N,) for filtered observations (N, D): the best, or epsilon-greedy."""
+        """Return choices (N,) for filtered observations (N, D) in an evaluation.
+
+        They are the best ones, or epsilon-greedy if `exploring` says so.
+        """
 
         def any_choice(key: Array) -> Array:
             return random.randint(random.fold_in(key, 1), (), 0, self.make_env().choices)
@@ -75,7 +81,7 @@ class Shape(lanes.Shape):
 
 
 class Settings(NamedTuple):
-    """Settings of a lane that are constant over time; each ()."""
+    """Settings of one trial of DQN that are constant over time; each ()."""
 
     gamma: Array
     """Discount factor per step."""
@@ -90,7 +96,8 @@ class Settings(NamedTuple):
     is_filtered: Array
     """True if observations are normalised by their running mean and standard deviation."""
     is_double: Array
-    """True if the learning network selects the best next choice (double Q-learning)."""
+    """True if the learned network selects the next choice that the target network values (double
+    Q-learning)."""
     n_step: Array
     """Steps per transition, int32, at most K + 1."""
     tau: Array
@@ -100,7 +107,7 @@ class Settings(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Scheduled settings of a lane in each round; each (R,)."""
+    """Scheduled settings of one trial of DQN in each round of an iteration; each (R,)."""
 
     lr: Array
     """Learning rate."""
@@ -108,14 +115,14 @@ class Rates(NamedTuple):
     """Fraction of choices that are drawn uniformly."""
     updates: Array
     """Number of gradient steps, int32."""
-    becomes: Array
-    """True if the learned network is copied to the target network after the round."""
+    copies_target: Array
+    """True if the learned network is copied into the target network after the round."""
 
 
 class Lane(NamedTuple):
-    """The complete state of a lane."""
+    """The complete state of one trial of DQN in the program."""
 
-    learnt: Learnt
+    learnt: OptimizerState
     """Weights of the learned network, and the optimiser's moments."""
     target: Weights
     """Weights of the target network."""
@@ -123,16 +130,16 @@ class Lane(NamedTuple):
     """Key of all random numbers of the next round, (2,) uint32."""
     episodes: Episodes
     """Running episodes of the environments."""
-    seen: Counted
+    seen: RunningStatistics
     """Running statistics of the observations."""
     waiting: Step
-    """Latest steps, whose transitions may still be incomplete, (K, N)."""
+    """Latest steps, whose n-step transitions may be incomplete, (K, N)."""
     replay: Replay
     """Transitions to learn from."""
 
 
 class Outcome(NamedTuple):
-    """The report of a lane on its rounds."""
+    """Statistics of one trial's iteration, by round."""
 
     sums: Array
     """Sums of `STATS` over the updates, (R, 3)."""
@@ -145,7 +152,7 @@ class Outcome(NamedTuple):
 
 
 def values_of(shape: Shape, settings: Settings, weights: Weights, x: Array) -> Array:
-    """Return the values (…, A) of all choices for features (…, D)."""
+    """Return the values (…, A) of all choices for filtered observations (…, D)."""
     units = run_hidden(weights, shape.layers[:-1], settings.is_relu, x)
     return run_last(weights, shape.layers[-1], units)
 
@@ -154,11 +161,11 @@ def values_of(shape: Shape, settings: Settings, weights: Weights, x: Array) -> A
 
 
 class _Running(NamedTuple):
-    """The part of a lane that changes in every step."""
+    """The part of a trial's state that changes in every step of the environments."""
 
     episodes: Episodes
     """Running episodes of the environments."""
-    seen: Counted
+    seen: RunningStatistics
     """Running statistics of the observations."""
 
 
@@ -194,10 +201,10 @@ def _tick(
     running: _Running,
     drawn: _Drawn,
 ) -> tuple[_Running, _Tick]:
-    """Step all environments once."""
+    """Step all environments once with ε-greedy choices; return state and record of the step."""
     env = shape.make_env()
     observed = episodes.observe(env, running.episodes.states)
-    seen, x = see(settings, running.seen, observed)
+    seen, x = count_and_filter(settings, running.seen, observed)
     best = jnp.argmax(values_of(shape, settings, weights, x), axis=-1).astype(jnp.int32)
     actions = jnp.where(drawn.shares < epsilon, drawn.choices, best)
     after, stepped = episodes.step(env, shape.limit, running.episodes, actions, drawn.begun)
@@ -207,7 +214,10 @@ def _tick(
 def _collect(
     shape: Shape, settings: Settings, lane: Lane, epsilon: Array, key: Array
 ) -> tuple[Lane, Stepped]:
-    """Step the environments T times and store the transitions; return the lane and the steps."""
+    """Step the environments T times and add the transitions to the replay.
+
+    Returns the trial's state and the outcomes of the steps (T, N, …).
+    """
     env, times = shape.make_env(), (shape.steps, shape.num_envs)
     keys = random.split(key, 3)
     drawn = _Drawn(
@@ -238,10 +248,14 @@ def _collect(
 # ---- learning ------------------------------------------------------------------------------------
 
 
-def _goals(
+def _value_targets(
     shape: Shape, settings: Settings, weights: Weights, target: Weights, rows: Transition
 ) -> Array:
-    """Return the targets (B,) for the values of the choices taken."""
+    """Return the values (B,) that the choices taken in `rows` should have.
+
+    They are bootstrapped from the target network `target`; with double Q-learning `weights` select
+    its choice.
+    """
     ahead = values_of(shape, settings, target, rows.new_obs)
     judged = lax.cond(
         settings.is_double, lambda: values_of(shape, settings, weights, rows.new_obs), lambda: ahead
@@ -252,22 +266,25 @@ def _goals(
 
 
 def _loss(
-    weights: Weights, shape: Shape, settings: Settings, rows: Transition, goals: Array
+    weights: Weights, shape: Shape, settings: Settings, rows: Transition, value_targets: Array
 ) -> tuple[Array, Array]:
-    """Return the Huber loss () of rows (B, …), and the mean value () of the choices taken."""
+    """Return the Huber loss () of rows (B, …) against value targets `value_targets` (B,).
+
+    The second result is the mean value () of the choices taken.
+    """
     values = values_of(shape, settings, weights, rows.observations)
     taken = jnp.take_along_axis(values, rows.actions[:, None], axis=-1)[:, 0]
-    errors = jnp.abs(taken - goals)
+    errors = jnp.abs(taken - value_targets)
     bounded = jnp.minimum(errors, 1.0)
     return (bounded * (errors - 0.5 * bounded)).mean(), taken.mean()
 
 
 class _Learning(NamedTuple):
-    """The updates of a round in progress."""
+    """State of the loop over the updates of a round."""
 
     step: Array
     """Number of updates so far, () int32."""
-    learnt: Learnt
+    learnt: OptimizerState
     """Weights and moments after these updates."""
     target: Weights
     """Weights of the target network."""
@@ -278,21 +295,28 @@ class _Learning(NamedTuple):
 
 
 def _update(
-    shape: Shape, settings: Settings, rate: Array, at: _Learning, rows: Transition
+    shape: Shape, settings: Settings, rate: Array, state: _Learning, rows: Transition
 ) -> _Learning:
-    """Take one gradient step on filtered rows (B, …), and move the target network."""
-    goals = _goals(shape, settings, at.learnt.weights, at.target, rows)
+    """Take one gradient step on filtered rows (B, …) with learning rate `rate`.
+
+    The target network moves by the fraction `tau`. If loss or gradient are not finite, only the
+    count and the flag change.
+    """
+    value_targets = _value_targets(shape, settings, state.learnt.weights, state.target, rows)
     differentiate = jax.value_and_grad(_loss, has_aux=True)
-    (loss, mean_q), gradient = differentiate(at.learnt.weights, shape, settings, rows, goals)
+    (loss, mean_q), gradient = differentiate(
+        state.learnt.weights, shape, settings, rows, value_targets
+    )
     gradient, norm = clip(gradient, settings.grad_clip)
-    learnt = descend(settings.adam, rate, at.learnt, gradient)
+    learnt = descend(settings.adam, rate, state.learnt, gradient)
     target = {
-        name: one + settings.tau * (learnt.weights[name] - one) for name, one in at.target.items()
+        name: one + settings.tau * (learnt.weights[name] - one)
+        for name, one in state.target.items()
     }
-    sums = at.sums + jnp.stack([loss, mean_q, norm])
+    sums = state.sums + jnp.stack([loss, mean_q, norm])
     is_finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-    after = _Learning(at.step + 1, learnt, target, sums, is_finite)
-    kept = at._replace(step=at.step + 1, is_finite=is_finite)
+    after = _Learning(state.step + 1, learnt, target, sums, is_finite)
+    kept = state._replace(step=state.step + 1, is_finite=is_finite)
     chosen: _Learning = jax.tree.map(lambda new, old: jnp.where(is_finite, new, old), after, kept)
     return chosen
 
@@ -300,22 +324,25 @@ def _update(
 def _learn(
     shape: Shape, settings: Settings, rates: Rates, lane: Lane, key: Array
 ) -> tuple[Lane, _Learning]:
-    """Take the gradient steps of a round."""
+    """Take the gradient steps of a round on rows drawn from the replay with `key`.
+
+    Returns the trial's state and that of the loop after its last step.
+    """
     wanted = jnp.where(lane.replay.size > 0, rates.updates, 0)
 
     def scaled(observations: Array) -> Array:
         return filtered(settings, lane.seen, observations)
 
-    def step(at: _Learning) -> _Learning:
-        rows = sample(lane.replay, random.fold_in(key, at.step), shape.batch)
+    def step(state: _Learning) -> _Learning:
+        rows = sample(lane.replay, random.fold_in(key, state.step), shape.batch)
         rows = rows._replace(observations=scaled(rows.observations), new_obs=scaled(rows.new_obs))
-        return _update(shape, settings, rates.lr, at, rows)
+        return _update(shape, settings, rates.lr, state, rows)
 
     zero, sums = jnp.int32(0), jnp.zeros(len(STATS))
     begun = _Learning(zero, lane.learnt, lane.target, sums, jnp.array(True))
-    end = lax.while_loop(lambda at: at.is_finite & (at.step < wanted), step, begun)
+    end = lax.while_loop(lambda state: state.is_finite & (state.step < wanted), step, begun)
     target = jax.tree.map(
-        lambda new, old: jnp.where(rates.becomes, new, old), end.learnt.weights, end.target
+        lambda new, old: jnp.where(rates.copies_target, new, old), end.learnt.weights, end.target
     )
     return lane._replace(learnt=end.learnt, target=target), end
 
@@ -326,7 +353,10 @@ def _learn(
 def _round(
     shape: Shape, settings: Settings, lane: Lane, rates: Rates
 ) -> tuple[Lane, tuple[Any, ...]]:
-    """Collect a fragment, and learn from rows of the replay; return the lane and statistics."""
+    """Collect T steps, and learn from rows of the replay.
+
+    Returns the trial's state, and the fields of `Outcome` for this round.
+    """
     key, acting, drawing = random.split(random.wrap_key_data(lane.key), 3)
     lane, of = _collect(shape, settings, lane, rates.epsilon, acting)
     lane, end = _learn(shape, settings, rates, lane, drawing)

@@ -15,7 +15,7 @@ from trainables.envs.compiled.contract import Environment
 
 
 class Episodes(NamedTuple):
-    """The state of all environments between two steps."""
+    """The running episodes of all N environments between two steps."""
 
     states: Array
     """States of the environments, (N, S)."""
@@ -47,8 +47,8 @@ def step(
 ) -> tuple[Episodes, Stepped]:
     """Step all environments once with actions (N, …) as they take them.
 
-    Episodes are truncated after `limit` steps; `starts` (N, S) are first states of those that may
-    begin.
+    Episodes are truncated after `limit` steps. Where an episode ends, the next one begins in the
+    state that `starts` (N, S) has for the environment.
     """
     moved = jax.vmap(env.step)(running.states, actions)
     lengths, returns = running.lengths + 1, running.returns + moved.reward
@@ -71,7 +71,7 @@ def step(
 
 
 def begin(env: Environment, key: Array, count: int) -> Episodes:
-    """Return the first episodes of `count` environments, on the host."""
+    """Return the first episodes of `count` environments as numpy arrays, drawn with `key`."""
     return Episodes(
         np.asarray(_first_states(env, key, count)),
         np.zeros(count, np.int32),
@@ -81,7 +81,7 @@ def begin(env: Environment, key: Array, count: int) -> Episodes:
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
 def _first_states(env: Environment, key: Array, count: int) -> Array:
-    """Return the first states (N, S) of `count` environments."""
+    """Return the first states (N, S) of `count` environments, drawn with `key` (2,) uint32."""
     return jax.vmap(env.begin)(random.split(random.wrap_key_data(key), count))
 
 

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 from jax import Array, lax, random
 
 from trainables.stacks import episodes
-from trainables.stacks.filtering import Counted, filtered
+from trainables.stacks.filtering import RunningStatistics, filtered
 from trainables.stacks.lanes import Exploring, Shape, Tree
 
 
 class Request(NamedTuple):
-    """An evaluation of one lane."""
+    """The arguments of one trial's evaluation."""
 
     key: Array
     """Key of all random numbers, (2,) uint32."""
@@ -31,7 +31,7 @@ class Request(NamedTuple):
 
 
 class Played(NamedTuple):
-    """The episodes of an evaluation."""
+    """The K episodes of one trial's evaluation."""
 
     returns: Array
     """Sum of each episode's rewards, (K,)."""
@@ -40,7 +40,7 @@ class Played(NamedTuple):
 
 
 class _Playing(NamedTuple):
-    """The episodes between two steps."""
+    """The K episodes of an evaluation between two steps."""
 
     states: Array
     """States of the environments, (K, S); those of ended episodes do not change."""
@@ -59,24 +59,24 @@ def evaluate(
     side_by_side: bool,
     settings: Tree,
     weights: Tree,
-    seen: Counted,
+    seen: RunningStatistics,
     requests: Request,
     busy: Array,
 ) -> Played:
-    """Return the episodes of every busy lane; axis 0 of all arrays is L.
+    """Play the evaluations of several trials; axis 0 of all arrays is the trial, L.
 
     Args:
         shape: shape that `Shape.evaluating` returned.
-        side_by_side: True to compute all lanes at once, False for one after the other, as in
+        side_by_side: True to compute all trials at once, False for one after the other, as in
             `lanes.iterate`.
-        settings: settings of each lane.
-        weights: weights of each lane's policy.
-        seen: statistics of each lane's filter.
-        requests: the evaluation of each lane.
-        busy: flags (L,); the episodes of lanes with False have no steps.
+        settings: settings of each trial.
+        weights: weights of each trial's policy.
+        seen: statistics of each trial's observation filter.
+        requests: arguments of each trial's evaluation.
+        busy: flags (L,); the episodes of trials with False have no steps.
     """
 
-    def one(given: tuple[Tree, Tree, Counted, Request, Array]) -> Played:
+    def one(given: tuple[Tree, Tree, RunningStatistics, Request, Array]) -> Played:
         return _play(shape, *given)
 
     given = (settings, weights, seen, requests, busy)
@@ -100,23 +100,31 @@ def first_states(shape: Shape, key: Array) -> tuple[Array, Array]:
 
 
 def _play(
-    shape: Shape, settings: Tree, weights: Tree, seen: Counted, request: Request, is_busy: Array
+    shape: Shape,
+    settings: Tree,
+    weights: Tree,
+    seen: RunningStatistics,
+    request: Request,
+    is_busy: Array,
 ) -> Played:
-    """Return the episodes of one lane."""
+    """Play the evaluation of one trial: all K episodes at once, until the last one has ended.
+
+    `is_busy` () is False for a trial that is not evaluated.
+    """
     env, count = shape.make_env(), shape.num_envs
     states, keys = first_states(shape, request.key)
 
-    def step(at: _Playing) -> _Playing:
-        x = filtered(settings, seen, episodes.observe(env, at.states))
-        exploring = Exploring(request.explores, request.epsilon, keys, at.t)
-        moved = jax.vmap(env.step)(at.states, shape.choose(settings, weights, x, exploring))
-        t = at.t + 1
+    def step(state: _Playing) -> _Playing:
+        x = filtered(settings, seen, episodes.observe(env, state.states))
+        exploring = Exploring(request.explores, request.epsilon, keys, state.t)
+        moved = jax.vmap(env.step)(state.states, shape.choose(settings, weights, x, exploring))
+        t = state.t + 1
         return _Playing(
-            states=jnp.where(at.goes_on[:, None], moved.state, at.states),
+            states=jnp.where(state.goes_on[:, None], moved.state, state.states),
             t=t,
-            returns=at.returns + jnp.where(at.goes_on, moved.reward, 0.0),
-            lengths=jnp.where(at.goes_on, t, at.lengths),
-            goes_on=at.goes_on & ~moved.terminated & (t < request.limit),
+            returns=state.returns + jnp.where(state.goes_on, moved.reward, 0.0),
+            lengths=jnp.where(state.goes_on, t, state.lengths),
+            goes_on=state.goes_on & ~moved.terminated & (t < request.limit),
         )
 
     begun = _Playing(
@@ -126,5 +134,5 @@ def _play(
         lengths=jnp.zeros(count, jnp.int32),
         goes_on=jnp.full(count, is_busy),
     )
-    end = lax.while_loop(lambda at: at.goes_on.any(), step, begun)
+    end = lax.while_loop(lambda state: state.goes_on.any(), step, begun)
     return Played(end.returns, end.lengths)

@@ -13,7 +13,7 @@ from jax import Array
 from trainables.policies.filters import EPSILON, REWARD_CLIP, MeanStdFilter
 
 
-class Counted(NamedTuple):
+class RunningStatistics(NamedTuple):
     """Running statistics of observations (D,), or of discounted returns ()."""
 
     count: Array
@@ -24,34 +24,34 @@ class Counted(NamedTuple):
     """Variance of each feature, (D,) or ()."""
 
 
-class Discounted(NamedTuple):
+class DiscountedReturns(NamedTuple):
     """Discounted returns of the running episodes, and their statistics."""
 
     returns: Array
     """Discounted return so far of each running episode, (N,)."""
-    counted: Counted
+    counted: RunningStatistics
     """Running statistics of the returns after each step, of numbers ()."""
 
 
-def count(statistics: Counted, rows: Array) -> Counted:
-    """Return the statistics after adding rows (N, D) or numbers (N,) (Chan et al. 1979)."""
+def count(statistics: RunningStatistics, rows: Array) -> RunningStatistics:
+    """Return the running statistics with rows (N, D), or numbers (N,), added."""
     added = jnp.float32(len(rows))
     total = statistics.count + added
     mean = rows.mean(0)
     moved = mean - statistics.mean
     spread = ((rows - mean) ** 2).sum(0) / total + moved**2 * (statistics.count * added / total**2)
     variance = statistics.variance * (statistics.count / total) + spread
-    return Counted(total, statistics.mean + moved * (added / total), variance)
+    return RunningStatistics(total, statistics.mean + moved * (added / total), variance)
 
 
-def scale(statistics: Counted, clip: Array, rows: Array) -> Array:
-    """Return rows (…, D) scaled to mean 0 and standard deviation 1, then clipped."""
+def scale(statistics: RunningStatistics, clip: Array, rows: Array) -> Array:
+    """Return rows (…, D) scaled to mean 0 and standard deviation 1, then clipped to ±`clip`."""
     deviation = jnp.where(statistics.count < 2, 1.0, jnp.sqrt(statistics.variance))
     return jnp.clip((rows - statistics.mean) / (deviation + EPSILON), -clip, clip)
 
 
 class Settings(Protocol):
-    """The settings of a lane by which its observations are filtered; each ()."""
+    """The settings of one trial by which its observations are filtered; each ()."""
 
     @property
     def is_filtered(self) -> Array:
@@ -62,12 +62,14 @@ class Settings(Protocol):
         """Bound of filtered observations, in standard deviations; infinite without clipping."""
 
 
-def see(settings: Settings, statistics: Counted, rows: Array) -> tuple[Counted, Array]:
-    """Return the statistics after adding rows (N, D), and the filtered rows (N, D).
+def count_and_filter(
+    settings: Settings, statistics: RunningStatistics, rows: Array
+) -> tuple[RunningStatistics, Array]:
+    """Add observations (N, D) to the statistics; return these and the filtered rows (N, D).
 
-    Without a filter, both are returned unchanged.
+    Both are returned unchanged if the settings have no filter.
     """
-    counted: Counted = jax.tree.map(
+    counted: RunningStatistics = jax.tree.map(
         lambda new, old: jnp.where(settings.is_filtered, new, old),
         count(statistics, rows),
         statistics,
@@ -75,14 +77,14 @@ def see(settings: Settings, statistics: Counted, rows: Array) -> tuple[Counted, 
     return counted, filtered(settings, counted, rows)
 
 
-def filtered(settings: Settings, statistics: Counted, rows: Array) -> Array:
-    """Return rows (…, D) filtered by the statistics, or unchanged without a filter."""
+def filtered(settings: Settings, statistics: RunningStatistics, rows: Array) -> Array:
+    """Return observations (…, D) filtered by the statistics, or unchanged without a filter."""
     scaled = scale(statistics, settings.filter_clip, rows)
     return jnp.where(settings.is_filtered, scaled, rows)
 
 
 class RewardSettings(Protocol):
-    """The settings of a lane by which its rewards are scaled; each ()."""
+    """The settings of one trial by which its rewards are scaled; each ()."""
 
     @property
     def gamma(self) -> Array:
@@ -94,19 +96,20 @@ class RewardSettings(Protocol):
 
 
 def scale_rewards(
-    settings: RewardSettings, discounted: Discounted, rewards: Array, is_over: Array
-) -> tuple[Discounted, Array]:
-    """Count the rewards (N,) of a step, and return the statistics and the scaled rewards (N,).
+    settings: RewardSettings, discounted: DiscountedReturns, rewards: Array, is_over: Array
+) -> tuple[DiscountedReturns, Array]:
+    """Add a step's rewards (N,) to the returns and their statistics; return these and scaled ones.
 
-    The method of `RewardScaler` (Engstrom et al. 2020). `is_over` (N,) is True where an episode
-    ended with the step. Without scaling, both are returned unchanged.
+    Rewards are divided by the deviation of the discounted return, as by `RewardScaler` (Engstrom et
+    al. 2020). `is_over` (N,) is True where an episode ended with the step. If the settings do not
+    normalise rewards, both are returned unchanged.
     """
     moved = discounted.returns * settings.gamma + rewards
     counted = count(discounted.counted, moved)
     deviation = jnp.where(counted.count < 2, 1.0, jnp.sqrt(counted.variance))
     scaled = jnp.clip(rewards / (deviation + EPSILON), -REWARD_CLIP, REWARD_CLIP)
-    after = Discounted(jnp.where(is_over, 0.0, moved), counted)
-    chosen: tuple[Discounted, Array] = jax.tree.map(
+    after = DiscountedReturns(jnp.where(is_over, 0.0, moved), counted)
+    chosen: tuple[DiscountedReturns, Array] = jax.tree.map(
         lambda new, old: jnp.where(settings.normalize_rewards, new, old),
         (after, scaled),
         (discounted, rewards),
@@ -114,22 +117,24 @@ def scale_rewards(
     return chosen
 
 
-def as_counted(observed: Any, shape: tuple[int, ...]) -> Counted:
-    """Return the statistics of a filter of rows of this shape, (D,) or (), in the program's form.
+def as_counted(observed: Any, shape: tuple[int, ...]) -> RunningStatistics:
+    """Return the statistics of a filter of rows of this shape, (D,) or (), as the program's arrays.
 
-    They are empty if the filter is no `MeanStdFilter`.
+    They are those of no rows if the filter `observed` is no `MeanStdFilter`.
     """
     if not isinstance(observed, MeanStdFilter) or not observed.row_count:
-        return Counted(np.float32(0), np.zeros(shape, np.float32), np.ones(shape, np.float32))
+        return RunningStatistics(
+            np.float32(0), np.zeros(shape, np.float32), np.ones(shape, np.float32)
+        )
     variance = np.square(observed.std) if observed.row_count > 1 else np.zeros(shape)
-    return Counted(
+    return RunningStatistics(
         np.float32(observed.row_count),
         np.asarray(observed.mean, np.float32),
         np.asarray(variance, np.float32),
     )
 
 
-def as_filter_state(statistics: Counted) -> dict[str, Any]:
+def as_filter_state(statistics: RunningStatistics) -> dict[str, Any]:
     """Return the program's statistics as the state of a `MeanStdFilter`."""
     rows, mean = int(statistics.count), np.asarray(statistics.mean, np.float64)
     m2 = np.asarray(statistics.variance, np.float64) * rows

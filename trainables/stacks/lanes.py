@@ -22,7 +22,7 @@ Tree = Any
 
 
 class Finished(NamedTuple):
-    """The episodes that ended in an iteration."""
+    """The episodes of one trial that ended in an iteration."""
 
     ended: Array
     """True where an episode ended at this step, (R, T, N): R rounds of T steps in N
@@ -34,7 +34,7 @@ class Finished(NamedTuple):
 
 
 class Exploring(NamedTuple):
-    """How a lane explores at one step of an evaluation, in N environments."""
+    """How one trial explores in a step of an evaluation of N environments."""
 
     is_on: Array
     """True if actions are drawn; False for the best ones, ()."""
@@ -46,7 +46,10 @@ class Exploring(NamedTuple):
     """Index of the step in the episodes, () int32."""
 
     def draw(self, draw_one: Callable[[Array], Array]) -> Array:
-        """Return `draw_one` of a key for each environment at this step, (N, …); else zeros."""
+        """Return random values (N, …), `draw_one(key)` for each environment; zeros if not `is_on`.
+
+        The keys depend on episode and step.
+        """
 
         def drawn() -> Array:
             return jax.vmap(lambda key: draw_one(random.fold_in(key, self.t)))(self.keys)
@@ -58,7 +61,11 @@ class Exploring(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Shape(ABC):
-    """The settings that are compiled into a program, equal for all of its lanes."""
+    """The settings that are compiled into a program, equal for all trials that it trains.
+
+    Base class: a subclass defines how one trial computes an iteration and chooses actions. Trees of
+    arrays have classes of their own there.
+    """
 
     only_training: ClassVar[tuple[str, ...]] = ("limit", "steps", "rounds")
     """Names of the fields that an evaluation does not read."""
@@ -74,51 +81,59 @@ class Shape(ABC):
     rounds: int
     """Rounds of collecting and learning in an iteration, R."""
     hidden: tuple[int, ...]
-    """Number of units of each hidden layer, as `program_width` returns it."""
+    """Number of units of each hidden layer in the program, rounded up by `program_width`."""
 
     @property
     def rows(self) -> int:
-        """Environment steps per round."""
+        """Environment steps of one trial per round, T·N."""
         return self.steps * self.num_envs
 
     def make_env(self) -> Environment:
-        """Return the environment that the lanes step."""
+        """Return the environment as functions of arrays, which the program steps."""
         return make(self.env)
 
     @abstractmethod
     def weights(self) -> dict[str, tuple[int, ...]]:
-        """Return name → shape of each learned array, with weights as (inputs, outputs)."""
+        """Return name → shape of each learned array of one trial; weights are (inputs, outputs)."""
 
     def evaluating(self, env: Named, episodes: int) -> Self:
         """Return the shape of the program that plays `episodes` episodes at once in `env`.
 
-        It is equal for lanes that differ in their training only, so that they share the program.
+        It is equal for trials that differ in their training only, so that they share the program.
         """
         unread: dict[str, Any] = dict.fromkeys(self.only_training, 0)
         return replace(self, env=env, num_envs=episodes, **unread)
 
     @abstractmethod
     def iterate(self, settings: Tree, lane: Tree, rates: Tree) -> tuple[Tree, Tree]:
-        """Return the lane after one iteration, and the outcome of the iteration."""
+        """Compute one iteration of one trial, from its settings, state and scheduled settings.
+
+        Returns the state after it, and statistics and finished episodes of its rounds.
+        """
 
     @abstractmethod
     def choose(self, settings: Tree, weights: Tree, x: Array, exploring: Exploring) -> Array:
-        """Return actions (N, …), as environments take them, for filtered observations (N, D)."""
+        """Return actions (N, …) for filtered observations (N, D) in an evaluation.
+
+        They are in the form that environments take.
+        """
 
 
 def iterate(
     shape: Shape, side_by_side: bool, settings: Tree, lanes: Tree, rates: Tree, busy: Array
 ) -> tuple[Tree, Tree]:
-    """Return lanes and reports after one iteration of every busy lane; axis 0 of all arrays is L.
+    """Compute one iteration of several trials; axis 0 of all arrays is the trial, L.
+
+    Returns their states after it, and the outcomes of their rounds.
 
     Args:
-        shape: shape of all lanes.
-        side_by_side: True to compute all lanes at once, which is faster on a GPU; False to compute
-            one after the other, which is faster on a CPU and skips lanes that are not busy.
-        settings: settings of each lane.
-        lanes: state of each lane.
-        rates: scheduled settings of each lane and round.
-        busy: flags (L,); lanes with False are not changed, and their reports are zeros.
+        shape: what is compiled into the program.
+        side_by_side: True to compute all trials at once, which is faster on a GPU; False to compute
+            one after the other, which is faster on a CPU and skips trials that are not busy.
+        settings: settings of each trial.
+        lanes: state of each trial.
+        rates: scheduled settings of each trial and round.
+        busy: flags (L,); trials with False are not changed, and their outcomes are zeros.
     """
 
     def one(state: tuple[Tree, Tree, Tree, Array]) -> tuple[Tree, Tree]:

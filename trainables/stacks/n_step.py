@@ -14,7 +14,7 @@ NO_STEP = -2
 
 
 class Step(NamedTuple):
-    """Consecutive steps; each (T, N, …)."""
+    """Consecutive steps of N environments; each (T, N, …)."""
 
     observations: Array
     """Observations before the steps."""
@@ -35,7 +35,7 @@ class Step(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """Transitions as a replay stores them; each (…,) or (…, D)."""
+    """Transitions over one or more steps, as a replay stores them; each (…,) or (…, D)."""
 
     observations: Array
     """Observations before the first step."""
@@ -52,7 +52,7 @@ class Transition(NamedTuple):
 
 
 def no_steps(count: int, num_envs: int, features: int) -> Step:
-    """Return `count` empty rows, which contain no steps."""
+    """Return rows (count, num_envs) that contain no steps: their `t` is `NO_STEP`."""
     like = (count, num_envs)
     real, flag = jnp.zeros((*like, features)), jnp.zeros(like, jnp.bool_)
     t = jnp.full(like, NO_STEP, jnp.int32)
@@ -63,7 +63,7 @@ def join(held: Step, new: Step, steps: Array, gamma: Array) -> tuple[Step, Trans
     """Add new steps to the waiting ones, and return the transitions that are complete now.
 
     Args:
-        held: waiting steps (K, N) of earlier rounds.
+        held: steps (K, N) of earlier rounds, whose transitions may be incomplete.
         new: the following steps (T, N).
         steps: maximum number of steps of a transition, up to K + 1; () int32.
         gamma: discount per step, ().

@@ -23,7 +23,7 @@ LEAST_UNITS = 8
 
 
 def program_width(units: int) -> int:
-    """Return the width in a program of a layer of `units` units; units beyond them are zero.
+    """Return the number of units that a program has for a layer of `units` units.
 
     This is the next multiple of 8, or of an eighth of the next power of two if that is more. Thus
     few programs serve many widths, and few units are computed in vain: on a CPU, layers of twice
@@ -34,41 +34,41 @@ def program_width(units: int) -> int:
 
 
 def weight_shapes(layers: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, ...]]:
-    """Return name → shape of the weights of layers, given as layer → (inputs, outputs)."""
+    """Return ``<layer>.weight`` and ``<layer>.bias`` → shape, for layer → (inputs, outputs)."""
     found: dict[str, tuple[int, ...]] = {}
     for layer, sizes in layers.items():
         found |= {f"{layer}.weight": sizes, f"{layer}.bias": sizes[1:]}
     return found
 
 
-def padded(array: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return an array of a program's shape that begins with `array` and is 0 elsewhere.
+def pad(array: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return an array of a program's larger `shape` that begins with `array` and is 0 elsewhere.
 
     An array with fewer axes than `shape` becomes the first row.
     """
     own = np.asarray(array)
     made = np.zeros(shape, own.dtype)
-    made[_part(own.shape, shape)] = own
+    made[_corner(own.shape, shape)] = own
     return made
 
 
-def cut(array: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return the part of a program's array that `padded` filled from an array of shape `shape`."""
+def unpad(array: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return the part, of the shape `shape`, of a program's larger array; undoes `pad`."""
     whole = np.asarray(array)
-    own: NDArray[Any] = whole[_part(shape, whole.shape)].reshape(shape)
+    own: NDArray[Any] = whole[_corner(shape, whole.shape)].reshape(shape)
     return own
 
 
-def _part(own: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Return the index of an array of shape `own` in one of shape `shape`."""
+def _corner(own: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Return the index, in an array of `shape`, of the part that has the shape `own`."""
     first = (0,) * (len(shape) - len(own))
     return (*first, *(slice(size) for size in own))
 
 
 def run_hidden(weights: Weights, layers: Sequence[str], is_relu: Array, x: Array) -> Array:
-    """Return the output (…, H) of several hidden layers for features (…, D).
+    """Run several hidden layers with activations on features (…, D); return the output (…, H).
 
-    Layers are named from input to output; `is_relu` () is False for ``tanh``.
+    `layers` are their names from input to output; `is_relu` () is False for ``tanh``.
     """
     for name in layers:
         x = run_last(weights, name, x)
@@ -77,7 +77,7 @@ def run_hidden(weights: Weights, layers: Sequence[str], is_relu: Array, x: Array
 
 
 def run_last(weights: Weights, layer: str, units: Array) -> Array:
-    """Return the outputs (…, A) of a layer without activation for units (…, H)."""
+    """Run the layer of this name, without activation, on units (…, H); return (…, outputs)."""
     return units @ weights[f"{layer}.weight"] + weights[f"{layer}.bias"]
 
 
@@ -86,11 +86,16 @@ def _activate(is_relu: Array, x: Array) -> Array:
     return jnp.where(is_relu, jnp.maximum(x, 0.0), jnp.tanh(x))
 
 
-def _moved(primals: tuple[Array, Array], tangents: tuple[Any, Array]) -> tuple[Array, Array]:
-    """Return the activations and their derivative, which needs only the activations."""
+def _activation_jvp(
+    primals: tuple[Array, Array], tangents: tuple[Any, Array]
+) -> tuple[Array, Array]:
+    """Return activation and its derivative along a tangent, for JAX: the rule of `activate`.
+
+    The derivative needs only the activations, which saves memory.
+    """
     y = activate(*primals)
     return y, jnp.where(primals[0], jnp.where(y > 0, 1.0, 0.0), 1.0 - y * y) * tangents[1]
 
 
 activate = jax.custom_jvp(_activate)
-activate.defjvp(_moved)
+activate.defjvp(_activation_jvp)

@@ -21,8 +21,8 @@ class Adam(NamedTuple):
     """Weight decay."""
 
 
-class Learnt(NamedTuple):
-    """Weights and the optimiser's moments of their gradients."""
+class OptimizerState(NamedTuple):
+    """Learned weights of one trial, and Adam's moments of their gradients."""
 
     weights: Weights
     """Weights by name."""
@@ -41,16 +41,21 @@ def clip(gradient: Weights, bound: Array) -> tuple[Weights, Array]:
     return {name: one * scale for name, one in gradient.items()}, norm
 
 
-def descend(settings: Adam, rate: Array, at: Learnt, gradient: Weights) -> Learnt:
-    """Return weights and moments after one step of Adam, computed as by `torch.optim.Adam`."""
-    updates = at.updates + 1.0
+def descend(
+    settings: Adam, rate: Array, state: OptimizerState, gradient: Weights
+) -> OptimizerState:
+    """Return weights and moments after one step of Adam, computed as by `torch.optim.Adam`.
+
+    `rate` () is the learning rate.
+    """
+    updates = state.updates + 1.0
     bias1, bias2 = 1.0 - settings.beta1**updates, 1.0 - settings.beta2**updates
     weights, first, second = {}, {}, {}
     for name, now in gradient.items():
-        ahead = now + settings.weight_decay * at.weights[name]
-        m = settings.beta1 * at.first[name] + (1.0 - settings.beta1) * ahead
-        v = settings.beta2 * at.second[name] + (1.0 - settings.beta2) * ahead**2
+        ahead = now + settings.weight_decay * state.weights[name]
+        m = settings.beta1 * state.first[name] + (1.0 - settings.beta1) * ahead
+        v = settings.beta2 * state.second[name] + (1.0 - settings.beta2) * ahead**2
         first[name], second[name] = m, v
         root = jnp.sqrt(v) / jnp.sqrt(bias2) + settings.eps
-        weights[name] = at.weights[name] - (rate / bias1) * (m / root)
-    return Learnt(weights, first, second, updates)
+        weights[name] = state.weights[name] - (rate / bias1) * (m / root)
+    return OptimizerState(weights, first, second, updates)

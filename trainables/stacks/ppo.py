@@ -11,9 +11,9 @@ from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
 from trainables.learners.schedules import learning_rate
-from trainables.stacks.filtering import Discounted, as_counted, as_filter_state
+from trainables.stacks.filtering import DiscountedReturns, as_counted, as_filter_state
 from trainables.stacks.lanes import Tree, as_arrays
-from trainables.stacks.networks import cut, padded
+from trainables.stacks.networks import pad, unpad
 from trainables.stacks.ppo_program import Lane, Rates, Settings, Shape
 from trainables.stacks.trainer import (
     Array,
@@ -35,11 +35,11 @@ _READ_OF_MODEL = frozenset({"hidden", "activation", "log_std_init"})
 
 
 class LanePPO(LaneTrainer, PPO):
-    """PPO as a lane of a compiled program, in a stack of ``lanes`` places."""
+    """PPO whose training runs in a compiled program, together with other trials of equal shape."""
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError also for settings that are impossible in a lane."""
+        """Raise ConfigError for settings that PPO, or its compiled program, does not support."""
         super().validate_config(settings)
         if not isinstance(settings, Config):
             return
@@ -51,7 +51,10 @@ class LanePPO(LaneTrainer, PPO):
 
     @classmethod
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
-        """Return the values of ``auto`` settings, as PPO does, with the learner ``fused``."""
+        """Return setting → value for settings that are ``auto``, as PPO does.
+
+        The learner is ``fused``, and ``native_vector_env`` False.
+        """
         chosen = super().choose(settings, inspection)
         return {**chosen, "learner": "fused", "native_vector_env": False}
 
@@ -62,7 +65,7 @@ class LanePPO(LaneTrainer, PPO):
 
     @classmethod
     def shape_of(cls, settings: Config) -> Shape:
-        """Return the shape of the program of a lane with these settings."""
+        """Return what must be compiled into the program of a trainer with these settings."""
         return Shape(
             **cls.common_shape(settings),
             minibatch=min(settings.minibatch_size, settings.fragment_size),
@@ -71,11 +74,14 @@ class LanePPO(LaneTrainer, PPO):
 
     @property
     def shape(self) -> Shape:
-        """Shape of the lane's program; equal for all lanes of a stack."""
+        """What is compiled into the trainer's program; trainers with equal shapes share it."""
         return self.shape_of(self.settings)
 
-    def more_held(self) -> dict[str, Array]:
-        """Return the initial noise of actions, zero matrices of age 0, and discounted returns."""
+    def more_environment_arrays(self) -> dict[str, Array]:
+        """Return initial values of arrays that are saved with the environments: zeros.
+
+        They are the matrices of state-dependent noise, their age, and discounted returns.
+        """
         return {
             "matrices": np.zeros(self._noise_shape, np.float32),
             "age": np.zeros((), np.int32),
@@ -84,13 +90,16 @@ class LanePPO(LaneTrainer, PPO):
 
     @property
     def _noise_shape(self) -> tuple[int, ...]:
-        """Shape (N, H, A) of the matrices of noise that follows the state; else (N, 0, 0)."""
+        """Shape (N, H, A) of the matrices of state-dependent noise.
+
+        (N, 0, 0) without such noise.
+        """
         if not self.settings.exploration_config.state_dependent:
             return self.settings.sampling.num_envs_per_worker, 0, 0
         return (self.shape.num_envs, *self._own_shapes["log_std"])
 
     def lane_settings(self) -> Settings:
-        """Return the settings that are passed to the program as arrays."""
+        """Return the settings that the program takes as arrays, which may differ between trials."""
         settings = self.settings
         arrays: Settings = as_arrays(
             Settings(
@@ -114,7 +123,7 @@ class LanePPO(LaneTrainer, PPO):
         return arrays
 
     def rates(self) -> Rates:
-        """Return the values of the schedules in each round of the next iteration."""
+        """Return the scheduled settings, such as rates, in each round of the next iteration."""
         of, starts = self.settings, self.round_starts
         now = [of.with_schedules_at(one) for one in starts]
         columns = (
@@ -125,34 +134,34 @@ class LanePPO(LaneTrainer, PPO):
         return Rates(*(np.array(column, np.float32) for column in columns))
 
     def as_lane_state(self) -> Lane:
-        """Return the state of policy, filter and workers as the program's lane."""
+        """Return the trainer's state as the program's arrays: policy, filter, episodes, noise."""
         return Lane(
-            learnt=self.read_policy(),
+            learnt=self.optimizer_state(),
             key=self.copy_environment_array("key"),
-            episodes=self.held_episodes(),
-            matrices=padded(self.copy_environment_array("matrices"), self.shape.noise_shape),
+            episodes=self.running_episodes(),
+            matrices=pad(self.copy_environment_array("matrices"), self.shape.noise_shape),
             age=self.copy_environment_array("age"),
-            seen=self.counted(),
-            discounted=Discounted(
+            seen=self.filter_statistics(),
+            discounted=DiscountedReturns(
                 self.copy_environment_array("discounted"),
                 as_counted(self._filters.get("reward"), ()),
             ),
         )
 
     def take_lane_state(self, take: Callable[[str], Tree]) -> None:
-        """Copy noise and discounted returns from the lane to the workers' arrays and the filter.
+        """Copy noise and discounted returns from the program to the trainer.
 
-        `take` returns a field of the lane by name.
+        `take` returns a field of the trainer's state in the program by name.
         """
-        discounted: Discounted = take("discounted")
+        discounted: DiscountedReturns = take("discounted")
         self._own.held["discounted"] = discounted.returns
         if "reward" in self._filters:
             self._filters["reward"].set_state(as_filter_state(discounted.counted))
         self._own.held["age"] = take("age")
-        self._own.held["matrices"] = cut(take("matrices"), self._noise_shape)
+        self._own.held["matrices"] = unpad(take("matrices"), self._noise_shape)
 
     def statistics(self, outcome: Any, index: int) -> dict[str, float]:
-        """Return the learning statistics of round `index` of an outcome."""
+        """Return statistic → value of learning in round `index` of an iteration's `outcome`."""
         stats = dict(zip(STATS, outcome.stats[index].tolist(), strict=True))
         explained = float(outcome.explained[index])
         if math.isfinite(explained):

@@ -21,10 +21,16 @@ from trainables.learners.standardizing import LEAST_ROWS, SMALL
 from trainables.policies.exploration.actions import LEAST_VARIANCE
 from trainables.stacks import episodes, lanes
 from trainables.stacks.episodes import Episodes, Stepped
-from trainables.stacks.filtering import Counted, Discounted, filtered, scale_rewards, see
+from trainables.stacks.filtering import (
+    DiscountedReturns,
+    RunningStatistics,
+    count_and_filter,
+    filtered,
+    scale_rewards,
+)
 from trainables.stacks.lanes import Exploring, Finished
 from trainables.stacks.networks import Weights, run_hidden, run_last, weight_shapes
-from trainables.stacks.optimizer import Adam, Learnt, clip, descend
+from trainables.stacks.optimizer import Adam, OptimizerState, clip, descend
 
 #: Parts of the loss, in the order of `Outcome.stats`.
 STATS = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction")
@@ -33,7 +39,7 @@ _LOG_2PI = 1.8378770664093453
 
 @dataclass(frozen=True, kw_only=True)
 class Shape(lanes.Shape):
-    """The settings that are compiled into a program, equal for all of its lanes."""
+    """The settings of PPO that are compiled into a program, equal for all trials in it."""
 
     only_training: ClassVar[tuple[str, ...]] = (*lanes.Shape.only_training, "minibatch")
 
@@ -44,7 +50,10 @@ class Shape(lanes.Shape):
 
     @property
     def noise_shape(self) -> tuple[int, int, int]:
-        """Shape (N, H, A) of the matrices from hidden units to noise; (N, 0, 0) for choices."""
+        """Shape (N, H, A) of the matrices that turn the actor's hidden units into noise.
+
+        It is (N, 0, 0) for discrete actions.
+        """
         if self.make_env().choices:
             return self.num_envs, 0, 0
         inputs, outputs = self.layers()[f"actor.{len(self.hidden)}"]
@@ -71,7 +80,10 @@ class Shape(lanes.Shape):
     def iterate(
         self, settings: "Settings", lane: "Lane", rates: "Rates"
     ) -> tuple["Lane", "Outcome"]:
-        """Return the lane after one iteration, and the outcome of the iteration."""
+        """Compute one iteration of one trial: R rounds of collecting and learning.
+
+        Returns its state after them, and what happened in them.
+        """
         lane, reports = lax.scan(functools.partial(_round, self, settings), lane, rates)
         stats, norms, explained, finished, is_finite = reports
         return lane, Outcome(stats, norms, explained, finished, is_finite.all())
@@ -79,9 +91,10 @@ class Shape(lanes.Shape):
     def choose(
         self, settings: "Settings", weights: Weights, x: Array, exploring: Exploring
     ) -> Array:
-        """Return actions (N, …), as environments take them, for filtered observations (N, D).
+        """Return actions (N, …) for filtered observations (N, D) in an evaluation.
 
-        State-dependent noise is drawn at every step, as in evaluations outside of programs.
+        They are in the form that environments take. State-dependent noise is drawn at every step,
+        as in evaluations outside of programs.
         """
         units = _hidden(self, settings, weights, "actor", x)
         if choices := self.make_env().choices:
@@ -95,7 +108,7 @@ class Shape(lanes.Shape):
 
 
 class Settings(NamedTuple):
-    """Settings of a lane that are constant over time; each ()."""
+    """Settings of one trial of PPO that are constant over time; each ()."""
 
     gamma: Array
     """Discount factor per step."""
@@ -131,7 +144,7 @@ class Settings(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Scheduled settings of a lane in each round; each (R,)."""
+    """Scheduled settings of one trial of PPO in each round of an iteration; each (R,)."""
 
     lr: Array
     """Learning rate."""
@@ -142,9 +155,9 @@ class Rates(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """The complete state of a lane."""
+    """The complete state of one trial of PPO in the program."""
 
-    learnt: Learnt
+    learnt: OptimizerState
     """Weights of actor and critic, and the optimiser's moments."""
     key: Array
     """Key of all random numbers of the next round, (2,) uint32."""
@@ -154,14 +167,14 @@ class Lane(NamedTuple):
     """Current matrices from hidden units to noise, (N, H, A), see `Shape.noise_shape`."""
     age: Array
     """Number of steps with state-dependent noise, () int32."""
-    seen: Counted
+    seen: RunningStatistics
     """Running statistics of the observations."""
-    discounted: Discounted
+    discounted: DiscountedReturns
     """Discounted returns, by which rewards are scaled."""
 
 
 class Outcome(NamedTuple):
-    """The report of a lane on its rounds."""
+    """Statistics of one trial's iteration, by round."""
 
     stats: Array
     """Means of `STATS` over the minibatches, (R, 5)."""
@@ -196,13 +209,16 @@ class _Row(NamedTuple):
 
 
 def _hidden(shape: Shape, settings: Settings, weights: Weights, net: str, x: Array) -> Array:
-    """Return the last hidden units (…, H) of a network for features (…, D)."""
+    """Run the hidden layers of `net`, ``actor`` or ``critic``, on features (…, D).
+
+    Returns the last hidden units (…, H).
+    """
     names = [f"{net}.{index}" for index in range(len(shape.hidden))]
     return run_hidden(weights, names, settings.is_relu, x)
 
 
 def _last(shape: Shape, weights: Weights, net: str, units: Array) -> Array:
-    """Return the outputs (…, A) of a network for its last hidden units (…, H)."""
+    """Run the last layer of `net`, ``actor`` or ``critic``, on hidden units (…, H)."""
     return run_last(weights, f"{net}.{len(shape.hidden)}", units)
 
 
@@ -213,21 +229,28 @@ def _value(shape: Shape, settings: Settings, weights: Weights, x: Array) -> Arra
 
 
 def _choice_logp(head: Array, actions: Array) -> tuple[Array, Array]:
-    """Return log-probabilities of choices, and entropies; both (…,)."""
+    """Return log-probabilities of choices under logits `head` (…, A), and entropies; both (…,)."""
     logs = jax.nn.log_softmax(head)
     taken = jnp.take_along_axis(logs, actions.astype(jnp.int32)[..., None], axis=-1)[..., 0]
     return taken, -(jnp.exp(logs) * logs).sum(-1)
 
 
 def _real_logp(head: Array, log_std: Array, actions: Array) -> tuple[Array, Array]:
-    """Return log-probabilities (…,) of actions (…, A) under means (…, A), and their entropy ()."""
+    """Return log-probabilities (…,) of actions (…, A) under Gaussians, and their entropy ().
+
+    `head` (…, A) are the means, `log_std` (A,) the log standard deviations.
+    """
     noise = (actions - head) * jnp.exp(-log_std)
     logp = (-0.5 * noise**2 - log_std - 0.5 * _LOG_2PI).sum(-1)
     return logp, (log_std + 0.5 * (1.0 + _LOG_2PI)).sum()
 
 
 def _noisy_logp(head: Array, log_std: Array, units: Array, actions: Array) -> tuple[Array, Array]:
-    """Return the results of `_real_logp` for noise with log-deviations (H, A) per hidden unit."""
+    """Return log-probabilities (…,) and entropies (…,) of actions with state-dependent noise.
+
+    `head` (…, A) are the means, `units` (…, H) the hidden units, `log_std` (H, A) the log standard
+    deviations of the noise matrices.
+    """
     # No gradient flows from the noise to the units, which serve the means.
     variance = lax.stop_gradient(units) ** 2 @ jnp.exp(2 * log_std) + LEAST_VARIANCE
     halves = 0.5 * jnp.log(variance) + 0.5 * _LOG_2PI
@@ -238,7 +261,10 @@ def _noisy_logp(head: Array, log_std: Array, units: Array, actions: Array) -> tu
 def _logp_and_entropies(
     settings: Settings, weights: Weights, units: Array, head: Array, actions: Array
 ) -> tuple[Array, Array]:
-    """Return log-probabilities (…,) of actions, and entropies (…,), by the actor's last layers."""
+    """Return log-probabilities (…,) of actions, and entropies (…,), for each kind of action.
+
+    `units` (…, H) are the actor's last hidden units, `head` (…, A) its outputs.
+    """
     if "log_std" not in weights:
         return _choice_logp(head, actions)
     log_std, follows = weights["log_std"], settings.noise_follows_state
@@ -266,17 +292,17 @@ class _Tick(NamedTuple):
 
 
 class _Running(NamedTuple):
-    """The part of a lane that changes in every step."""
+    """The part of a trial's state that changes in every step of the environments."""
 
     episodes: Episodes
     """Running episodes of the environments."""
-    seen: Counted
+    seen: RunningStatistics
     """Running statistics of the observations."""
     matrices: Array
     """Matrices of state-dependent noise, (N, H, A)."""
     age: Array
     """Number of steps with state-dependent noise, () int32."""
-    discounted: Discounted
+    discounted: DiscountedReturns
     """Discounted returns, by which rewards are scaled."""
 
 
@@ -287,13 +313,15 @@ def _tick(
     running: _Running,
     drawn: tuple[Array, Array, Array],
 ) -> tuple[_Running, _Tick]:
-    """Step all environments once.
+    """Step all environments once; return the state after it and the record of the step.
 
     `drawn` are noise (N, A) of the actions, first states (N, S) of the episodes that may begin, and
     a random key for state-dependent noise.
     """
     env, (noise, begun, key) = shape.make_env(), drawn
-    counted, x = see(settings, running.seen, episodes.observe(env, running.episodes.states))
+    counted, x = count_and_filter(
+        settings, running.seen, episodes.observe(env, running.episodes.states)
+    )
     units = _hidden(shape, settings, weights, "actor", x)
     matrices, age = running.matrices, running.age
     if not env.choices:
@@ -314,7 +342,10 @@ def _tick(
 
 
 def _redrawn(log_std: Array, key: Array, matrices: Array, is_due: Array) -> Array:
-    """Return the noise matrices (N, H, A), redrawn with log-deviations (H, A) if `is_due`."""
+    """Return the matrices (N, H, A) of state-dependent noise, drawn anew with `key` if `is_due`.
+
+    `log_std` (H, A) are the log standard deviations of their entries.
+    """
 
     def draw() -> Array:
         return jnp.exp(log_std) * random.normal(key, matrices.shape)
@@ -325,7 +356,10 @@ def _redrawn(log_std: Array, key: Array, matrices: Array, is_due: Array) -> Arra
 def _act(
     shape: Shape, settings: Settings, weights: Weights, units: Array, noise: Array
 ) -> tuple[Array, Array, Array]:
-    """Return actions, log-probabilities (N,) of these, and the actions sent to the environments."""
+    """Return actions, log-probabilities (N,) of these, and the actions sent to the environments.
+
+    `units` (N, H) are the actor's hidden units, `noise` (N, A) is added to its outputs.
+    """
     env = shape.make_env()
     head = _last(shape, weights, "actor", units)
     if env.choices:
@@ -340,7 +374,10 @@ def _act(
 
 
 def _collect(shape: Shape, settings: Settings, lane: Lane, keys: Array) -> tuple[Lane, _Tick]:
-    """Step the environments T times; return the lane and the steps (T, N, …)."""
+    """Step the environments T times; return the trial's state and the records (T, N, …).
+
+    `keys` (3,) are random keys of actions, first states and state-dependent noise.
+    """
     env, times = shape.make_env(), (shape.steps, shape.num_envs)
     # The argmax of log-probabilities plus Gumbel noise is a random draw (the Gumbel-max trick).
     draw = random.gumbel if env.choices else random.normal
@@ -355,7 +392,7 @@ def _collect(shape: Shape, settings: Settings, lane: Lane, keys: Array) -> tuple
 
 
 def _rows(shape: Shape, settings: Settings, weights: Weights, ticks: _Tick) -> _Row:
-    """Return the rows of a fragment, with advantages (Schulman et al. 2016, equation 16)."""
+    """Return the B rows of T steps `ticks`, with advantages and value targets (GAE)."""
     stepped = ticks.stepped
     last = _value(shape, settings, weights, stepped.following[-1])
 
@@ -416,11 +453,11 @@ def _loss(
 
 
 class _Learning(NamedTuple):
-    """The state of a round's gradient steps."""
+    """State of the loop over the gradient steps of a round."""
 
     step: Array
     """Number of gradient steps so far, () int32."""
-    learnt: Learnt
+    learnt: OptimizerState
     """Weights and moments after these steps."""
     order: Array
     """Order of the rows in this epoch, (B,) int32."""
@@ -439,9 +476,10 @@ class _Learning(NamedTuple):
 def _learn(
     shape: Shape, settings: Settings, rates: Rates, lane: Lane, rows: _Row, key: Array
 ) -> tuple[Lane, Array, Array, Array]:
-    """Take the gradient steps of a round.
+    """Take the gradient steps of a round; minibatches are drawn with `key`.
 
-    Returns lane, means of `STATS`, mean norm, and `is_finite`.
+    Returns the trial's state, the means of `STATS` (5,), the mean norm of gradients (), and False
+    () if a loss or gradient was not finite.
     """
     parts = shape.rows // shape.minibatch
     mean, deviation = rows.advantages.mean(), rows.advantages.std()
@@ -450,37 +488,37 @@ def _learn(
         by = (mean, deviation) if shape.minibatch < LEAST_ROWS else (values.mean(), values.std())
         return jnp.where(settings.normalize_advantages, (values - by[0]) / (by[1] + SMALL), values)
 
-    def wanted(at: _Learning) -> Array:
-        return at.goes_on & (at.step < settings.epochs * parts)
+    def wanted(state: _Learning) -> Array:
+        return state.goes_on & (state.step < settings.epochs * parts)
 
-    def step(at: _Learning) -> _Learning:
-        epoch, part = at.step // parts, at.step % parts
+    def step(state: _Learning) -> _Learning:
+        epoch, part = state.step // parts, state.step % parts
 
         def draw() -> Array:
             return random.permutation(random.fold_in(key, epoch), shape.rows)
 
-        order = draw() if parts == 1 else lax.cond(part == 0, draw, lambda: at.order)
+        order = draw() if parts == 1 else lax.cond(part == 0, draw, lambda: state.order)
         chosen = lax.dynamic_slice_in_dim(order, part * shape.minibatch, shape.minibatch)
         few = _Row(*(column[chosen] for column in rows))
         few = few._replace(advantages=advantages(few.advantages))
         differentiate = jax.value_and_grad(_loss, has_aux=True)
-        given = at.learnt.weights, shape, settings, rates, few
+        given = state.learnt.weights, shape, settings, rates, few
         (loss, measured), gradient = differentiate(*given)
         gradient, norm = clip(gradient, settings.grad_clip)
         is_finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-        kl = jnp.where(part == 0, 0.0, at.kl) + measured[STATS.index("kl")]
+        kl = jnp.where(part == 0, 0.0, state.kl) + measured[STATS.index("kl")]
         far = (part == parts - 1) & (kl / parts > settings.target_kl)
         after = _Learning(
-            step=at.step + 1,
-            learnt=descend(settings.adam, rates.lr, at.learnt, gradient),
+            step=state.step + 1,
+            learnt=descend(settings.adam, rates.lr, state.learnt, gradient),
             order=order,
-            sums=at.sums + measured,
-            norms=at.norms + norm,
+            sums=state.sums + measured,
+            norms=state.norms + norm,
             kl=kl,
             goes_on=is_finite & ~far,
             is_finite=is_finite,
         )
-        kept = at._replace(step=at.step + 1, goes_on=is_finite, is_finite=is_finite)
+        kept = state._replace(step=state.step + 1, goes_on=is_finite, is_finite=is_finite)
         chosen_: _Learning = jax.tree.map(
             lambda new, old: jnp.where(is_finite, new, old), after, kept
         )
@@ -503,7 +541,10 @@ def _learn(
 def _round(
     shape: Shape, settings: Settings, lane: Lane, rates: Rates
 ) -> tuple[Lane, tuple[Any, ...]]:
-    """Collect a fragment and learn from it; return the lane and statistics."""
+    """Collect T steps and learn from them.
+
+    Returns the trial's state, and the fields of `Outcome` for this round.
+    """
     key, acting, beginning, following, ordering = random.split(random.wrap_key_data(lane.key), 5)
     lane, ticks = _collect(shape, settings, lane, jnp.stack([acting, beginning, following]))
     rows = _rows(shape, settings, lane.learnt.weights, ticks)

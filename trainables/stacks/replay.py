@@ -13,7 +13,7 @@ from trainables.stacks.n_step import Transition
 
 
 class Replay(NamedTuple):
-    """A ring buffer of rows; new rows overwrite the oldest."""
+    """A replay buffer of one trial as a ring of rows; new rows overwrite the oldest."""
 
     rows: Array
     """Packed transitions, (C, 2 D + 4)."""
@@ -24,12 +24,12 @@ class Replay(NamedTuple):
 
 
 def width(features: int) -> int:
-    """Return the length of a row for `features` features."""
+    """Return the length of a packed row for observations of `features` numbers."""
     return 2 * features + 4
 
 
 def packed(transitions: Transition) -> Array:
-    """Return transitions (R, …) as rows (R, 2 D + 4)."""
+    """Return transitions (R, …) packed into rows of float32, (R, 2 D + 4)."""
     single = (
         transitions.actions,
         transitions.rewards,
@@ -41,7 +41,7 @@ def packed(transitions: Transition) -> Array:
 
 
 def unpacked(rows: Array) -> Transition:
-    """Return the transitions of rows (R, 2 D + 4)."""
+    """Return the transitions (R, …) that `packed` packed into rows (R, 2 D + 4)."""
     features = (rows.shape[-1] - 4) // 2
     actions, rewards, terminated, discounts = (rows[:, 2 * features + k] for k in range(4))
     return Transition(
@@ -59,8 +59,8 @@ def add(replay: Replay, capacity: Array, rows: Array, is_added: Array) -> Replay
 
     Args:
         replay: the replay.
-        capacity: number of places that the lane uses, () int32.
-        rows: rows (R, …).
+        capacity: maximum number of rows of this trial, () int32.
+        rows: packed rows (R, 2 D + 4).
         is_added: flags (R,), True for the rows to append.
     """
     order = jnp.cumsum(is_added) - 1

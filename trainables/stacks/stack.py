@@ -36,7 +36,7 @@ class Program:
         self._compiling = threading.Lock()
 
     def __call__(self, *arguments: Any) -> Tree:
-        """Return the results of the function."""
+        """Return the results of the function, after compiling it in the first call."""
         with self._compiling:
             if self._compiled is None:
                 self._compiled = self._function.lower(*arguments).compile()
@@ -48,11 +48,12 @@ _programs: dict[tuple[str, Shape, int], Program] = {}
 
 
 class Stack:
-    """A stack of L places, at least `width`, for lanes of one shape.
+    """Places on one device for the states of trials that are trained together by one program.
 
-    On a CPU the places are distributed over as many threads as there are cores, and each thread
-    computes its lanes one after the other: this is fastest for small matrices, and the cost of a
-    lane depends on its own settings only. On other devices all lanes are computed at once.
+    There are at least `width` places. On a CPU they form as many groups as there are cores; each
+    group has a thread, which computes its trials one after the other: this is fastest for small
+    matrices, and the cost of a trial depends on its own settings only. On other devices there is
+    one group, whose trials are computed at once.
     """
 
     def __init__(self, shape: Shape, width: int) -> None:
@@ -73,9 +74,9 @@ class Stack:
         return len(self._free) == len(self._lanes) * self._group_size
 
     def reserve(self) -> int | None:
-        """Occupy a free place and return it, so that groups have equally many lanes.
+        """Occupy a free place and return its index; None if there is none.
 
-        Returns None if there is none.
+        Places are chosen so that groups have equally many trials.
         """
         if not self._free:
             return None
@@ -88,7 +89,7 @@ class Stack:
         self._free.add(place)
 
     def put(self, place: int, settings: Tree, lane: Tree) -> None:
-        """Put a lane and its settings into a place."""
+        """Copy a trial's settings and state, trees of arrays, into a place on the device."""
         group, index = divmod(place, self._group_size)
         self._fetched[group].clear()
         if self._lanes[group] is None:
@@ -98,7 +99,7 @@ class Stack:
         self._lanes[group] = _put(self._lanes[group], index, lane)
 
     def take(self, place: int, field: str) -> Tree:
-        """Return a copy of a field of the lane in a place, as arrays on the host."""
+        """Return a copy on the host of a field, by name, of the trial's state in a place."""
         group, index = divmod(place, self._group_size)
         fetched = self._fetched[group]
         if field not in fetched:
@@ -114,11 +115,15 @@ class Stack:
         return found
 
     def place(self, group: int, index: int) -> int:
-        """Return the place with an index in a group."""
+        """Return the index of the place that is `index`-th in a group."""
         return group * self._group_size + index
 
     def step_group(self, group: int, rates: Mapping[int, Tree]) -> Tree:
-        """Compute one iteration of a group's busy lanes; return the reports of all its lanes."""
+        """Compute one iteration of those trials of a group that are in `rates`.
+
+        `rates` are index in the group → scheduled settings. Returns the outcomes of all of the
+        group's places (axis 0), which are zeros for others.
+        """
         every, busy = self._in_lanes(rates)
         self._fetched[group].clear()
         program = self._program("iterate", self.shape, iterate, donated=(1,))
@@ -127,9 +132,10 @@ class Stack:
         return jax.tree.map(np.asarray, outcome)
 
     def evaluate_group(self, shape: Shape, group: int, requests: Mapping[int, Request]) -> Played:
-        """Play the evaluations of a group's busy lanes; return the episodes of all its lanes.
+        """Play the evaluations of those trials of a group that are in `requests`.
 
-        `shape` is that of the evaluating program.
+        `requests` are index in the group → evaluation, `shape` is that of the evaluating program.
+        Returns the episodes of all of the group's places (axis 0).
         """
         lanes, (every, busy) = self._lanes[group], self._in_lanes(requests)
         program = self._program("evaluate", shape, evaluate)
@@ -138,7 +144,10 @@ class Stack:
         return played
 
     def _in_lanes(self, inputs: Mapping[int, Tree]) -> tuple[Tree, Any]:
-        """Return inputs by index as arrays (L, …), and flags (L,) of the lanes that have some."""
+        """Return inputs, index in the group → tree, stacked along axis 0 for all of its places.
+
+        Also returns flags (places,), True for those that have an input; others get any.
+        """
         anyones = next(iter(inputs.values()))
         each = [inputs.get(index, anyones) for index in range(self._group_size)]
         every = jax.tree.map(lambda *columns: np.stack(columns), *each)
@@ -147,7 +156,11 @@ class Stack:
     def _program(
         self, kind: str, shape: Shape, function: Callable[..., Tree], donated: tuple[int, ...] = ()
     ) -> Program:
-        """Return the program that computes `function` for the lanes of a group."""
+        """Return the program that computes `function` for the trials of a group.
+
+        Programs are kept by (kind, shape, size of a group) for all stacks. `donated` are indices of
+        arguments whose memory the results may take.
+        """
         key = (kind, shape, self._group_size)
         if (found := _programs.get(key)) is not None:
             return found
@@ -156,10 +169,10 @@ class Stack:
 
 
 def step(rates: Mapping[Stack, Mapping[int, Tree]]) -> dict[Stack, dict[int, Tree]]:
-    """Compute one iteration of some lanes of each stack; the other lanes are not changed.
+    """Compute one iteration of some trials of each stack; other trials are not changed.
 
     `rates` are stack → place → scheduled settings of the iteration's rounds. Returns stack → place
-    → report.
+    → outcome.
     """
     return _compute({stack: (stack, stack.step_group, own) for stack, own in rates.items()})
 
@@ -167,7 +180,7 @@ def step(rates: Mapping[Stack, Mapping[int, Tree]]) -> dict[Stack, dict[int, Tre
 def play_evaluations(
     requests: Mapping[tuple[Stack, Shape], Mapping[int, Request]],
 ) -> dict[tuple[Stack, Shape], dict[int, Played]]:
-    """Play the episodes of evaluations, which do not change the lanes.
+    """Play the episodes of evaluations, which do not change the trials' states.
 
     `requests` are (stack, shape of the evaluating program) → place → evaluation. Returns the same
     keys → place → episodes.
@@ -188,10 +201,11 @@ _Key = TypeVar("_Key", bound=Hashable)
 def _compute(
     work: Mapping[_Key, tuple[Stack, _Compute, Mapping[int, Tree]]],
 ) -> dict[_Key, dict[int, Tree]]:
-    """Compute (stack, function, inputs by place) of each key; return key → place → result.
+    """Compute (stack, function of a group, inputs by place) of each key in threads.
 
-    The groups of all stacks are computed in as many threads as there are processors, the first
-    groups of all stacks first, as the first group of a stack compiles its program.
+    Returns key → place → result. The groups of all stacks are computed in as many threads as there
+    are processors, the first groups of all stacks first, as the first group of a stack compiles its
+    program.
     """
     tasks = [
         (key, group, inputs)
@@ -218,7 +232,7 @@ def _compute(
 
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
-    """Return this process's threads that compute groups."""
+    """Return this process's pool of threads that compute groups, one per processor."""
     return ThreadPoolExecutor(len(os.sched_getaffinity(0)), "stack")
 
 

@@ -33,10 +33,10 @@ from trainables.rollout.workers.worker_set import WorkerSet
 from trainables.stacks import episodes
 from trainables.stacks.episodes import Episodes
 from trainables.stacks.evaluation import Request
-from trainables.stacks.filtering import Counted, as_counted, as_filter_state
+from trainables.stacks.filtering import RunningStatistics, as_counted, as_filter_state
 from trainables.stacks.lanes import Shape, Tree
-from trainables.stacks.networks import cut, padded, program_width
-from trainables.stacks.optimizer import Adam, Learnt
+from trainables.stacks.networks import pad, program_width, unpad
+from trainables.stacks.optimizer import Adam, OptimizerState
 from trainables.stacks.stack import Stack, play_evaluations, step
 from trainables.trainable import Trainable
 from trainables.trainer.config import TrainerConfig
@@ -65,12 +65,12 @@ _stacks: dict[tuple[Shape, int], list[Stack]] = {}
 
 
 class LaneWorkers(WorkerSet):
-    """A worker set without workers: holds the lane's environments and random key as arrays.
+    """A worker set without workers: the environments and the random key of a compiled program.
 
     Args:
-        held: the arrays by name.
+        held: arrays by name: states of environments, lengths, returns, key and others.
         changed: called when the policy or the filters have new values.
-        refresh: called before `held` is read, to update it from the lane.
+        refresh: called before `held` is read, to update it from the program.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class LaneWorkers(WorkerSet):
         self._changed, self._refresh = changed, refresh
 
     def get_state(self) -> list[Any]:
-        """Return the arrays by name, copied."""
+        """Return a list of one state: copies of the program's arrays by name."""
         self._refresh()
         return [{name: np.array(one) for name, one in self.held.items()}]
 
@@ -91,11 +91,11 @@ class LaneWorkers(WorkerSet):
         self._changed()
 
     def sync(self, weights: Any, filters: Any) -> None:
-        """Mark the lane as outdated: the trainer's policy or filters have changed."""
+        """Report that policy or filters have changed, so that they are copied into the program."""
         self._changed()
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        """Do nothing, since the trainer computes the schedules of a lane."""
+        """Do nothing, since the trainer passes scheduled settings to the program itself."""
 
     def foreach_worker(self, function: Any) -> list[Any]:
         """Return an empty list, since there are no workers."""
@@ -107,23 +107,24 @@ class LaneWorkers(WorkerSet):
 
 
 class LaneTrainer(Trainer):
-    """Base of trainers that are lanes.
+    """Base of trainers whose training runs in a compiled program, together with other trials.
 
-    A subclass also derives from the trainer of its algorithm.
+    A subclass also derives from the trainer of its algorithm. The *lane* of a trainer is its state
+    in the program: arrays in a place of a `Stack`.
     """
 
     _stack: Stack
-    """Stack of the lane, once it has a place."""
+    """Stack that has the trainer's lane; set once the trainer has a place."""
     _place: int | None = None
-    """Index of the lane in its stack; None before it has one."""
+    """Index of the trainer's place in its stack; None before it has one."""
     _is_ahead = False
-    """True while the lane has a newer state than policy, filter and workers."""
+    """True while the lane has a newer state than this object's policy, filter and workers."""
     _is_behind = True
-    """True while policy, filter and workers have a newer state than the lane."""
+    """True while this object's policy, filter and workers have a newer state than the lane."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> type[Self]:
-        """Return this class."""
+        """Return this class, whatever the settings; other trainers choose among several."""
         return cls
 
     # ---- implemented by a subclass -----------------------------------------------------------
@@ -131,55 +132,61 @@ class LaneTrainer(Trainer):
     @classmethod
     @abstractmethod
     def shape_of(cls, settings: Any) -> Shape:
-        """Return the shape of the program of a lane with these settings."""
+        """Return what must be compiled into the program of a trainer with these settings."""
 
     @property
     @abstractmethod
     def shape(self) -> Shape:
-        """Shape of the lane's program; equal for all lanes of a stack."""
+        """What is compiled into the trainer's program; trainers with equal shapes share it."""
 
     @abstractmethod
     def lane_settings(self) -> Tree:
-        """Return the settings that are passed to the program as arrays."""
+        """Return the settings that the program takes as arrays, which may differ between trials."""
 
     @abstractmethod
     def rates(self) -> Tree:
-        """Return the values of the schedules in each round of the next iteration, each (R,)."""
+        """Return the scheduled settings in each round of the next iteration, each (R,)."""
 
     @abstractmethod
     def as_lane_state(self) -> Tree:
-        """Return the state of policy, filter and workers as the program's lane."""
+        """Return the trainer's state (policy, filter, episodes) as the program's arrays."""
 
     @abstractmethod
     def take_lane_state(self, take: Callable[[str], Tree]) -> None:
-        """Copy the parts of the lane's state that only the subclass has from the lane.
+        """Copy the parts of the state that only the subclass has from the program to the trainer.
 
         Args:
-            take: returns a field of the lane by name.
+            take: returns a field of the trainer's lane by name.
         """
 
     @abstractmethod
     def statistics(self, outcome: Any, index: int) -> dict[str, float]:
-        """Return the learning statistics of round `index` of an outcome."""
+        """Return statistic → value of learning in round `index` of an iteration's `outcome`."""
 
     def epsilon(self, timesteps: int) -> float:
-        """Return the fraction of choices that are drawn uniformly after this number of steps."""
+        """Return ε, the fraction of random choices, after this number of environment steps.
+
+        It is 0 by default.
+        """
         return 0.0
 
-    def more_held(self) -> dict[str, Array]:
-        """Return initial values of further arrays that are kept with the environments, by name."""
+    def more_environment_arrays(self) -> dict[str, Array]:
+        """Return initial values of further arrays that are saved with the environments, by name."""
         return {}
 
     # ---- shape -------------------------------------------------------------------------------
 
     @classmethod
     def lane_shape(cls, config: Mapping[str, Any]) -> Shape:
-        """Return the shape of the program, see `Trainable.lane_shape`."""
+        """Return what must be compiled into the program for these settings.
+
+        Trials with equal shapes can be trained together, see `Trainable.lane_shape`.
+        """
         return cls.shape_of(parse(cls.config_class, config))
 
     @classmethod
     def common_shape(cls, settings: TrainerConfig) -> dict[str, Any]:
-        """Return the fields that shapes of all algorithms have, by name."""
+        """Return the fields of `Shape` that all algorithms have, by name, for these settings."""
         hidden = settings.model.hidden
         return {
             "env": _require_named(settings.environment),
@@ -195,19 +202,19 @@ class LaneTrainer(Trainer):
     # ---- environments and rounds -------------------------------------------------------------
 
     def _inquiry(self) -> Inquiry:
-        """Return an inquiry without measurements, since the program's environments are exact."""
+        """Return an `Inquiry` that measures no environment, since the program's are exact."""
         of = self.settings.environment.model_copy(update={"env_level": "A"})
         return Inquiry(of, False, self.context.remembered, self.context.shared)
 
     def _make_workers(self, seed: int) -> LaneWorkers:
-        """Return the lane's environments at the start of their first episodes."""
+        """Return the program's environments at the start of their first episodes, as workers."""
         self._made: list[tuple[Any, int]] = []
         """Computed rounds that are not yet counted, as (outcome, index of the round in it)."""
         key = np.array(rng.derive(seed, "lane").generate_state(2), dtype=np.uint32)
         first = np.array(rng.derive(seed, "lane", "first").generate_state(2), dtype=np.uint32)
         count = self.settings.sampling.num_envs_per_worker
         begun = episodes.begin(self.lane_env, first, count)
-        own = {"key": key, **_as_held(begun), **self.more_held()}
+        own = {"key": key, **_episode_arrays(begun), **self.more_environment_arrays()}
 
         self._evaluated: dict[int, Sequence[Played]] = {}
         """Number of environment steps → episodes of the evaluation after them, if it is computed
@@ -222,12 +229,12 @@ class LaneTrainer(Trainer):
 
     @property
     def lane_env(self) -> Environment:
-        """The environment in the program."""
+        """The environment as functions of arrays, as the program steps it."""
         return make(_require_named(self.settings.environment))
 
     @property
     def rounds(self) -> int:
-        """Number of rounds per iteration."""
+        """Number of rounds of collecting and learning per iteration."""
         return _rounds(self.settings)
 
     @property
@@ -237,7 +244,7 @@ class LaneTrainer(Trainer):
         return [self.progress.timesteps + k * rows for k in range(self.rounds)]
 
     def adam(self) -> Adam:
-        """Return the settings of Adam."""
+        """Return the settings of Adam as the program takes them."""
         of = self.settings.optimizer
         return Adam(*of.betas, of.eps, of.weight_decay)
 
@@ -245,7 +252,7 @@ class LaneTrainer(Trainer):
 
     @property
     def policy(self) -> Any:
-        """The learned policy."""
+        """The learned policy, after its newest state was copied from the program."""
         self._fetch()
         return self._policy
 
@@ -255,7 +262,7 @@ class LaneTrainer(Trainer):
 
     @property
     def filters(self) -> dict[str, Any]:
-        """The filters' states."""
+        """Name → filter, after the newest statistics were copied from the program."""
         self._fetch()
         return self._filters
 
@@ -265,7 +272,7 @@ class LaneTrainer(Trainer):
 
     @property
     def inference(self) -> InferencePolicy:
-        """The acting policy, with the latest weights."""
+        """The acting policy, after the newest weights were copied from the program."""
         self._fetch()
         return self._inference
 
@@ -274,14 +281,14 @@ class LaneTrainer(Trainer):
         self._inference = value
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        """Set variables, such as ``timestep``, of the policy, which is not fetched for that."""
+        """Set variables, such as ``timestep``, of the policy, without copying its newest state."""
         self._policy.on_global_var_update(global_vars)
 
     def require_finite(self) -> None:
         """Do nothing: each round was checked in the program, see `training_step`."""
 
     def _fetch(self) -> None:
-        """Copy the lane's state to policy, filter and workers if it is newer."""
+        """Copy the lane's state to this object's policy, filter and workers if it is newer."""
         if not self._is_ahead or self._place is None:
             return
         self._is_ahead = False
@@ -289,7 +296,7 @@ class LaneTrainer(Trainer):
         observed = self._filters["observation"]
         if isinstance(observed, MeanStdFilter):
             observed.set_state(as_filter_state(self.take("seen")))
-        held = {"key": self.take("key"), **_as_held(self.take("episodes"))}
+        held = {"key": self.take("key"), **_episode_arrays(self.take("episodes"))}
         self._own.held.update(held)
         seen = episodes.observe_now(self.lane_env, self._own.held["envs"])
         self.recent = np.asarray(seen, dtype=self.recent.dtype)
@@ -297,7 +304,10 @@ class LaneTrainer(Trainer):
         self._inference.actor.load(self._policy.acting_weights())
 
     def take(self, field: str) -> Tree:
-        """Return a field of the lane from its stack."""
+        """Return a copy of a field, by name, of the trainer's lane in its stack.
+
+        Raises RuntimeError before the trainer has a place.
+        """
         if self._place is None:
             raise RuntimeError(
                 "the trainer has no place in a stack; it gets one in its first iteration"
@@ -305,9 +315,9 @@ class LaneTrainer(Trainer):
         return self._stack.take(self._place, field)
 
     def _hand_over(self) -> tuple[Stack, int]:
-        """Copy the state of policy, filter and workers to the lane if it is newer.
+        """Copy the state of policy, filter and workers into the program if it is newer there.
 
-        Returns the stack, and the lane's place in it.
+        Occupies a place first if the trainer has none. Returns (stack, place).
         """
         if self._place is not None and not self._is_behind:
             return self._stack, self._place
@@ -319,8 +329,8 @@ class LaneTrainer(Trainer):
         self._stack.put(self._place, self.lane_settings(), lane)
         return self._stack, self._place
 
-    def read_policy(self) -> Learnt:
-        """Return weights and moments of the policy in the program's form."""
+    def optimizer_state(self) -> OptimizerState:
+        """Return weights and moments of this object's policy as the program's arrays."""
         weights = self.as_program(self._policy.weights())
         first = {name: np.zeros_like(one) for name, one in weights.items()}
         second = {name: np.zeros_like(one) for name, one in weights.items()}
@@ -329,23 +339,29 @@ class LaneTrainer(Trainer):
             updates = float(next(iter(moments.values()))["step"])
             first |= self.as_program({name: one["exp_avg"] for name, one in moments.items()})
             second |= self.as_program({name: one["exp_avg_sq"] for name, one in moments.items()})
-        return Learnt(weights, first, second, np.float32(updates))
+        return OptimizerState(weights, first, second, np.float32(updates))
 
     def as_program(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """Return arrays of the policy in the program's layout, (inputs, outputs), and shape."""
+        """Return arrays of the policy (name → array) in the program's layout and padded shape.
+
+        Weights become (inputs, outputs).
+        """
         shapes = self.shape.weights()
         return {
-            name: np.ascontiguousarray(padded(_transposed(name, one), shapes[name]))
+            name: np.ascontiguousarray(pad(_transposed(name, one), shapes[name]))
             for name, one in arrays.items()
         }
 
     def as_policy(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """Return arrays of the program in the policy's layout, (outputs, inputs), and shape."""
+        """Return arrays of the program (name → array) in the policy's layout and shape.
+
+        Weights become (outputs, inputs).
+        """
         found = {}
         for name, one in arrays.items():
             own = self._own_shapes[name]
             shape = own[::-1] if _is_transposed(name) else own
-            found[name] = np.ascontiguousarray(_transposed(name, cut(one, shape)))
+            found[name] = np.ascontiguousarray(_transposed(name, unpad(one, shape)))
         return found
 
     @functools.cached_property
@@ -353,8 +369,8 @@ class LaneTrainer(Trainer):
         """Name → shape of each array of the policy."""
         return {name: one.shape for name, one in self._policy.weights().items()}
 
-    def _as_policy_state(self, learnt: Learnt) -> dict[str, Any]:
-        """Return the lane's weights and moments as the state of a policy."""
+    def _as_policy_state(self, learnt: OptimizerState) -> dict[str, Any]:
+        """Return the program's weights and moments as a state for `Policy.set_state`."""
         weights = self.as_policy(learnt.weights)
         first, second = self.as_policy(learnt.first), self.as_policy(learnt.second)
         updates = np.float32(learnt.updates)
@@ -369,22 +385,26 @@ class LaneTrainer(Trainer):
         """Return a copy of one of the environments' arrays, by its name."""
         return np.array(self._own.held[name])
 
-    def held_episodes(self) -> Episodes:
-        """Return the running episodes in the program's form."""
+    def running_episodes(self) -> Episodes:
+        """Return the running episodes that this object holds, as the program's arrays."""
         return Episodes(
             self.copy_environment_array("envs"),
             self.copy_environment_array("lengths"),
             self.copy_environment_array("returns"),
         )
 
-    def counted(self) -> Counted:
-        """Return the statistics of the observation filter in the program's form."""
+    def filter_statistics(self) -> RunningStatistics:
+        """Return the statistics of the observation filter as the program's arrays."""
         return as_counted(self._filters["observation"], (self.lane_env.features,))
 
     # ---- rounds ------------------------------------------------------------------------------
 
     def training_step(self) -> dict[str, float]:
-        """Count one round; the first call computes all rounds of the iteration in the stack."""
+        """Count one round of sampling and learning, and return its statistics.
+
+        The first call of an iteration computes all of its rounds in the program. Raises
+        NotFiniteError if a loss or gradient was not finite.
+        """
         if not self._made:
             advance([self])
         outcome, index = self._made.pop(0)
@@ -403,9 +423,9 @@ class LaneTrainer(Trainer):
 
     @classmethod
     def train_together(cls, several: Sequence[Trainable]) -> None:
-        """Compute the next iteration of several lanes, with the evaluations that are due.
+        """Compute the next iteration of several trainers at once, and the evaluations that are due.
 
-        `train` of each then returns its result.
+        The next `train` of each then returns its result without further computation.
         """
         trainers = [one for one in several if isinstance(one, LaneTrainer)]
         evaluate({one: 0 for one in trainers if one.evaluates_at_start})
@@ -434,7 +454,7 @@ class LaneTrainer(Trainer):
 
     @functools.cached_property
     def evaluation_shape(self) -> Shape | None:
-        """Shape of the program that evaluates; None if the process plays the episodes.
+        """Shape of the program that evaluates; None if this process plays the episodes instead.
 
         A program has no callbacks, and no environments but those of `trainables.envs.compiled`.
         """
@@ -453,11 +473,14 @@ class LaneTrainer(Trainer):
 
     @functools.cached_property
     def _evaluating(self) -> tuple[TrainerConfig, bool]:
-        """The settings during evaluation, and True if actions are drawn."""
+        """(Settings during evaluation, True if actions are drawn and not the best ones)."""
         return evaluation_settings(self.settings, self.settings.evaluation)
 
     def evaluation_request(self, ahead: int) -> Request:
-        """Return the evaluation that ends this iteration, `ahead` environment steps from now."""
+        """Return the arguments of the evaluation at the end of this iteration.
+
+        `ahead` is the number of environment steps until then, which decides ε.
+        """
         changed, explores = self._evaluating
         seed = self.evaluation.seed(self.iteration + 1)
         return Request(
@@ -468,13 +491,16 @@ class LaneTrainer(Trainer):
         )
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state, with the global streams reset, since lanes never draw from them."""
+        """Return the trainer's state, after copying the newest one from the program.
+
+        Reseeds the global random streams, since a program never draws from them.
+        """
         rng.seed_global(self.seed, "global")
         self._fetch()
         return super().get_state()
 
     def cleanup(self) -> None:
-        """Free the place in the stack."""
+        """Free the trainer's place in the stack, and clean up as every trainer."""
         if self._place is not None:
             _release(self._stack, self._place)
             self._place = None
@@ -489,12 +515,13 @@ def check_lane(
     learner: str,
     more: Iterable[ConfigError] = (),
 ) -> None:
-    """Raise ConfigErrors with everything in the settings that is impossible in a lane.
+    """Raise ConfigErrors with everything in the settings that compiled programs do not support.
 
     Args:
-        keys: keys that this kind of lane reads, in addition to `READ`.
-        of_model: keys of ``model`` that this kind of lane reads.
-        more: further mistakes, of this kind of lane alone.
+        keys: settings that the algorithm's program reads, in addition to `READ`.
+        of_model: keys of ``model`` that the algorithm's program reads.
+        learner: value of the setting ``learner``.
+        more: further errors, found by the algorithm.
     """
     wrong = [*_unread(settings, keys, of_model), *_without_program(settings, learner), *more]
     if wrong:
@@ -504,7 +531,10 @@ def check_lane(
 def _unread(
     settings: TrainerConfig, keys: Collection[str], of_model: Collection[str]
 ) -> Iterator[ConfigError]:
-    """Yield an error for each setting that has no effect on a lane and is not its default."""
+    """Yield an error for each setting that the program does not read and that is not its default.
+
+    `keys` and `of_model` are those of `check_lane`.
+    """
     usual = flatten(type(settings)(environment=settings.environment))
     for key, value in flatten(settings).items():
         if key not in READ and key not in keys and value != usual[key]:
@@ -553,10 +583,11 @@ def advance(trainers: Sequence[LaneTrainer]) -> None:
 
 
 def evaluate(trainers: Mapping[LaneTrainer, int]) -> None:
-    """Play the episodes of many trainers' evaluations at once; `evaluate` of each then returns.
+    """Play the episodes of many trainers' next evaluations at once, and store them there.
 
-    Trainers whose evaluation the process plays are left out. `trainers` are trainer → environment
-    steps that it has computed and not yet counted.
+    The next `evaluate` of each then returns its result without further computation. Trainers whose
+    evaluation is not played in a program are left out. `trainers` are trainer → environment steps
+    that it has computed and not yet counted.
     """
     by_program: dict[tuple[Stack, Shape], dict[int, LaneTrainer]] = {}
     for trainer in trainers:
@@ -576,7 +607,10 @@ def evaluate(trainers: Mapping[LaneTrainer, int]) -> None:
 
 
 def _require_named(environment: EnvironmentConfig) -> Named:
-    """Return the environment of these settings; raises ConfigError if programs have none such."""
+    """Return the compiled environment that the settings name.
+
+    Raises ConfigError if programs have no such environment.
+    """
     found = named(environment.env, environment.env_config)
     if found is None:
         ways = " or ".join([*classic.KNOWN, *(f"{start}…" for start in PREFIXES)])
@@ -585,20 +619,21 @@ def _require_named(environment: EnvironmentConfig) -> Named:
 
 
 def _limit(settings: TrainerConfig) -> int:
-    """Return the number of steps after which an episode is truncated."""
+    """Return the number of steps after which an episode is truncated: limit or ``horizon``."""
     limit = make(_require_named(settings.environment)).limit
     return min(limit, settings.envs.horizon or limit)
 
 
 def _rounds(settings: TrainerConfig) -> int:
-    """Return the number of rounds per iteration."""
+    """Return the number of rounds per iteration that ``timesteps_per_iteration`` needs."""
     return max(1, -(-settings.iteration.timesteps_per_iteration // settings.fragment_size))
 
 
 def _reserve(shape: Shape, width: int) -> tuple[Stack, int]:
-    """Occupy a free place of the oldest stack that has one, else of a new stack; return both.
+    """Occupy a place of the oldest stack with a free one, else of a new stack of `width` places.
 
-    So lanes of trials that begin or continue gather in few stacks, and the others become empty.
+    Returns (stack, place). So trials that begin or continue gather in few stacks, and the others
+    become empty.
     """
     stacks = _stacks.setdefault((shape, width), [])
     for stack in stacks:
@@ -609,19 +644,22 @@ def _reserve(shape: Shape, width: int) -> tuple[Stack, int]:
 
 
 def _release(stack: Stack, place: int) -> None:
-    """Free a place, and the memory of a stack without lanes."""
+    """Free a place, and drop a stack of which all places are free."""
     stack.release(place)
     if stack.is_empty:
         _stacks[stack.shape, stack.width].remove(stack)
 
 
 def _transposed(name: str, array: Any) -> Array:
-    """Convert an array from torch's layout, (outputs, inputs), to the program's, or back."""
+    """Return a weight transposed, from (outputs, inputs) to (inputs, outputs) or back; else as is.
+
+    `name` is the array's name.
+    """
     return np.asarray(array).T if _is_transposed(name) else np.asarray(array)
 
 
 def _is_transposed(name: str) -> bool:
-    """Return True for arrays that have another layout in the program."""
+    """Return whether the array of this name, a weight, is transposed in the program."""
     return name.endswith(".weight")
 
 
@@ -630,8 +668,8 @@ def or_infinite(bound: float | None) -> float:
     return math.inf if bound is None else float(bound)
 
 
-def _as_held(running: Episodes) -> dict[str, Array]:
-    """Return episodes as arrays, by their names in checkpoints."""
+def _episode_arrays(running: Episodes) -> dict[str, Array]:
+    """Return the program's running episodes as arrays, by their names in checkpoints."""
     return {
         "envs": np.asarray(running.states),
         "lengths": np.asarray(running.lengths),

@@ -52,7 +52,10 @@ _ALIKE = {"ConcurrentMeanStdFilter": "MeanStdFilter"}
 
 
 def collection_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a checkpoint's entry about how a trainer with these settings collects."""
+    """Return a checkpoint's entry ``collected``: the settings of `COLLECTING` and `FILTERING`.
+
+    `config` is a trainer's flat settings. Functions become their names, so all is plain data.
+    """
     kept = {key: copy.deepcopy(config.get(key)) for key in COLLECTING + FILTERING}
     kept["connectors"] = list(config["connectors"])
     if callable(kept["input"]):
@@ -78,7 +81,7 @@ def changed_settings(
 def check(checkpoint: Mapping[str, Any], present: Mapping[str, Any]) -> None:
     """Raise ConfigError if a trainer cannot continue with a checkpoint's workers or filters.
 
-    The error names the first setting that differs; `present` has this trainer's settings, as
+    The error names the first setting that differs; `present` is this trainer's
     `collection_settings`.
     """
     was = checkpoint["collected"]
@@ -95,9 +98,11 @@ def check(checkpoint: Mapping[str, Any], present: Mapping[str, Any]) -> None:
 
 
 def inexact_reasons(checkpoint: Mapping[str, Any], in_torch: bool) -> str:
-    """Return the reasons why a trainer that continues from this checkpoint has no exact curve.
+    """Return why the curve of a trainer that continues from this checkpoint is not exact.
 
-    The text is empty if the curve is exact. `in_torch` is True if torch computes a part of it.
+    The text has the checkpoint's own reasons, and a new one, which is logged, if this machine
+    rounds differently; it is empty if the curve is exact. `in_torch` is True if torch computes a
+    part of it.
     """
     before = str(checkpoint.get("inexact", ""))
     here = rounding.fingerprint(in_torch)
@@ -109,20 +114,29 @@ def inexact_reasons(checkpoint: Mapping[str, Any], in_torch: bool) -> str:
 
 
 def log_inexactness(checkpoint: Mapping[str, Any], reason: str, remark: str = "") -> str:
-    """Log why the curve is no longer exact, and return all reasons, with the checkpoint's own."""
+    """Log a warning that the curve is no longer exact for this reason.
+
+    `remark` is put into the warning. Returns the checkpoint's own reasons and this one.
+    """
     logger.warning("%s; %sthe curve is no longer exact", reason, remark)
     before = checkpoint.get("inexact")
     return f"{before}; {reason}" if before else reason
 
 
 def describe_changes(changes: Mapping[str, tuple[Any, Any]], timesteps: int) -> str:
-    """Return the reason for an inexact curve, for the log, checkpoints and results."""
+    """Return a text about settings that changed after `timesteps` environment steps.
+
+    `changes` are those of `changed_settings`; the text is the reason for an inexact curve.
+    """
     listed = ", ".join(f"{key}: {now} (saved with {was})" for key, (was, now) in changes.items())
     return f"restored after {timesteps} steps with {listed}"
 
 
 def _are_lanes(key: str, *values: Any) -> bool:
-    """Return whether the values are numbers of lanes: a lane can continue among more or fewer."""
+    """Return whether the setting is ``lanes`` with numbers alone, which may differ.
+
+    A trial can continue in a compiled program with more or fewer others.
+    """
     return key == "lanes" and None not in values
 
 
@@ -134,5 +148,5 @@ def _filter_name(kind: Any) -> str:
 
 
 def _filter_family(kind: Any) -> Any:
-    """Return one name for filters with equal states; anything else unchanged."""
+    """Return one name for kinds of filters that can load each other's states; others unchanged."""
     return _ALIKE.get(kind, kind) if isinstance(kind, str) else kind

@@ -35,9 +35,9 @@ def is_classic(name: str) -> bool:
 
 
 def results(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of a result under the names of classic trainers.
+    """Return entries to be added to a result: its numbers under the names of RLlib's old trainers.
 
-    With several policies rewards and statistics are by policy already.
+    They are ``policy_reward_*``, ``info`` and ``sampler_results``.
     """
     rewards = {
         name: result.get(name, {DEFAULT_POLICY_ID: result[f"episode{name[6:]}"]})
@@ -73,7 +73,10 @@ _OF_TRAINING = frozenset(
 
 
 def result_names(settings: TrainerConfig) -> frozenset[str] | None:
-    """Return the names of all results with these settings; None if callbacks may add any."""
+    """Return the names that results may have with these settings; None if callbacks may add any.
+
+    A name that ends with ``/`` stands for all names below it.
+    """
     evaluation = settings.evaluation
     if settings.callbacks.callbacks or evaluation.evaluation_config.get("callbacks"):
         return None

@@ -94,7 +94,7 @@ def has_policies(agents: Any) -> bool:
 
 
 def _validate_agents(agents: Any) -> Any:
-    """Return a valid ``multiagent`` as a dict; raises ValueError otherwise."""
+    """Return the value of ``multiagent`` as a dict; raises ValueError if it is not valid."""
     if not isinstance(agents, Mapping):
         raise ValueError("a dict; {} says that there is one agent")  # noqa: TRY004 for pydantic
     _check_keys(agents)
@@ -115,7 +115,7 @@ def _validate_agents(agents: Any) -> Any:
 
 
 def _check_keys(agents: Mapping[str, Any]) -> None:
-    """Raise ValueError for unknown keys, and for other values of keys that have only one."""
+    """Raise ValueError for an unknown key of ``multiagent``, or an unsupported value of RLlib's."""
     read = ("policies", "policy_mapping_fn", "policies_to_train", "count_steps_by")
     known = (*read, "observation_fn", *_ONE_VALUE)
     for key in agents:
@@ -130,7 +130,7 @@ def _check_keys(agents: Mapping[str, Any]) -> None:
 
 
 def _mapping_items(mapping: Any) -> Iterable[tuple[Any, Any]]:
-    """Return the (agent, policy) pairs of a mapping; none if it is a function.
+    """Return the (agent, policy) pairs of ``policy_mapping_fn``; empty if it is a function.
 
     Raises ValueError if it is neither a dict nor a function nor a path.
     """
@@ -146,7 +146,7 @@ def _mapping_items(mapping: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _validate_trained(agents: Mapping[str, Any]) -> Sequence[Any]:
-    """Return the policies to train as a list; empty for all. Raises ValueError for another type."""
+    """Return ``policies_to_train``; empty for all. Raises ValueError if it is no list."""
     trained = agents.get("policies_to_train")
     if trained is not None and not isinstance(trained, list | tuple):
         raise ValueError("policies_to_train: null, which is all of them, or a list of policies")
@@ -154,7 +154,10 @@ def _validate_trained(agents: Mapping[str, Any]) -> Sequence[Any]:
 
 
 def _validate_policies(policies: Any) -> Mapping[str, Any]:
-    """Return policy → its settings as given; raises ValueError for names and values not allowed."""
+    """Return the policies of ``multiagent``, name → settings as given.
+
+    Raises ValueError for names and values that are not allowed.
+    """
     if isinstance(policies, list | tuple) and all(isinstance(name, str) for name in policies):
         policies = dict.fromkeys(policies)
     if not (policies is None or isinstance(policies, Mapping)):
@@ -180,7 +183,7 @@ def _validate_policies(policies: Any) -> Mapping[str, Any]:
 
 
 def _check_source(name: str, entry: Mapping[str, Any]) -> None:
-    """Raise ValueError unless ``restore`` is absent or names a file."""
+    """Raise ValueError if ``restore`` in the settings of the policy `name` names no file."""
     source = entry.get("restore")
     named = source if isinstance(source, Mapping) else {"path": source, "policy": ""}
     texts = all(isinstance(one, str) for one in named.values())
@@ -196,7 +199,10 @@ def _is_settings(entry: Any) -> bool:
 
 
 def _refuse_former_names(agents: Any) -> Any:
-    """Raise ValueError for a former key, with its current name; returns others unchanged."""
+    """Return the value of ``multiagent`` unchanged, before it is validated.
+
+    Raises ValueError, with the current name, for a key of an earlier version of RLlib.
+    """
     for key in agents if isinstance(agents, dict) else ():
         if found := legacy_names.find_entry(f"multiagent.{key}", ()):
             raise ValueError(f"no {key}: {found}")
@@ -288,7 +294,10 @@ class TrainerConfig(Settings):
     def _with_observation_settings(
         cls, raw: Any, validate: ModelWrapValidatorHandler[Self]
     ) -> Self:
-        """Return the settings with `model`'s image settings; with an LSTM single Atari frames."""
+        """Validate, and put settings of ``model`` about observations into the environment's.
+
+        With an LSTM Atari frames are not stacked.
+        """
         config = validate(raw)
         environment, observation_settings = config.environment, config.model.observation_settings
         if config.model.use_lstm:
@@ -307,7 +316,10 @@ class TrainerConfig(Settings):
 
     @property
     def stepped(self) -> EnvironmentConfig:
-        """The environment that is stepped; one that is only read gets a level without measuring."""
+        """Settings of the environment that is stepped.
+
+        If experience is only read from files, ``env_level`` is set, so that nothing is measured.
+        """
         if not self.offline.only_reads:
             return self.environment
         return self.environment.model_copy(update={"env_level": "C"})
@@ -324,7 +336,7 @@ class TrainerConfig(Settings):
 
     @property
     def longest_sequence(self) -> int:
-        """Maximum number of steps through which an LSTM learns at a time."""
+        """Maximum number of steps of a sequence through which an LSTM's gradient flows."""
         return self.model.max_seq_len or self.sampling.rollout_fragment_length
 
     @property
@@ -371,7 +383,7 @@ def validate_config(settings: TrainerConfig) -> None:
         raise ConfigError("observation_filter", kind, " or ".join(CONCURRENT_KINDS), hint)
     if settings.envs.remote_env_batch_wait_ms:
         _check_polling(settings)
-    _check_sight(settings.environment, settings.model)
+    _check_observation_keys(settings.environment, settings.model)
     sampling = settings.sampling
     if sampling.blackhole_outputs and not (sampling.sample_async and sampling.fake_sampler):
         allowed = "false without sample_async: true and fake_sampler: true"
@@ -387,8 +399,8 @@ def validate_config(settings: TrainerConfig) -> None:
         raise ConfigError("schedule_timesteps", None, allowed, hint)
 
 
-def _check_sight(environment: EnvironmentConfig, model: ModelConfig) -> None:
-    """Raise ConfigError for keys of ``model`` that do not apply to this environment."""
+def _check_observation_keys(environment: EnvironmentConfig, model: ModelConfig) -> None:
+    """Raise ConfigError for keys of ``model`` about observations that this environment lacks."""
     if (own := model.custom_preprocessor) is not None and environment.action_mask is not None:
         why = "masks are at the end of rows that are made here"
         raise ConfigError("model.custom_preprocessor", own, "null with action_mask", why)
@@ -412,7 +424,7 @@ def _check_sight(environment: EnvironmentConfig, model: ModelConfig) -> None:
 
 
 def is_linear(key: str, value: object) -> bool:
-    """Return whether this setting is a schedule whose length is `schedule_timesteps`."""
+    """Return whether the setting `key` is a linear schedule, which needs `schedule_timesteps`."""
     return key.endswith("_schedule") and value == "linear"
 
 

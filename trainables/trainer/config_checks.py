@@ -74,8 +74,8 @@ NEEDED_BY_CALLERS: dict[str, tuple[tuple[Any, ...], str]] = {
 }
 
 
-def check_called(settings: TrainerConfig) -> None:
-    """Raise ConfigError for settings that do not work with a calling environment."""
+def check_calling_environment(settings: TrainerConfig) -> None:
+    """Raise ConfigError for settings that an environment that calls the trainer rules out."""
     flat = {**flatten(settings), **{f"model.{key}": value for key, value in settings.model}}
     for key, (values, why) in NEEDED_BY_CALLERS.items():
         if flat[key] not in values:
@@ -128,7 +128,10 @@ OF_SOME = frozenset(
 
 
 def check_model(model: ModelConfig, read: frozenset[str], name: str) -> None:
-    """Raise ConfigError for a set key of ``model`` that the algorithm `name` does not read."""
+    """Raise ConfigError if a key of ``model`` is set that the algorithm `name` does not read.
+
+    `read` are the keys of `OF_SOME` that the algorithm reads.
+    """
     for key in sorted(OF_SOME - read):
         if (value := getattr(model, key)) is not None:
             raise ConfigError(f"model.{key}", value, f"null with {name}, which does not read it")
@@ -162,8 +165,8 @@ def check_by_trying(
 ) -> None:
     """Raise ConfigError for settings that cannot work with this environment and machine.
 
-    One environment is made and closed for all equal settings of this process. `networks` returns
-    the architecture, or raises ConfigError.
+    An environment is made and closed, once in a process for equal settings. `networks` returns the
+    architecture, or raises ConfigError.
     """
     check_gpus(settings.resources)
     inspection = measuring.inspect(settings.environment)
@@ -187,13 +190,16 @@ def check_by_trying(
 
 
 def _restarts_unasked(settings: TrainerConfig) -> bool:
-    """Make the native environment, and return whether it begins episodes by itself."""
+    """Make the native vector environment, and return whether it resets itself after episodes."""
     with closing(make_vector_env(settings.environment, 1, settings.envs)) as envs:
         return envs.restarts_unasked
 
 
 def why_separate(settings: TrainerConfig) -> str:
-    """Return the reason to step environments separately, not as a native vector, or ""."""
+    """Return the reason why environments must be stepped one by one, not as a vector class.
+
+    It is empty if they need not; used for ``native_vector_env: auto``.
+    """
     count = settings.sampling.num_envs_per_worker
     if is_vector_only(settings.environment):
         return ""
@@ -205,9 +211,9 @@ def why_separate(settings: TrainerConfig) -> str:
 
 
 def check_pictures_of(settings: TrainerConfig) -> float:
-    """Return the frame rate of a rollout's video; 0 without one.
+    """Return the frames per second of videos of sampling; 0 if no pictures are taken there.
 
-    Raises ConfigError if pictures are wanted of an environment that cannot be drawn.
+    Raises ConfigError if pictures are requested of an environment that cannot be rendered.
     """
     value = settings.rendering.record_env
     fps = check_rendering(settings.environment, settings.rendering)
@@ -220,7 +226,10 @@ def check_pictures_of(settings: TrainerConfig) -> float:
 
 
 def resource_request(settings: TrainerConfig) -> dict[str, float]:
-    """Return ``cpu``, ``gpu``, ``memory`` (bytes) of the trainer, ``extra_*`` of its children."""
+    """Return the resources that a trainer with these settings needs.
+
+    They are ``cpu``, ``gpu``, ``memory`` (bytes) of its own process, ``extra_*`` of its children.
+    """
     asked = settings.resources.request(settings.workers.num_workers)
     if settings.evaluation.evaluation_interval is not None:
         evaluating, _ = evaluation_settings(settings, settings.evaluation)
@@ -267,7 +276,10 @@ def why_acts_on_cpu(settings: TrainerConfig) -> str:
 
 
 def why_replay_on_cpu(settings: TrainerConfig, config: ReplayConfig, spaces: EnvSpaces) -> str:
-    """Return the reason why a replay cannot be on the GPU; empty if it can."""
+    """Return the reason why a replay buffer cannot be on the GPU; empty if it can.
+
+    It cannot if rows are filtered when drawn, or if it needs more than half of the memory.
+    """
     share, filters = settings.resources.num_gpus, settings.filters
     if not share:
         return "num_gpus is 0"
@@ -293,7 +305,10 @@ def check_replay_on(settings: TrainerConfig, config: ReplayConfig, spaces: EnvSp
 
 
 def holds_replay_on_gpu(settings: TrainerConfig, config: ReplayConfig, spaces: EnvSpaces) -> bool:
-    """Return whether a replay is on the GPU, as `replay_on` says."""
+    """Return whether the replay buffer is to be on the GPU.
+
+    ``replay_on: auto`` puts it there if observations are images.
+    """
     is_asked = config.replay_on == "gpu" or len(spaces.observation_shape) == 3
     if config.replay_on == "cpu" or not is_asked:
         return False
@@ -301,7 +316,7 @@ def holds_replay_on_gpu(settings: TrainerConfig, config: ReplayConfig, spaces: E
 
 
 def why_no_graphs(settings: TrainerConfig) -> str:
-    """Return the reason why no gradient step can be captured; empty if one can."""
+    """Return the reason why no gradient step can be a CUDA graph; empty if one can."""
     if settings.optimizer.name not in ("adam", "adamw"):
         return f"optimizer.name is {settings.optimizer.name}"
     compiles = getattr(settings, "learner_compile", False)
@@ -315,7 +330,7 @@ def pays_to_act_on_gpu(architecture: Architecture) -> bool:
 
 
 def set_threads(resources: ResourcesConfig) -> None:
-    """Set the numbers of torch's threads, now or when torch is imported.
+    """Set the numbers of torch's threads in this process, now or when torch is imported.
 
     The number of inter-op threads can be set once in a process.
 
@@ -342,17 +357,17 @@ def set_threads(resources: ResourcesConfig) -> None:
         ) from error
 
 
-def lane_form(cls: type[T], config: Mapping[str, Any], path: str) -> type[T] | None:
-    """Return the class derived from a trainer's class whose trials are lanes of one program.
+def lane_class(cls: type[T], config: Mapping[str, Any], path: str) -> type[T] | None:
+    """Return the subclass of a trainer's class that trains several trials in one compiled program.
 
-    Returns None if the settings do not request lanes.
+    Returns None if the settings do not request that with ``lanes``.
 
     Args:
-        path: path of the form, ``module:Class``; it is loaded by its name, since its module imports
-            `cls`.
+        path: path of the subclass, ``module:Class``; it is loaded by its name, since its module
+            imports `cls`.
 
     Raises:
-        ConfigError: the class has no such form, or JAX is missing.
+        ConfigError: the class has no such subclass, or JAX is missing.
     """
     if not isinstance(config, Mapping) or config.get("lanes") is None:
         return None

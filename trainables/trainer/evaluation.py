@@ -44,7 +44,10 @@ from trainables.trainer.config import TrainerConfig
 
 
 def evaluation_plan(settings: TrainerConfig) -> Plan:
-    """Return the plan of evaluations: environment, exploration and number of environments."""
+    """Return how evaluations are played: environment, exploration and number of environments.
+
+    They are the training settings, changed by ``evaluation_config``.
+    """
     changed, explore = evaluation_settings(settings, settings.evaluation)
     environment = changed.environment
     if settings.evaluation.evaluation_num_workers or changed.envs.remote_worker_envs:
@@ -63,6 +66,7 @@ class PeriodicEvaluation:
     """Evaluates a trainer's policy without an effect on training.
 
     Args:
+        inference: the trainer's acting policy.
         seed: the trial's seed, used if the evaluation has none of its own.
         calls: callbacks of training; the evaluation's own objects begin in their state.
         stepped: function that returns the training environment with its measured level of
@@ -127,6 +131,8 @@ class PeriodicEvaluation:
     ) -> list[Played]:
         """Play new episodes, with videos in `folder`, in a window, both or neither.
 
+        The policy is the current one, with frozen filters; `seed` determines the episodes.
+
         Raises:
             ConfigError: there is no screen for a window, or PyAV is missing.
             TooManySteps: without pictures, they take more than `most_steps` environment steps.
@@ -154,7 +160,10 @@ class PeriodicEvaluation:
         return played
 
     def _rendering_plan(self, timesteps: int) -> tuple[Plan, float]:
-        """Return the plan with environments that can be rendered, and their frames per second."""
+        """Return the plan with environments that can be rendered, and their frames per second.
+
+        `timesteps` are the environment steps of training so far, for callbacks.
+        """
         plan = self._plan(timesteps)
         with closing(make_raw_env(plan.environment, learning=False)) as env:
             fps = frames_per_second(env)
@@ -168,7 +177,10 @@ class PeriodicEvaluation:
         video: VideoFile | None,
         show: Viewer = lambda _seen: None,
     ) -> Played:
-        """Play one episode, whose pictures are shown, and written to `video` if there is one."""
+        """Play episode `index` and return it; its pictures are passed to `show`.
+
+        They are also written to `video` if there is one.
+        """
 
         def look(slot: AnySlot, length: int) -> None:
             if video is not None and length == 0:
@@ -188,7 +200,10 @@ class PeriodicEvaluation:
         return played
 
     def _plan(self, timesteps: int) -> Plan:
-        """Return `evaluation_plan` with this evaluation's callbacks, which see `timesteps`."""
+        """Return `evaluation_plan` with this evaluation's callbacks.
+
+        `timesteps` are the environment steps of training so far, which callbacks see.
+        """
         plan = replace(evaluation_plan(self._settings), renews=not self._is_exact())
         own = self._own == self._settings.callbacks
         calls = episode_callbacks(self._calls if own else make_calls(self._own))
@@ -207,7 +222,7 @@ class PeriodicEvaluation:
 
 
 def results_of(played: Sequence[Played]) -> dict[str, Any]:
-    """Return the results that `PeriodicEvaluation.evaluate` returns, of these episodes."""
+    """Summarise episodes that were played; returns the keys of `PeriodicEvaluation.evaluate`."""
     faults = sum(one.faults for one in played)
     episodes = [one.metrics for one in played]
     custom = summarise_custom(episodes)
@@ -223,7 +238,10 @@ def results_of(played: Sequence[Played]) -> dict[str, Any]:
 
 
 def _step_limit(steps: float, beginning: str) -> Inspection:
-    """Return a function that raises TooManySteps once more than `steps` steps were made."""
+    """Return a function that counts steps, and raises TooManySteps after more than `steps`.
+
+    `play` calls it after each step. `beginning` is the beginning of the error.
+    """
     taken = itertools.count(1)
 
     def count(_: AnySlot, length: int) -> None:

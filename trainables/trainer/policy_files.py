@@ -26,10 +26,13 @@ FILTERED = "deviation"
 
 
 class ExportedPolicy(InferencePolicy):
-    """The policy in an exported file: its greedy actions in environments with these spaces.
+    """The policy in an exported file, which plays its greedy actions in environments.
 
-    Connectors are those of training, whose memory is kept here, and networks have `memory_size`
-    numbers.
+    Args:
+        path: the exported file.
+        spaces: spaces of the environment.
+        memory_size: length of the networks' recurrent state; 0 without one.
+        connectors: connectors of training.
     """
 
     def __init__(
@@ -41,7 +44,7 @@ class ExportedPolicy(InferencePolicy):
         self._run = formats.load_model(path)
 
     def split(self, memory: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the networks' part (…, M) and the connectors' part (…, L) of memories."""
+        """Return the networks' part and the connectors' part of states (…, M), as views."""
         return memory[..., : self._size], memory[..., self._size :]
 
     def clipping(self, clip_actions: bool) -> Self:
@@ -49,7 +52,7 @@ class ExportedPolicy(InferencePolicy):
         return self
 
     def initial_memory(self) -> NDArray[Any]:
-        """Return the memory (M,) at the start of an episode."""
+        """Return the state (M,) at the start of an episode: zeros."""
         return self._memory
 
     def act_each(
@@ -59,7 +62,7 @@ class ExportedPolicy(InferencePolicy):
         streams: Sequence[np.random.Generator | None],
         note: Note | None = None,
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the most probable action of each row (N, …), and the memories (N, M) after them.
+        """Return the most probable action of each row (N, …), and the states (N, M) after them.
 
         `streams` and `note` are ignored: nothing is drawn, and an exported policy plays without
         callbacks.
@@ -178,15 +181,19 @@ def load_trained(
 
 
 def _source_error(key: str, path: str, problem: str) -> ConfigError:
-    """Return the error for a file from which a policy cannot begin."""
+    """Return an error which says that a policy cannot start from the file at `path`.
+
+    `key` is the setting that names the file.
+    """
     allowed = "a checkpoint or safetensors file of such a policy, or a folder with one"
     return ConfigError(key, path, allowed, problem)
 
 
 def _find_file(path: Path, name: str) -> Path:
-    """Return the file to which the path of a file or folder refers.
+    """Return `path` itself, or the file of weights or latest checkpoint in the folder `path`.
 
-    Raises CheckpointError if the folder has neither weights nor a checkpoint.
+    `name` is the policy's name, which may be a subfolder. Raises CheckpointError if the folder has
+    neither weights nor a checkpoint.
     """
     if not path.is_dir():
         return path
@@ -233,7 +240,10 @@ def export_formats(
 
 
 def find_mismatch(weights: Weights, expected: Weights) -> str:
-    """Return the reason why `weights` cannot be this policy's weights; empty if it can."""
+    """Return why `weights` do not fit a policy whose weights are `expected`; empty if they fit.
+
+    Names and shapes must be equal, and all numbers finite.
+    """
     for name, weight in expected.items():
         if name not in weights:
             return f"{name} is missing; expected shape {weight.shape}"

@@ -58,7 +58,10 @@ class EpisodeRecord:
         self._bytes = 0
 
     def add(self, samples: Sequence[Sample]) -> None:
-        """Write the episodes that ended in these samples."""
+        """Append a line for each episode that ended in these samples.
+
+        Lines after the restored position are cut off first. Does nothing if switched off.
+        """
         if not self._is_on:
             return
         lines = [self._line(one.index, episode) for one in samples for episode in one.episodes]
@@ -80,16 +83,16 @@ class EpisodeRecord:
         return {"recorded": {"episodes": self._episodes, "bytes": self._bytes}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `get_state` returned, from among other entries.
+        """Restore the position in the file from the entry ``recorded``.
 
-        The next line is written over those written since.
+        The next `add` cuts off lines that were written after that.
         """
         if self._is_on:
             recorded = state.get("recorded", {"episodes": 0, "bytes": 0})
             self._episodes, self._bytes = int(recorded["episodes"]), int(recorded["bytes"])
 
     def _line(self, worker: int, episode: RolloutMetrics) -> dict[str, Any]:
-        """Return an episode as a line's data, and count it."""
+        """Return an episode of the worker with index `worker` as a line's data, and count it."""
         self._episodes += 1
         return {
             "episode": self._episodes,
@@ -107,7 +110,7 @@ AGENT = "agent0"
 
 
 class Reporter:
-    """Calls the trainer's callbacks, and writes its log, its episodes and its experience."""
+    """Reports a trainer's work to callbacks, the log, the episode record, and ``output``."""
 
     def __init__(
         self, callbacks: CallbacksConfig, logs: LogConfig, record: EpisodeRecord, output: Output
@@ -120,15 +123,15 @@ class Reporter:
         self._pieces: list[list[Trajectory]] = []
 
     def begin(self) -> None:
-        """Start the writer of experience, once there are workers."""
+        """Start the writer of experience (``output``), once there are workers."""
         self._output.begin()
 
     def begin_with_new_workers(self) -> None:
-        """Prepare for new workers, which begin new episodes."""
+        """Tell the writer of experience that workers were replaced and begin new episodes."""
         self._output.begin_with_new_workers()
 
     def sampled(self, samples: Sequence[Sample]) -> None:
-        """Record and write new samples, before anything is learnt from them."""
+        """Write episodes and experience of new samples, before anything is learnt from them."""
         self.log.begin_round()
         self._pieces = [pieces for one in samples for pieces in one.trajectories]
         self._record.add(samples)
@@ -137,10 +140,10 @@ class Reporter:
     def postprocessed(
         self, policy: Any, fragments: Sequence[Fragment], batches: Sequence[Columns]
     ) -> None:
-        """Call `on_postprocess_traj` for all rows before they are learnt from.
+        """Call ``on_postprocess_traj`` for each piece of an episode before rows are learnt from.
 
-        `batches` has column → T·N rows of each fragment of this round; changes of the callback are
-        learnt from.
+        `batches` has for each fragment of this round column → (T·N, …), which the callback may
+        change in place. `policy` is passed to the callback.
         """
         if self.calls is None or not self.calls.has_functions("on_postprocess_traj"):
             return
@@ -158,7 +161,7 @@ class Reporter:
                 checked_numbers(piece.episode)
 
     def log_learning(self, policy: Policy, learner: Mapping[str, float]) -> None:
-        """Log the latest gradients and the learner's statistics."""
+        """Log the policy's latest gradients and the learner's statistics by name."""
         self.log("gradients", policy.gradients)
         self.log("training output", learner)
 
@@ -168,12 +171,12 @@ class Reporter:
             self.calls("on_train_result", trainer=trainer, result=result)
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``callbacks`` (those of this process), ``recorded`` and ``output``, if any."""
+        """Return the states of callbacks in this process, episode record and writer, if any."""
         kept = {"callbacks": self.calls.get_state()} if self.calls else {}
         return {**kept, **self._record.get_state(), **self._output.get_state()}
 
     def set_state(self, state: Mapping[str, Any], timesteps: int) -> None:
-        """Restore the state that `get_state` returned, from among other entries.
+        """Restore the states that `get_state` returned, entries of a checkpoint.
 
         `timesteps` is the number of environment steps at that time.
         """
@@ -212,7 +215,7 @@ def check_callbacks(
 
 
 def _columns(fragment: Fragment, piece: Trajectory) -> dict[str, Any]:
-    """Return column → copy of a piece's rows."""
+    """Return column → copy (rows, …) of the rows of one episode in a fragment."""
     rows = slice(piece.start, piece.stop)
     return {
         name: np.array(column[rows, piece.env_index]) for name, column in fragment.columns.items()
@@ -220,7 +223,10 @@ def _columns(fragment: Fragment, piece: Trajectory) -> dict[str, Any]:
 
 
 def _learnt_columns(fragment: Fragment, batch: Columns, piece: Trajectory) -> dict[str, Any]:
-    """Return column → view of a piece's rows, whose changes are learnt from."""
+    """Return column → view (rows, …) into `batch` of the rows of one episode in a fragment.
+
+    `batch` has columns (T·N, …); changes in the views are learnt from.
+    """
     shape, rows = fragment.valid.shape, slice(piece.start, piece.stop)
     return {
         name: column.reshape(*shape, *column.shape[1:])[rows, piece.env_index]

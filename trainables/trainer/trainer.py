@@ -97,10 +97,12 @@ class Trainer(TrainingLoop):
         video: Path | None = None,
         window: bool = False,
     ) -> list[dict[str, float]]:
-        """Play episodes with an exported file as `play` does, without callbacks and exploration.
+        """Play episodes with an exported policy as `play` does, without callbacks and exploration.
 
         Args:
-            card: its description, with the trainer's settings.
+            file: the exported file.
+            card: description that was exported with it: ``config``, the trainer's settings, and
+                ``model``.
 
         Returns:
             ``episode_reward`` and ``episode_len`` of each episode.
@@ -184,9 +186,9 @@ class Trainer(TrainingLoop):
         return dict(zip(observations, actions, strict=True))
 
     def get_initial_state(self, policy_id: str = "") -> list[NDArray[Any]]:
-        """Return the state with which an episode of a policy begins.
+        """Return the recurrent state with which an episode of a policy begins, a list of arrays.
 
-        For an LSTM it is outputs and cells, each (U,); without a memory it is empty.
+        For an LSTM they are outputs and cells, each (U,); without such a state the list is empty.
 
         Raises ConfigError if there is no such policy.
         """
@@ -195,9 +197,10 @@ class Trainer(TrainingLoop):
     # ---- weights and gradients ------------------------------------------------------------------
 
     def member(self, policy_id: str = "") -> "Trainer":
-        """Return the trainer of one policy; the name is optional if there is only one.
+        """Return the trainer that teaches one policy; with a single policy that is this one.
 
-        Raises ConfigError if there is no such policy, or the name is empty and there are several.
+        The name is optional then. Raises ConfigError if there is no such policy, or the name is
+        empty and there are several.
         """
         return self.members[name_of_policy(self.members, policy_id)]
 
@@ -219,7 +222,7 @@ class Trainer(TrainingLoop):
                 changed.
         """
         for pid, one in weights.items():
-            self.member(pid).adopt(one, pid)
+            self.member(pid).load_weights_here(one, pid)
         self.broadcast()
 
     def compute_gradients(
@@ -236,11 +239,13 @@ class Trainer(TrainingLoop):
         return gradients, {**on_host([parts])[0], "batch_count": count}
 
     def apply_gradients(self, gradients: Mapping[str, NDArray[Any]]) -> float:
-        """Take one step of the optimiser, and return the norm of the gradient.
+        """Take one step of the optimiser with gradients (parameter → array).
 
-        Every worker is sent the weights.
+        Every worker is sent the weights. Returns the norm of the gradient.
         """
-        norm = float(self.policy.in_torch().apply_gradients(gradients, *self.gradient_step()))
+        norm = float(
+            self.policy.in_torch().apply_gradients(gradients, *self.gradient_step_settings())
+        )
         self.policy.require_finite()
         self.broadcast()
         return norm
@@ -248,17 +253,17 @@ class Trainer(TrainingLoop):
     def learn_on_batch(self, batch: TrainBatch) -> dict[str, dict[str, float]]:
         """Take one gradient step on B rows, and return policy → the loss's parts.
 
-        The parts include ``batch_count``.
+        The parts include ``batch_count`` and ``grad_norm``. Every worker is sent the weights.
         """
         loss, parts = self.loss(self._tensors(batch))
-        norm = float(self.policy.in_torch().minimise(loss, *self.gradient_step()))
+        norm = float(self.policy.in_torch().minimise(loss, *self.gradient_step_settings()))
         self.policy.require_finite()
         self.broadcast()
         info = {**on_host([parts])[0], "batch_count": len(batch), "grad_norm": norm}
         return {DEFAULT_POLICY_ID: info}
 
     def columns_learnt(self, batch: Any) -> Mapping[str, NDArray[Any]]:
-        """Return the columns (B, …) of a batch as the loss reads them."""
+        """Return column → (B, …) of a batch as `loss` reads them; algorithms may override it."""
         columns: Mapping[str, NDArray[Any]] = batch.columns()
         return columns
 
@@ -298,7 +303,7 @@ class Trainer(TrainingLoop):
     import_model = import_policy_weights
 
     def describe_model(self) -> dict[str, Any]:
-        """Return the inputs and outputs of the exported model: plain data for its card."""
+        """Return inputs, outputs and size of the exported model, as plain data for its card."""
         return export.describe(self.policy, self.inference)
 
     def _export_model(self, export_formats: Sequence[str], export_dir: str) -> dict[str, str]:

@@ -479,7 +479,7 @@ def test_estimates_are_of_a_policy_that_sees_what_is_filtered(tmp_path: Path) ->
     actions = np.zeros(5, dtype=np.int64)
     filtered = trainer.inference.connectors.filtered_rows(raw)
     expected = trainer.log_likelihoods(filtered, actions)
-    np.testing.assert_array_equal(trainer.judged_likelihoods(raw, actions), expected)
+    np.testing.assert_array_equal(trainer.likelihoods_of_unfiltered(raw, actions), expected)
     assert (trainer.log_likelihoods(raw, actions) != expected).any()
     trainer.stop()
     assert found["episodes"] > 0

@@ -126,21 +126,21 @@ def test_transitions_over_several_steps_are_those_of_a_trainer_alone() -> None:
 def test_a_replay_in_a_lane_writes_where_one_alone_does() -> None:
     stream, capacity, counts = np.random.default_rng(1), 50, (30, 30, 7, 30, 2)
     alone, first = ReplayBuffer(capacity, 0), LaneReplay(capacity, 0, None)
-    held = first.give(64, 4)
+    held = first.to_arrays(64, 4)
     for count in counts:
         rows, given = drawn(stream, 30), np.arange(30) < count
         stream.shuffle(given)
         alone.add({name: column[given] for name, column in rows.items()})
         columns = {**rows, "actions": rows["actions"].astype(np.int32)}
         held = add(held, np.int32(capacity), replay.packed(Transition(**columns)), given)
-    first.take(jax.tree.map(np.asarray, held))
+    first.take_arrays(jax.tree.map(np.asarray, held))
     mine, its = first.get_state(), alone.get_state()
     assert mine["next"] == its["next"]
     assert mine["columns"] == its["columns"]
     assert np.array_equal(mine["rows"], its["rows"])
     again = LaneReplay(capacity, 0, None)
     again.set_state(its)
-    for one, other in zip(again.give(64, 4), held, strict=True):
+    for one, other in zip(again.to_arrays(64, 4), held, strict=True):
         assert np.array_equal(one, other)
 
 
@@ -150,8 +150,10 @@ def test_more_rows_than_a_replay_has_places_for_leave_the_last_ones() -> None:
     alone.add(rows)
     columns = {**rows, "actions": rows["actions"].astype(np.int32)}
     packed = replay.packed(Transition(**columns))
-    lane.take(
-        jax.tree.map(np.asarray, add(lane.give(64, 4), np.int32(20), packed, np.ones(30, bool)))
+    lane.take_arrays(
+        jax.tree.map(
+            np.asarray, add(lane.to_arrays(64, 4), np.int32(20), packed, np.ones(30, bool))
+        )
     )
     mine, its = (one.get_state()["rows"][:, :16].tolist() for one in (lane, alone))
     assert sorted(mine) == sorted(its)

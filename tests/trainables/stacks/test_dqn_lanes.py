@@ -12,7 +12,7 @@ from tests.support.lanes import assert_same, numbers_of
 from trainables.algorithms.dqn import DQN
 from trainables.errors import ConfigError, NotFiniteError
 from trainables.stacks import trainer as lanes
-from trainables.stacks.dqn import places_of
+from trainables.stacks.dqn import replay_places
 from trainables.trainable import TrialContext
 
 CONFIG = {
@@ -94,7 +94,7 @@ def test_neighbours_and_places_change_no_bit() -> None:
 
 def test_replays_of_many_sizes_have_few_numbers_of_places() -> None:
     sizes = (1, 2048, 2049, 10_000, 32_768, 32_769, 100_000)
-    assert [places_of(one) for one in sizes] == [2048, 2048, 8192, 32768, 32768, 131072, 131072]
+    assert [replay_places(one) for one in sizes] == [2048, 2048, 8192, 32768, 32768, 131072, 131072]
 
 
 def test_saving_changes_nothing() -> None:

@@ -99,7 +99,7 @@ def test_episodes_are_gymnasiums_from_the_same_first_states(kind: str) -> None:
 def drawn_in_program(lane: LaneTrainer, row: NDArray[Any], count: int) -> NDArray[Any]:
     """Return `count` actions for a filtered observation, each with its own key."""
     shape = lane.shape.evaluating(lane.shape.env, count)
-    given = lane.lane_settings(), lane.read_policy().weights, lane.epsilon(0)
+    given = lane.lane_settings(), lane.optimizer_state().weights, lane.epsilon(0)
 
     def draw(settings: Any, weights: Any, epsilon: Any) -> jax.Array:
         keys = jax.random.split(jax.random.key(5), count)
@@ -210,7 +210,12 @@ def test_lanes_side_by_side_play_the_episodes_of_lanes_one_after_the_other() -> 
     shape = several[0].evaluation_shape
     assert shape is not None
     each = [
-        (one.lane_settings(), one.read_policy().weights, one.counted(), one.evaluation_request(0))
+        (
+            one.lane_settings(),
+            one.optimizer_state().weights,
+            one.filter_statistics(),
+            one.evaluation_request(0),
+        )
         for one in several
     ]
     given = jax.tree.map(lambda *columns: np.stack(columns), *each)

@@ -169,7 +169,7 @@ def test_a_policy_learns_by_its_own_settings() -> None:
 def test_B7_B8_gradients_and_steps_are_by_policy_and_leave_out_what_is_not_trained() -> None:
     trainer = made({**EACH, "policies_to_train": ["left"]})
     samples = trainer.workers.sample()
-    shares = trainer._shares(samples)  # type: ignore[attr-defined]  # of several policies
+    shares = trainer._samples_by_policy(samples)  # type: ignore[attr-defined]  # of several policies
     members: Any = trainer.members
     batch = {pid: members[pid].learning_rows(shares[pid][0].fragments) for pid in ("left", "right")}
     before = numbers(trainer)

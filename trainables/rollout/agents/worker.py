@@ -78,10 +78,7 @@ class MultiAgentBatch(Sample):
         return self.policy_batches.keys()
 
     def split_by_episode(self) -> Any:
-        """Return policy → list of fragments (L, 1), one for each piece of an agent's trajectory.
-
-        They are views.
-        """
+        """Return policy → list of views (L, 1), one for each piece of an agent's trajectory."""
         return {pid: one.split_by_episode() for pid, one in self.policy_batches.items()}
 
     def slice(self, start: int, stop: int) -> Self:

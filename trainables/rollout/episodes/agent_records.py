@@ -61,7 +61,7 @@ class AgentRecord:
     def observe(self, observation: Any) -> None:
         """Store a copy of an observation (*O).
 
-        The first after an end resets the recurrent state.
+        The first one after the trajectory's end resets the recurrent state.
         """
         if self.is_over:
             self.memory, self.is_over = None, False

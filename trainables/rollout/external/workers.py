@@ -63,10 +63,7 @@ class _CalledWorker(RolloutWorker):
         return super().sample()
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
-        """Load the learner's weights and filters.
-
-        Increment the sampler's version of the weights.
-        """
+        """Load the learner's weights and filters, and increment the sampler's `version`."""
         super().sync(weights, filters)
         self._sampler.version += 1
 

@@ -27,7 +27,7 @@ def is_installed() -> bool:
 class VideoFile:
     """Writes one MP4 file frame by frame.
 
-    Until `close` its name is that of `path` plus ``.part``.
+    Until `close` the file's name is that of `path` plus ``.part``.
     """
 
     def __init__(self, path: Path, fps: float) -> None:

@@ -16,7 +16,7 @@ DEFAULT_POLICY_ID = "default_policy"
 def named_policy(policies: Mapping[str, P], policy_id: str) -> P | None:
     """Return the policy with this name, or for an empty name the only one.
 
-    None if there is none.
+    Returns None if there is no such policy.
     """
     if not policy_id and len(policies) == 1:
         return next(iter(policies.values()))

@@ -31,7 +31,7 @@ MULTI_AGENT = "trainables.trainer.multi_agent.trainer:multi_agent_class"
 
 
 class Stateful(Protocol):
-    """An object with its own part of a trainer's checkpoint."""
+    """An object whose state is a part of its trainer's checkpoints."""
 
     def get_state(self) -> dict[str, Any]:
         """Return everything of the object that affects the future, as plain data."""
@@ -41,7 +41,7 @@ class Stateful(Protocol):
 
 
 class Algorithm(Trainable):
-    """The part of a trainer that its algorithm completes, and the settling of its settings."""
+    """Base class of trainers: the methods that an algorithm defines, and its settings."""
 
     config_class: ClassVar[type[TrainerConfig]] = TrainerConfig
     takes_other_settings: ClassVar[bool] = False
@@ -58,19 +58,19 @@ class Algorithm(Trainable):
     model_keys: ClassVar[frozenset[str]] = frozenset()
     """Keys of ``model`` that this algorithm reads and not every algorithm does."""
     learns_in_ranks: ClassVar[bool] = False
-    """True if the algorithm's workers can be ranks (``data_parallel``): their spec then has a
-    learner."""
+    """True if the algorithm supports ``data_parallel``: its `worker_spec` then has a learner, so
+    that workers learn as well."""
     masks_actions: ClassVar[bool] = False
     """True if the policy applies action masks when it acts and learns."""
     samples_on: ClassVar[bool] = False
-    """True if children sample while the trainer learns (`remote.asynchronous`)."""
-    written: ClassVar[frozenset[str]] = WRITTEN
-    """Names of columns that workers must return if their experience is written to files."""
+    """True if child processes sample while the trainer learns (`remote.asynchronous`)."""
+    written_columns: ClassVar[frozenset[str]] = WRITTEN
+    """Names of columns that workers must return if the setting ``output`` writes experience."""
     auto_settings: ClassVar[tuple[str, ...]] = ("native_vector_env", "normalize_actions")
     """Names of the settings that may be ``auto``."""
 
     def __new__(cls, config: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> Self:
-        """Make a trainer of several policies if ``multiagent`` names them; else of this class."""
+        """Make an object of the class that `of` returns for these settings."""
         return super().__new__(cls.of(config or {}))
 
     @classmethod
@@ -85,7 +85,7 @@ class Algorithm(Trainable):
     # ---- methods that an algorithm defines ------------------------------------------------------
 
     def make_policy(self, device: str) -> Policy:
-        """Return the policy that learns on `device`, ``cpu`` or ``cuda``."""
+        """Create the policy that learns on `device`, ``cpu`` or ``cuda``."""
         raise NotImplementedError
 
     def make_parts(self) -> dict[str, Stateful]:
@@ -100,31 +100,35 @@ class Algorithm(Trainable):
         raise NotImplementedError
 
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Mapping[str, Scalar]]":
-        """Return the loss () of the columns of a `TrainBatch`, and its parts.
+        """Return the loss () of a batch, column → tensor (B, …), and name → part of it.
 
-        The methods for single gradients use it.
+        `compute_gradients` and `learn_on_batch` use it. Raises NotImplementedError if the algorithm
+        does not define it.
         """
         raise NotImplementedError(
             f"{type(self).__name__} defines no loss(batch), so it cannot return gradients"
         )
 
     def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
-        """Return log-probabilities (R,) of actions for observations (R, *S).
+        """Return log-probabilities (R,) of actions for filtered observations (R, *S).
 
-        Off-policy estimators use it.
+        Off-policy estimators use it. Raises NotImplementedError if the algorithm does not define
+        it.
         """
         raise NotImplementedError(
             f"{type(self).__name__} defines no log_likelihoods(), "
             "which estimators of input_evaluation need"
         )
 
-    def gradient_step(self) -> tuple[float, float | None]:
-        """Return the current learning rate, and the bound on the gradient's norm.
+    def gradient_step_settings(self) -> tuple[float, float | None]:
+        """Return (current learning rate, maximum norm of the gradient or None) for one step.
 
-        None for no bound.
+        `apply_gradients` and `learn_on_batch` use it. Raises NotImplementedError if the algorithm
+        does not define it.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} defines no gradient_step(), which single gradient steps need"
+            f"{type(self).__name__} defines no gradient_step_settings(), "
+            "which single gradient steps need"
         )
 
     @property
@@ -134,19 +138,19 @@ class Algorithm(Trainable):
 
     @classmethod
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
-        """Return the best value for each setting of `auto_settings` in this environment.
+        """Return setting → best value for each of `auto_settings` in this environment.
 
-        The stepping of environments is already settled in `settings`.
-
-        Raises ConfigError if one of them has a value that does not work here.
+        `native_vector_env` is already settled in `settings`. Raises ConfigError if one of them is
+        set to a value that does not work here.
         """
         return {"native_vector_env": settings.environment.is_native, "normalize_actions": False}
 
     @classmethod
     def networks(cls, settings: TrainerConfig, spaces: EnvSpaces) -> Architecture:
-        """Return the architecture of the networks, to which an algorithm adds its own parts.
+        """Return the architecture of the networks for these settings and spaces.
 
-        Raises ConfigError if the key ``model`` has a value that does not work here.
+        An algorithm may override it to add parts of its own. Raises ConfigError if the key
+        ``model`` has a value that does not work here.
         """
         layout = settings.environment.observation_settings.layout
         if layout not in (None, spaces.image_settings.layout):
@@ -192,7 +196,7 @@ class Algorithm(Trainable):
 
     @classmethod
     def _check_reading(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for settings that do not work with rows that are read."""
+        """Raise ConfigError for settings that do not work with experience read from files."""
         if settings.sampling.spreads_actions:
             hint = "files contain the environment's actions, which are learnt unchanged"
             raise ConfigError("normalize_actions", True, "false or auto with this input", hint)
@@ -208,7 +212,7 @@ class Algorithm(Trainable):
 
     @classmethod
     def _check_devices(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for settings of the GPU that cannot work with the others."""
+        """Raise ConfigError for settings of the GPU that do not work with the other settings."""
         if settings.devices.act_on == "gpu" and (why := cls.why_acts_on_cpu(settings)):
             raise ConfigError("act_on", "gpu", "auto or cpu here", why)
         if settings.devices.graphs == "on" and not settings.resources.num_gpus:
@@ -223,12 +227,15 @@ class Algorithm(Trainable):
 
     @classmethod
     def why_no_graphs(cls, settings: TrainerConfig) -> str:
-        """Return the reason why gradient steps cannot be captured; empty if they can."""
+        """Return the reason why gradient steps cannot be CUDA graphs; empty if they can."""
         return f"those of {cls.__name__} are not captured"
 
     @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:
-        """Raise ConfigError for settings that cannot work on this machine and environment."""
+        """Raise ConfigError for settings that cannot work on this machine and environment.
+
+        An environment and the networks are tried, but no trainer is made.
+        """
         if (asked := cls.of(config)) is not cls:
             asked.check_config(config)
             return
@@ -241,12 +248,18 @@ class Algorithm(Trainable):
 
     @classmethod
     def lane_shape(cls, config: Mapping[str, Any]) -> Hashable:
-        """Return the shape of the program of a lane, see `Trainable.lane_shape`."""
+        """Return what is compiled into the program that trains several trials at once.
+
+        Returns None if the settings do not request such training, see `Trainable.lane_shape`.
+        """
         return None if (asked := cls.of(config)) is cls else asked.lane_shape(config)
 
     @classmethod
     def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values that `choose` gives to settings that are ``auto``."""
+        """Return setting → value that `choose` gives to settings that are ``auto``.
+
+        An environment is inspected for that, unless there are none.
+        """
         cls = cls.of(config)  # noqa: PLW0642
         settings = parse(cls.config_class, config)
         if not (undecided := cls.automatic_settings(settings)):
@@ -263,15 +276,18 @@ class Algorithm(Trainable):
 
     @classmethod
     def _checked_choice(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
-        """Return the choices of `choose`; raises ConfigError if policies and agents do not fit."""
+        """Return what `choose` returns, after checking policies against the environment's agents.
+
+        Raises ConfigError if they do not fit.
+        """
         config_checks.check_agents(settings, inspection)
         if inspection.calls_trainer:
-            config_checks.check_called(settings)
+            config_checks.check_calling_environment(settings)
         return cls.choose(settings, inspection)
 
     @classmethod
     def _settle_stepping(cls, settings: TrainerConfig) -> TrainerConfig:
-        """Return the settings with `native_vector_env` settled.
+        """Return the settings with True or False for `native_vector_env` if it is ``auto``.
 
         It is settled before `choose` is called, since the environment is measured meanwhile.
         """
@@ -284,7 +300,7 @@ class Algorithm(Trainable):
     def complete_config(
         cls, config: Mapping[str, Any], stop: Mapping[str, float]
     ) -> dict[str, Any]:
-        """Return the settings with `schedule_timesteps`, by default the limit of steps."""
+        """Return the settings with `schedule_timesteps`, by default ``stop["timesteps_total"]``."""
         completed = dict(config)
         if "timesteps_total" in stop and completed.get("schedule_timesteps") is None:
             completed["schedule_timesteps"] = int(stop["timesteps_total"])
@@ -292,9 +308,9 @@ class Algorithm(Trainable):
 
     @classmethod
     def show_metrics(cls, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-        """Return the settings with `classic_results` if one of these names needs it.
+        """Return the settings with `classic_results: true` if a metric in `names` needs it.
 
-        A set `classic_results` is not changed.
+        If the settings have `classic_results` already, it is not changed.
         """
         is_asked = any(map(classic.is_classic, names))
         return {"classic_results": True, **config} if is_asked else dict(config)
@@ -310,14 +326,17 @@ class Algorithm(Trainable):
 
     @classmethod
     def default_resource_request(cls, config: Mapping[str, Any]) -> dict[str, float]:
-        """Return ``cpu``, ``gpu``, ``memory`` (bytes) of the trainer, ``extra_*`` of children."""
+        """Return the resources that a trial with these settings needs.
+
+        They are ``cpu``, ``gpu``, ``memory`` (bytes) of the trainer, ``extra_*`` of its children.
+        """
         return config_checks.resource_request(parse(cls.config_class, config))
 
     @classmethod
     def gpu_remark(cls, config: Mapping[str, Any]) -> str:
-        """Return one line that says why training on a GPU is not faster: the networks are small.
+        """Return one line of advice if training on a GPU is slower: the networks are small.
 
-        It is empty for large networks, for a module of the user's, and for several policies.
+        It is empty without a GPU, for large networks, a module of the user's, and several policies.
         """
         settings = parse(cls.config_class, config)
         several = has_policies(settings.agents.multiagent)

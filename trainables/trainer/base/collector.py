@@ -61,23 +61,26 @@ logger = logging.getLogger(__name__)
 
 
 class Collector(Algorithm):
-    """Builds policy, filters and workers from the settings, and keeps them synchronised."""
+    """Base class of trainers: builds policy, filters and workers, and synchronises them."""
 
     frames: "DeviceObservations | None" = None
-    """Sender of observations to the GPU on which the policy acts; None if it acts on the CPU."""
+    """Store of observations on the GPU on which the policy acts; None if it acts on the CPU."""
     _unread_source: ConfigError | None = None
     """Error of reading the file that ``restore`` names, raised only if the trial starts from
     scratch; None if the file was read."""
 
     @property
     def members(self) -> Mapping[str, Self]:
-        """Name of each policy → its trainer; here the only policy and this trainer."""
+        """Policy → the trainer that teaches it; here the only policy → this trainer."""
         return {DEFAULT_POLICY_ID: self}
 
     # ---- made -----------------------------------------------------------------------------------
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Build policy, filters and workers from the settings."""
+        """Build policy, filters and workers from the flat settings `config`.
+
+        Raises ConfigError for settings that do not work; nothing is left open then.
+        """
         settings = parse(self.config_class, config)
         self._undecided = self.automatic_settings(settings)
         self.settings = self._settle_stepping(settings)
@@ -95,13 +98,16 @@ class Collector(Algorithm):
             self._undo = undo.pop_all()
 
     def _inquiry(self) -> Inquiry:
-        """Start to measure the environment in a child process; return the object that waits."""
+        """Start to measure in a child process how exactly the environment can be saved.
+
+        Returns the object that waits for the results.
+        """
         restarts = self.settings.envs.restart_failed_sub_environments
         known, shared = self.context.remembered, self.context.shared
         return Inquiry(self.settings.stepped, restarts, known, shared)
 
     def _build(self, settings: TrainerConfig, inquiry: Inquiry) -> None:
-        """Build reporter, progress, policy, workers and evaluation."""
+        """Build reporter, progress, policy, workers and evaluation; waits for `inquiry`."""
         config_checks.set_threads(settings.resources)
         self.seed = self.context.seed if settings.seed is None else settings.seed
         rng.seed_global(self.seed, "global")
@@ -139,7 +145,10 @@ class Collector(Algorithm):
         )
 
     def _build_policy(self, settings: TrainerConfig, inspection: Inspection) -> None:
-        """Build the learning and the acting policy for the spaces of the inspected environment."""
+        """Build the learning policy, the acting policy, filters, streams and parts.
+
+        They fit the spaces of the inspected environment. Loads the weights that ``restore`` names.
+        """
         self.spaces = inspection.spaces
         is_filtered = settings.filters.observation_filter != "NoFilter"
         warning = "" if is_filtered else scale_warning(self.spaces.network_input)
@@ -179,7 +188,7 @@ class Collector(Algorithm):
                 self._unread_source = error
 
     def _make_frames(self, settings: TrainerConfig) -> "DeviceObservations | None":
-        """Return the sender of observations to the GPU; None if the policy acts on the CPU."""
+        """Return the store of observations on the GPU; None if the policy acts on the CPU."""
         asked = settings.devices.act_on
         if asked == "cpu" or self.why_acts_on_cpu(settings) or self.calls_trainer:
             return None
@@ -192,7 +201,7 @@ class Collector(Algorithm):
         return DeviceObservations(self.policy.in_torch().device)
 
     def _make_graphs(self, settings: TrainerConfig) -> "Graphs | None":
-        """Return the recorder of gradient steps as CUDA graphs; None if they are ordinary steps."""
+        """Return the object that runs gradient steps as CUDA graphs; None for ordinary steps."""
         asked = settings.devices.graphs
         if asked == "off" or not settings.resources.num_gpus:
             return None
@@ -214,7 +223,10 @@ class Collector(Algorithm):
         return partial(self.policy.in_torch().make_device_actor, self.frames)
 
     def _settle(self, chosen: Mapping[str, Any]) -> None:
-        """Give each setting that was ``auto`` its chosen value."""
+        """Give each setting that was ``auto`` its value in `chosen`.
+
+        Updates `settings`, `config`.
+        """
         values = {key: chosen[key] for key in self._undecided}
         if hasattr(self, "inference"):  # the actor is made: a checkpoint of the other kind fails
             values.pop("normalize_actions", None)
@@ -226,7 +238,10 @@ class Collector(Algorithm):
         self._collected = agreement.collection_settings(self.config)
 
     def _gives_copies(self) -> bool:
-        """Return whether a checkpoint has copies only: no replay, no data of user code."""
+        """Return whether all data of a checkpoint are copies that later training does not change.
+
+        That is so without a replay, parts, and state of user code.
+        """
         mine = type(self).get_state is Trainable.get_state and not self.writes_files()
         known = type(self.policy).get_state is Policy.get_state
         filters = self.settings.filters.observation_filter in filters_.KINDS
@@ -234,15 +249,19 @@ class Collector(Algorithm):
         return mine and known and filters and not others
 
     def load_trained(self, key: str, path: str, name: str) -> None:
-        """Load the weights and filter of a trained policy, in this process only.
+        """Load the weights and filter of a trained policy from a file, in this process only.
+
+        The arguments are those of `policy_files.load_trained`.
 
         Raises:
             ConfigError: as `policy_files.load_trained`.
         """
         policy_files.load_trained(self.policy, self.filters["observation"], key, path, name)
 
-    def adopt(self, weights: Weights, policy_id: str) -> None:
-        """Load the weights of one policy, in this process only.
+    def load_weights_here(self, weights: Weights, policy_id: str) -> None:
+        """Load the weights of this trainer's policy, in this process only.
+
+        `policy_id` names it in errors.
 
         Raises:
             ConfigError: as `set_weights`.
@@ -274,7 +293,7 @@ class Collector(Algorithm):
         return str(Path(self.logdir) / FOLDER)
 
     def worker_spec(self) -> WorkerSpec:
-        """Return the specification of workers."""
+        """Return the specification from which all workers are made, with index 0."""
         settings = self.settings
         kind = ExternalSpec if self.calls_trainer else WorkerSpec
         return kind(
@@ -300,14 +319,17 @@ class Collector(Algorithm):
         )
 
     def _columns(self) -> frozenset[str]:
-        """Return the columns of fragments that output and callbacks request."""
+        """Return the names of the columns that ``output`` and callbacks request."""
         calls = self.reporter.calls
-        written = WRITTEN_IN_LANES if self.calls_trainer else self.written
+        written = WRITTEN_IN_LANES if self.calls_trainer else self.written_columns
         written = written if self.settings.offline.output else frozenset()
         return written | (calls.columns if calls else frozenset())
 
     def _make_workers(self, seed: int) -> WorkerSet:
-        """Return the workers that sample, or read experience, or do both."""
+        """Create the workers that sample, or read experience, or do both.
+
+        `seed` is that of their random streams.
+        """
         settings, offline = self.settings, self.settings.offline
         spec = replace(self.worker_spec(), seed=seed)
         at_once = settings.batch_size if self.samples_on else None
@@ -325,7 +347,7 @@ class Collector(Algorithm):
 
         def find_sampler() -> SamplerInput | None:
             if may_ask and not asked:
-                columns = WRITTEN_IN_LANES if self.calls_trainer else self.written
+                columns = WRITTEN_IN_LANES if self.calls_trainer else self.written_columns
                 wider = replace(spec, columns=spec.columns | columns - {"infos"})
                 groups.append(
                     make_workers(wider, settings.workers, settings.recovery, settings.metrics)
@@ -370,7 +392,11 @@ class Collector(Algorithm):
     def _make_reading(
         self, context: IOContext, index: int, sampling: WorkerSet | None, spec: WorkerSpec
     ) -> ReadingWorkers:
-        """Return workers that read experience and own `sampling`; prepare the estimates."""
+        """Return workers that read experience from the setting ``input``; make `self.estimates`.
+
+        `sampling` are workers that also sample, which they own, or None. `index` is the worker
+        index of what is read, `spec` the specification of workers.
+        """
         rows = self.row_form()
         self.estimates = Estimates(context, rows, self.spaces, self.settings.gamma)
         given = context, rows, self.settings.batch_size, index, sampling, RowTreatment.of(spec)
@@ -378,14 +404,14 @@ class Collector(Algorithm):
         return ReadingWorkers(*given, lambda _: make_filter(config, shape))
 
     def row_form(self, is_multi_agent: bool = False) -> Rows:
-        """Return the form that rows of files must have.
+        """Return the form, such as spaces, that rows read from files must have for this policy.
 
         `is_multi_agent` is True with several agents.
         """
         return Rows(self.spaces, is_multi_agent, filters_.is_filtering(self.filters["observation"]))
 
     def _replace_workers(self) -> None:
-        """Replace the workers by new ones, with new episodes and streams."""
+        """Close the workers and create new ones, with new episodes and streams."""
         self.workers.close()
         self.workers = self._make_workers(
             rng.integer(self.seed, "restored", self.progress.timesteps)
@@ -396,7 +422,10 @@ class Collector(Algorithm):
             self.workers.set_state([{**state, "filters": known} for state in states])
 
     def _adopt_level(self) -> None:
-        """Make workers for the exactness of the checkpoint's trainer, if it is another one."""
+        """Create the workers anew if the checkpoint's trainer saved environments in another way.
+
+        How exactly they can be saved was measured there, or is measured now if it is unknown.
+        """
         settings, context = self.settings, self.context
         mine = self._remembered
         is_known = bool(mine) and mine.items() <= dict(context.remembered).items()
@@ -429,7 +458,7 @@ class Collector(Algorithm):
         self.workers.set_global_vars(global_vars)
 
     def require_finite(self) -> None:
-        """Raise NotFiniteError if a gradient step of the iteration was not finite."""
+        """Raise NotFiniteError if a gradient step since the last call was not finite."""
         self.policy.require_finite()
 
     def _update_exploration(self) -> None:
@@ -438,16 +467,22 @@ class Collector(Algorithm):
             member.inference.actor.on_global_var_update({"timestep": self.progress.timesteps})
 
     def acting_stream(self, explore: bool) -> np.random.Generator | None:
-        """Return the random stream of callers' actions; None if actions are not drawn."""
+        """Return the random stream of `compute_action`; None if `explore` is False.
+
+        Exploration is first updated to the steps sampled so far.
+        """
         self._update_exploration()
         return self.streams["compute_action"] if explore else None
 
     def spread_of(self, policy_id: str) -> Spread | None:
-        """Return how a policy's numbers are spread before they are sent; None if they are not."""
+        """Return how a policy's numbers from -1 to 1 are scaled to the bounds of actions.
+
+        Returns None if they are not scaled.
+        """
         return self.members[policy_id].inference.connectors.adapter.spread
 
     def merge_filters(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Merge the statistics of the workers' filters before learning from these samples.
+        """Merge the filter statistics in these samples into the trainer's filters.
 
         Returns the samples without the statistics, so that `end_round` does not count them twice.
         """
@@ -478,11 +513,11 @@ class Collector(Algorithm):
         return filtered
 
     def filter_states(self) -> dict[str, Any]:
-        """Return the filters' states by their names in a worker."""
+        """Return filter → its state, by the filters' names in a worker."""
         return filters_.get_state(self.filters)
 
     def end_round(self, samples: Sequence[Sample]) -> None:
-        """End a round: synchronise with the workers, and count their samples."""
+        """End a round: merge filters, send weights and filters to workers, count the samples."""
         ages = [self.workers.version - one.version for one in samples]
         with timed(self.timers, "synch_time_ms"):
             self._synchronise(samples)
@@ -496,7 +531,10 @@ class Collector(Algorithm):
         self._synchronise([])
 
     def _synchronise(self, samples: Sequence[Sample]) -> None:
-        """Merge the workers' filters in worker order; send all workers filters and weights."""
+        """Merge the samples' filter statistics in worker order; send all workers filters, weights.
+
+        The acting policy in this process gets the weights, too.
+        """
         merged = filters_.synchronise(self.filters, [one.deltas for one in samples if one.deltas])
         weights = self.policy.acting_weights()
         self.inference.actor.load(weights)

@@ -27,7 +27,7 @@ from trainables.trainer.config import timed
 
 
 class TrainingLoop(Collector):
-    """Makes iterations of rounds, evaluates, and saves everything that affects the future."""
+    """Base class of trainers: iterations, their results, evaluations and checkpoints."""
 
     @property
     def learning_rate(self) -> float:
@@ -37,7 +37,7 @@ class TrainingLoop(Collector):
     def step(self) -> dict[str, Any]:
         """Make one iteration, and return its result.
 
-        It has rounds of sampling and learning until it is long enough.
+        It has rounds of `training_step` until it has the steps and the time that settings require.
 
         Raises ConfigError if the file that ``restore`` names cannot be read.
         """
@@ -89,7 +89,10 @@ class TrainingLoop(Collector):
         return blas_threads(self.settings.resources.threads[0])
 
     def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
-        """Complete a result, write its media as files, and call `on_train_result`."""
+        """Add settings and times to a result, write its media as files, call ``on_train_result``.
+
+        `elapsed` is the duration of the iteration in seconds.
+        """
         completed = super()._complete({"config": self._given, **result}, elapsed)
         step = completed["training_iteration"]
         completed = media.with_files(completed, lambda: Path(self.logdir) / media.FOLDER, step)
@@ -108,20 +111,28 @@ class TrainingLoop(Collector):
     # ---- evaluation -----------------------------------------------------------------------------
 
     def evaluate(self) -> dict[str, Any]:
-        """Play `evaluation_num_episodes` new episodes; see `PeriodicEvaluation.evaluate`."""
+        """Play ``evaluation_num_episodes`` new episodes, without an effect on training.
+
+        Returns the results of `PeriodicEvaluation.evaluate`.
+        """
         self._update_exploration()
         with self._limited_threads():
             return self.evaluation.evaluate(self.iteration + 1, self.progress.timesteps)
 
     def _evaluate(self) -> dict[str, Any]:
-        """Return the part of the result that an evaluation adds."""
+        """Evaluate, and return the entries that an evaluation adds to a result.
+
+        Algorithms may override it.
+        """
         return {"evaluation": self.evaluate()}
 
     def _before_evaluate(self) -> None:
         """Do nothing; called before each evaluation, for algorithms to override."""
 
     def _run_evaluation(self, iteration: int) -> dict[str, Any]:
-        """Return the checked result of `_evaluate`; the global random streams are not changed.
+        """Evaluate, record videos if so set, and return the entries for the result.
+
+        The global random streams are not changed.
 
         Args:
             iteration: iteration that this evaluation ends; 0 for the evaluation at the start.
@@ -145,20 +156,27 @@ class TrainingLoop(Collector):
 
     @property
     def evaluates_at_start(self) -> bool:
-        """True if the next iteration begins with an evaluation: the first one, if there are any."""
+        """True if the next iteration begins with an evaluation.
+
+        It is the first one, if ``evaluation_interval`` is set.
+        """
         return not self.iteration and self.settings.evaluation.evaluation_interval is not None
 
     def _evaluation_at_start(self) -> dict[str, Any]:
-        """Return the untrained policy's evaluation, for the first result; empty for later ones.
+        """Evaluate the untrained policy before the first iteration; return ``…_at_start`` entries.
 
-        An evaluation that cannot work thus fails before anything is trained.
+        Returns an empty dict for later iterations. An evaluation that cannot work thus fails before
+        anything is trained.
         """
         if not self.evaluates_at_start:
             return {}
         return {f"{name}_at_start": value for name, value in self._run_evaluation(0).items()}
 
     def _off_policy_results(self) -> dict[str, Any]:
-        """Return ``off_policy`` → the results of `input_evaluation`; empty if there are none."""
+        """Make the estimates that ``input_evaluation`` requests of a policy that learns from files.
+
+        Returns ``off_policy`` → results, or an empty dict if there are none.
+        """
         results: dict[str, Any] = {}
         if "simulation" in self.settings.offline.input_evaluation:
             results["simulation"] = self._run_evaluation(self.iteration + 1)["evaluation"]
@@ -169,11 +187,13 @@ class TrainingLoop(Collector):
         return {"off_policy": results} if results else {}
 
     def _make_estimates(self) -> dict[str, Any]:
-        """Return off-policy estimates from the episodes that are read."""
-        return self.estimates.of(self.judged_likelihoods, self.iteration + 1)
+        """Return estimator → off-policy estimate, from episodes that are read from files."""
+        return self.estimates.of(self.likelihoods_of_unfiltered, self.iteration + 1)
 
-    def judged_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
-        """Return the result of `log_likelihoods`, (R,), for unfiltered observations (R, *S)."""
+    def likelihoods_of_unfiltered(
+        self, observations: NDArray[Any], actions: NDArray[Any]
+    ) -> NDArray[Any]:
+        """Filter observations (R, *S), and return the log-probabilities (R,) of actions."""
         return self.log_likelihoods(
             self.filter_rows({"observations": observations})["observations"], actions
         )
@@ -222,7 +242,7 @@ class TrainingLoop(Collector):
     def _learnt_state(self, checkpoint_dir: str) -> dict[str, Any]:
         """Return the state of policy, filters, streams and parts, without workers and counters.
 
-        Nothing is written to `checkpoint_dir`.
+        It is one part of `save_checkpoint`. Nothing is written to `checkpoint_dir`.
         """
         return {
             "policy": self.policy.get_state(),
@@ -235,7 +255,7 @@ class TrainingLoop(Collector):
         }
 
     def _restore_learnt(self, checkpoint: Mapping[str, Any]) -> None:
-        """Restore what `_learnt_state` returned."""
+        """Restore policy, filters, streams and parts from a checkpoint, see `_learnt_state`."""
         self._unread_source = None
         self.policy.set_state(checkpoint["policy"])
         filters_.set_state(self.filters, checkpoint["filters"])
@@ -246,15 +266,16 @@ class TrainingLoop(Collector):
         self.recent = np.array(checkpoint["recent_observations"], dtype=self.recent.dtype)
 
     def adapt_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the state without its workers if this trainer's workers collect in another way.
+        """Return a checkpoint's state so that it can be restored by this trainer.
 
-        Policy and counters stay, and new episodes are begun. The returned state and the log name
-        the reason why the curve is no longer exact.
+        If its workers collected in another way, the returned state has no workers, so that new
+        episodes are begun; state and log then name the reason why the curve is no longer exact.
+        Otherwise the state is unchanged.
         """
         given = state["trainable"].get("data")
         if not isinstance(given, Mapping):
             return state
-        data = self.computed_here(given)
+        data = self.as_computed_here(given)
         if data.get("workers"):
             self._settle(data["settled"])
             if changes := agreement.changed_settings(data, self._collected):
@@ -263,11 +284,11 @@ class TrainingLoop(Collector):
                 data = {**data, "workers": None, "inexact": reasons}
         return {**state, "trainable": {**state["trainable"], "data": data}}
 
-    def computed_here(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a checkpoint's data as if this machine had computed it.
+    def as_computed_here(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a checkpoint's data as if this trainer's own code had computed it.
 
-        If it was computed in another way, the returned data and the log name this as the reason why
-        the curve is no longer exact.
+        A subclass with several ways to compute adds the reason why the curve is no longer exact, if
+        the checkpoint was computed in another way. By default the data are unchanged.
         """
         return data
 

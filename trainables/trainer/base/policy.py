@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 
 class Policy:
-    """The current policy of a trainer of one policy."""
+    """The current policy of a trainer, with the methods and names of RLlib's policies."""
 
     def __init__(self, trainer: TrainingLoop) -> None:
         self._trainer = trainer
@@ -110,7 +110,10 @@ class Policy:
         return action, inference.split_state(following), fetches
 
     def get_initial_state(self) -> list[Array]:
-        """Return the parts of the state at the start of an episode; empty without a memory."""
+        """Return the recurrent state at the start of an episode as a list of arrays.
+
+        The list is empty for a policy without such a state.
+        """
         inference = self._trainer.inference
         return inference.split_state(inference.initial_memory())
 
@@ -123,11 +126,11 @@ class Policy:
 
         Raises ConfigError if they do not fit; nothing is changed.
         """
-        self._trainer.adopt(weights, DEFAULT_POLICY_ID)
+        self._trainer.load_weights_here(weights, DEFAULT_POLICY_ID)
         self._trainer.broadcast()
 
     def get_state(self) -> dict[str, Any]:
-        """Return the weights, the state of the optimiser, and the states of the filters."""
+        """Return ``weights``, ``optimizer`` (moments) and ``filters`` (states) as plain data."""
         seen = filters_.get_state(self._trainer.filters)
         return {**self._trainer.policy.get_state(), "filters": seen}
 
@@ -136,11 +139,11 @@ class Policy:
 
         Raises ValueError if it is the state of another policy.
         """
-        self.adopt(state)
+        self.load_state_here(state)
         self._trainer.broadcast()
 
-    def adopt(self, state: Mapping[str, Any]) -> None:
-        """Restore a state as `set_state` does, in this process only."""
+    def load_state_here(self, state: Mapping[str, Any]) -> None:
+        """Restore a state of `get_state` in this process only; workers keep what they have."""
         self._trainer.policy.set_state(state)
         if "filters" in state:
             filters_.set_state(self._trainer.filters, state["filters"])

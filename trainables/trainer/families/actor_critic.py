@@ -91,7 +91,7 @@ class ActorCriticConfig(TrainerConfig):
 
     @property
     def scheduled(self) -> dict[str, Schedule]:
-        """Settings of the loss that change, each with its schedule."""
+        """Setting → its schedule, for settings of the loss whose schedule is not constant."""
         fields = {key: getattr(self, key) for key in type(self).model_fields}
         return {
             key.removesuffix("_schedule"): schedule
@@ -110,7 +110,7 @@ class ActorCriticConfig(TrainerConfig):
 
 
 class ActorCriticTrainer(Trainer):
-    """Base of methods that learn with advantages from the latest samples."""
+    """Base of algorithms that learn with advantages from the latest samples: PPO, A2C, IMPALA."""
 
     config_class: ClassVar[type[TrainerConfig]] = ActorCriticConfig
     model_keys: ClassVar[frozenset[str]] = config_checks.OF_SOME
@@ -123,18 +123,18 @@ class ActorCriticTrainer(Trainer):
 
     @abstractmethod
     def torch_loss(self) -> "Loss":
-        """Return the current loss in torch."""
+        """Return the loss as a function for torch, with the current values of its schedules."""
 
     @abstractmethod
     def fused_loss(self) -> FusedLoss:
-        """Return the current loss as options of the fused learner, which is in numpy."""
+        """Return the loss as options of the numpy learner, with the current values of schedules."""
 
     @abstractmethod
     def take_steps(self, learner: "Learner", batch: TrainBatch) -> dict[str, float]:
-        """Learn from the rows of one round, and return the means of the loss's parts."""
+        """Take the gradient steps of one round on `batch`; return the means of the loss's parts."""
 
     def make_policy(self, device: str) -> "ActorCriticPolicy | FlatPolicy":
-        """Return the policy, with actor and critic; without torch if numpy computes gradients."""
+        """Create the policy, with actor and critic; without torch if numpy computes gradients."""
         networks = (self.spaces.layout, self.architecture)
         if not self.computes_in_torch:
             return FlatPolicy(networks, self.settings.optimizer, self.seed)
@@ -144,7 +144,10 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError also for wrong state-dependent noise, and compiling."""
+        """Raise ConfigError for settings that do not work together.
+
+        Beside those of every trainer, state-dependent noise and ``learner_compile`` are checked.
+        """
         super().validate_config(settings)
         if isinstance(settings, ActorCriticConfig) and settings.learner_compile:
             _check_compiling(settings)
@@ -168,21 +171,22 @@ class ActorCriticTrainer(Trainer):
 
     @cached_property
     def _why_torch(self) -> str:
-        """Reason why torch has to compute the gradients; empty if it need not.
+        """Reason why torch must compute the gradients; empty if numpy can.
 
-        A checkpoint restored elsewhere may have settings that need torch here.
+        A checkpoint that numpy computed may be restored with settings that need torch.
         """
         return self._find_reason_for_torch(self.settings, self.spaces)
 
     def training_step(self) -> dict[str, float]:
-        """Sample fixed-length fragments and learn from them; returns the learner's statistics."""
+        """Sample, learn from the samples, and synchronise; returns the learner's statistics."""
         return on_policy_step(self, self.learn)
 
     @classmethod
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
-        """Return the choice of learner and action normalisation.
+        """Return setting → value for settings that may be ``auto``.
 
-        The learner is fused or compiled unless a setting needs torch.
+        ``learner`` is compiled or fused unless a setting needs torch; ``normalize_actions`` is True
+        if actions have bounds other than -1 and 1.
 
         Raises ConfigError if a setting does not work with this environment.
         """
@@ -217,7 +221,7 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def why_no_graphs(cls, settings: TrainerConfig) -> str:
-        """Return the reason why gradient steps cannot be captured; empty if they can."""
+        """Return the reason why gradient steps cannot be CUDA graphs; empty if they can."""
         if settings.model.use_lstm:
             return "model.use_lstm is true"
         if isinstance(settings, ActorCriticConfig) and settings.scheduled:
@@ -226,7 +230,7 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def learning_rows_at_most(cls, settings: TrainerConfig) -> tuple[str, int]:
-        """Return the setting that limits the rows of a gradient, and that limit."""
+        """Return (setting that limits the rows of one gradient step, that number of rows)."""
         return "train_batch_size", settings.batch_size
 
     @classmethod
@@ -244,7 +248,10 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def networks(cls, settings: TrainerConfig, spaces: EnvSpaces) -> Architecture:
-        """Return the architecture as `Trainer.networks`, with noise or distribution if set."""
+        """Return the architecture of the networks for these settings and spaces.
+
+        It has state-dependent noise or a user's distribution if they are set.
+        """
         architecture = super().networks(settings, spaces)
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
             explored = settings.exploration_config
@@ -259,7 +266,7 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def _check_own(cls, settings: TrainerConfig, spaces: EnvSpaces) -> None:
-        """Raise ConfigError if a user-defined distribution or module breaks its contract."""
+        """Try a user's distribution or module; raises ConfigError if it breaks its contract."""
         tried = cls.networks(settings, spaces)
         if tried.distribution is not None:
             distribution.check(tried.distribution, spaces.layout)
@@ -288,16 +295,19 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def _kernel(cls, settings: TrainerConfig, spaces: EnvSpaces) -> compiled.Kernel | None:
-        """Return the built kernel if it covers these networks; None if numpy has to compute."""
+        """Return the built C kernel that computes gradients of these networks.
+
+        Returns None if none is built, or it does not support the networks.
+        """
         networks = cls.networks(settings, spaces)
         return None if compiled.find_reason_for_numpy(spaces.layout, networks) else compiled.built()
 
     @classmethod
     def _find_reason_for_torch(cls, settings: TrainerConfig, spaces: EnvSpaces) -> str:
-        """Return the reason why torch has to compute the gradients; empty if it need not."""
-        known = {cls.owner("fused_loss"), ActorCriticTrainer}
+        """Return the reason why torch must compute the gradients; empty if numpy can."""
+        known = {cls.defining_class("fused_loss"), ActorCriticTrainer}
         for name in ("loss", "learn", "torch_loss", "take_steps"):
-            if cls.owner(name) not in known:
+            if cls.defining_class(name) not in known:
                 return f"{cls.__name__} has its own way of learning"
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
             return "exploration_config.type is StateDependentNoise"
@@ -311,25 +321,25 @@ class ActorCriticTrainer(Trainer):
         return find_reason_for_torch(spaces.layout, networks, settings.optimizer)
 
     @classmethod
-    def owner(cls, name: str) -> type:
-        """Return the class that defines a method."""
+    def defining_class(cls, name: str) -> type:
+        """Return the class, this one or a base, that defines the method `name`."""
         return next(one for one in cls.__mro__ if name in vars(one))
 
     # ---- the kernel of compiled gradients ---------------------------------------------------
 
     @property
     def kernel(self) -> str:
-        """Name of the kernel that computes compiled gradients; ``numpy`` if there is none."""
+        """Name of the C kernel that computes the gradients; ``numpy`` if there is none."""
         if self.settings.learner != COMPILED:
             return NO_KERNEL
         found = self._kernel(self.settings, self.spaces)
         return found.name if found else NO_KERNEL
 
     def _build(self, settings: TrainerConfig, inquiry: Inquiry) -> None:
-        """Build the trainer.
+        """Build the trainer's parts, as the base class.
 
-        Warns if an environment that calls the trainer gets numbers that are not spread over its
-        bounds.
+        Logs a warning if an environment that calls the trainer gets actions that are not scaled to
+        its bounds.
 
         Raises ConfigError if ``learner`` is the compiled one, but its kernel is not built.
         """
@@ -347,7 +357,10 @@ class ActorCriticTrainer(Trainer):
             )
 
     def _refuse_kernel(self, needed: str) -> None:
-        """Raise ConfigError unless the trial may continue with another kernel than `needed`."""
+        """Raise ConfigError unless the trial may continue with another kernel than `needed`.
+
+        `needed` describes the kernel with which it was trained.
+        """
         if not self.context.allows_other_kernel:
             why = (
                 f"this trial has {needed}; make kernels builds one, or sweep resume NAME "
@@ -357,9 +370,10 @@ class ActorCriticTrainer(Trainer):
 
     @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Return the checkpoint with the kernel's name if gradients are compiled.
+        """Return the data of a checkpoint, as every trainer.
 
-        Other kernels round differently.
+        If gradients are compiled, they include the kernel's name, as other kernels round
+        differently.
         """
         saved = super().save_checkpoint(checkpoint_dir)
         return {**saved, "kernel": self.kernel} if self.settings.learner == COMPILED else saved
@@ -374,15 +388,16 @@ class ActorCriticTrainer(Trainer):
         self._settle(checkpoint["settled"])
         if (needed := checkpoint.get("kernel", self.kernel)) != self.kernel:
             self._refuse_kernel(f"kernel {needed}, and here is {self.kernel}")
-        checkpoint = self.computed_here(checkpoint)
+        checkpoint = self.as_computed_here(checkpoint)
         if before != self.kernel:
             self.__dict__.pop("_fused_learner", None)
         super().load_checkpoint(checkpoint)
 
-    def computed_here(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the checkpoint's data as if this kernel had computed it.
+    def as_computed_here(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a checkpoint's data as if this trainer's kernel had computed it.
 
-        It names the reason why the curve is no longer exact, as `Trainer.computed_here`.
+        If another kernel had, the data and the log name this as the reason why the curve is no
+        longer exact.
         """
         self._settle(data["settled"])
         known = data.get("kernel", NO_KERNEL)
@@ -397,7 +412,10 @@ class ActorCriticTrainer(Trainer):
     # ---- learning ----------------------------------------------------------------------------
 
     def learning_rows(self, fragments: list[Fragment]) -> TrainBatch:
-        """Return the valid rows of all fragments with advantages; in sequences for an LSTM."""
+        """Return the valid rows of all fragments with advantages; in sequences for an LSTM.
+
+        The callback ``on_postprocess_traj`` may change them before.
+        """
         batches = self.all_rows(fragments)
         self.reporter.postprocessed(self.policy, fragments, [vars(one) for one in batches])
         if self.architecture.lstm:
@@ -425,7 +443,7 @@ class ActorCriticTrainer(Trainer):
         return self.take_steps(self.learner, batch)
 
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Mapping[str, Scalar]]":
-        """Return the loss () of the columns of a `TrainBatch`, and its parts."""
+        """Return the loss () of a batch, column → tensor (B, …), and name → part of it."""
         advantages = batch["advantages"]
         if self.settings.normalize_advantages and len(advantages) < LEAST_ROWS:
             by = moments(advantages.detach().cpu().numpy())
@@ -433,8 +451,8 @@ class ActorCriticTrainer(Trainer):
         loss, parts = self.torch_loss()(self.policy.model, batch)
         return loss, dict(zip(self.stats, parts.unbind(), strict=True))
 
-    def gradient_step(self) -> tuple[float, float | None]:
-        """Return the current learning rate, and the bound on the gradient's norm, or None."""
+    def gradient_step_settings(self) -> tuple[float, float | None]:
+        """Return (current learning rate, maximum norm of the gradient or None)."""
         return self.learning_rate, self.settings.grad_clip
 
     @property
@@ -476,7 +494,10 @@ class ActorCriticTrainer(Trainer):
 
 
 def _check_compiling(settings: ActorCriticConfig) -> None:
-    """Raise ConfigError for settings that would compile again and again, or without a compiler."""
+    """Raise ConfigError for settings that do not work with ``learner_compile``.
+
+    The loss would be compiled again and again, or there is no compiler.
+    """
     again = {f"{key}_schedule": (value, "constant") for key, value in settings.scheduled.items()}
     only: dict[str, tuple[Any, Any]] = {
         **again,

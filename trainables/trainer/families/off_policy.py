@@ -81,12 +81,12 @@ class OffPolicyConfig(TrainerConfig):
 
     @property
     def exploration(self) -> str:
-        """Type of ``exploration_config``; empty if the algorithm learns from files only."""
+        """Value of ``exploration_config.type``; empty if the algorithm only learns from files."""
         return ""
 
 
 class OffPolicyTrainer(Trainer):
-    """Base of algorithms with an actor, critics and target networks that learn from a replay."""
+    """Base of actor-critics with target networks that learn from a replay: SAC, TD3, IQL."""
 
     config_class: ClassVar[type[TrainerConfig]] = OffPolicyConfig
     usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((256, 256), "relu")
@@ -101,17 +101,21 @@ class OffPolicyTrainer(Trainer):
 
     @classmethod
     def check_spaces(cls, settings: TrainerConfig, spaces: EnvSpaces) -> None:
-        """Raise ConfigError for actions that the algorithm cannot choose."""
+        """Raise ConfigError for action spaces that the algorithm does not support; none here."""
 
     def update(self, rows: Rows) -> dict[str, Scalar]:
-        """Make one update from transitions (B, …), and return statistics."""
+        """Make one update of all networks from filtered transitions, column → (B, …).
+
+        Returns its statistics by name.
+        """
         raise NotImplementedError
 
     @classmethod
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
-        """Return the choice of learner: fused unless a setting needs torch.
+        """Return setting → value for settings that may be ``auto``.
 
-        Raises ConfigError if the spaces do not fit, or the setting ``fused`` cannot work.
+        ``learner`` is fused unless a setting needs torch. Raises ConfigError if the spaces do not
+        fit, or the setting ``fused`` cannot work.
         """
         if len(inspection.spaces.observation_shape) != 1:
             allowed = f"observations that are vectors with {cls.__name__}"
@@ -128,7 +132,7 @@ class OffPolicyTrainer(Trainer):
 
     @classmethod
     def _find_reason_for_torch(cls, settings: TrainerConfig) -> str:
-        """Return the reason why torch has to compute the gradients; empty if it need not."""
+        """Return the reason why torch must compute the gradients; empty if numpy can."""
         if not cls.has_closed_form:
             return f"{cls.__name__} knows its gradients by torch alone"
         if settings.resources.num_gpus:
@@ -139,7 +143,7 @@ class OffPolicyTrainer(Trainer):
 
     @classmethod
     def why_no_graphs(cls, settings: TrainerConfig) -> str:
-        """Return the reason why gradient steps cannot be captured; empty if they can."""
+        """Return the reason why gradient steps cannot be CUDA graphs; empty if they can."""
         if not cls.has_closed_form:
             return super().why_no_graphs(settings)
         return config_checks.why_no_graphs(settings)
@@ -155,7 +159,10 @@ class OffPolicyTrainer(Trainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError also for wrong replay, batch, warm-up and model."""
+        """Raise ConfigError for settings that do not work together.
+
+        Beside those of every trainer, replay, model, learning rates and exploration are checked.
+        """
         super().validate_config(settings)
         if not isinstance(settings, OffPolicyConfig):
             return
@@ -190,7 +197,7 @@ class OffPolicyTrainer(Trainer):
             raise ConfigError("remote_env_batch_wait_ms", wait, allowed, hint)
 
     def make_parts(self) -> dict[str, Stateful]:
-        """Return the replay, and make the random stream of updates."""
+        """Create the replay buffer and return it by name; also create the stream of updates."""
         self.streams["update"] = rng.generator(self.seed, "update")
         of, device = self.settings, None
         if config_checks.holds_replay_on_gpu(of, of.replay, self.spaces):
@@ -199,7 +206,7 @@ class OffPolicyTrainer(Trainer):
         return {"replay": self.replay}
 
     def worker_spec(self) -> WorkerSpec:
-        """Return the specification of workers, with the column of the next observation."""
+        """Return the specification of workers, with the column ``new_obs``."""
         spec = super().worker_spec()
         return replace(spec, columns=spec.columns | {"new_obs"})
 

@@ -52,18 +52,21 @@ class PolicyGradientConfig(ActorCriticConfig):
 
 
 class PolicyGradientTrainer(ActorCriticTrainer):
-    """Base of policy-gradient methods, which differ in their advantages."""
+    """Base of algorithms with one policy-gradient step per batch: A2C and IMPALA."""
 
     stats: ClassVar[tuple[str, ...]] = STATS
     settings: PolicyGradientConfig
 
     def torch_loss(self) -> "Loss":
-        """Return the policy gradient's loss with value loss and entropy bonus, for torch."""
+        """Return the loss for torch: policy gradient, value loss and entropy bonus.
+
+        Coefficients have the current values of their schedules.
+        """
         settings = self.settings.with_schedules_at(self.progress.timesteps)
         return partial(policy_gradient_loss, settings=settings)
 
     def fused_loss(self) -> fused.Loss:
-        """Return the current loss for the fused learner, in numpy."""
+        """Return the loss as options of the numpy learner, with the current values of schedules."""
         return fused_options(self.settings.with_schedules_at(self.progress.timesteps))
 
     def take_steps(self, learner: "Learner", batch: TrainBatch) -> dict[str, float]:
@@ -82,7 +85,7 @@ class PolicyGradientTrainer(ActorCriticTrainer):
 
 
 def fused_options(settings: PolicyGradientConfig) -> fused.Loss:
-    """Return the loss of these settings as options of the fused learner."""
+    """Return the loss of these settings as options of the numpy learner."""
     return fused.Loss(
         clip_param=None,
         vf_clip_param=None,
@@ -96,7 +99,7 @@ def fused_options(settings: PolicyGradientConfig) -> fused.Loss:
 def policy_gradient_loss(
     model: "Stochastic", batch: "Mapping[str, Tensor]", settings: PolicyGradientConfig
 ) -> "tuple[Tensor, Tensor]":
-    """Return the loss () of a batch, and its parts (P,) in the order of `STATS`."""
+    """Return the loss () of a batch, column → tensor (B, …), and its parts (3,) as in `STATS`."""
     import torch
 
     from trainables.learners.torch_learner import normalized

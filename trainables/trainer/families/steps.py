@@ -26,7 +26,10 @@ TRANSITION = ("observations", "actions", "rewards", "new_obs", "terminated")
 
 
 def on_policy_step(trainer: Trainer, learn: Learn) -> dict[str, float]:
-    """Sample, learn from all samples, synchronise and count; returns the learner's statistics."""
+    """Make a round of an on-policy algorithm: sample, learn, synchronise, and count.
+
+    `learn` takes the fragments of all samples, and returns statistics, which are returned.
+    """
     with timed(trainer.timers, "sample_time_ms"):
         samples = trainer.workers.sample()
     trainer.reporter.sampled(samples)
@@ -42,8 +45,8 @@ def on_policy_step(trainer: Trainer, learn: Learn) -> dict[str, float]:
 def step_in_ranks(trainer: Trainer, ranks: RankGroup, *request: object) -> dict[str, float]:
     """Make a round in which each worker learns from its own sample; returns the statistics.
 
-    The trainer's policy then takes the ranks' weights and optimiser. Requests are
-    `Rank.sample_and_learn`'s arguments.
+    `request` are the arguments of `Rank.sample_and_learn`. The trainer's policy then takes over the
+    ranks' weights and optimiser.
     """
     with timed(trainer.timers, "sample_and_learn_time_ms"):
         learnt = ranks.sample_and_learn(*request)
@@ -64,11 +67,11 @@ def off_policy_step(
     n_step: NStep | None = None,
     learning: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> dict[str, float]:
-    """Sample, store, learn from drawn rows, synchronise and count; returns means over the updates.
+    """Make a round of an off-policy algorithm: sample, store, update, synchronise, and count.
 
-    Exploration depends on the steps sampled before this round. The replay stores rows before the
-    filters, whose statistics change: drawn rows are filtered with the statistics of all samples so
-    far, including this round's.
+    Returns the means of the updates' statistics. Exploration depends on the steps sampled before
+    this round. The replay stores rows before the filters, whose statistics change: drawn rows are
+    filtered with the statistics of all samples so far, including this round's.
 
     Args:
         trainer: trainer whose round it is; its workers' fragments have the column ``new_obs``, with
@@ -116,7 +119,7 @@ def off_policy_step(
 def learn_on_rows(
     trainer: Trainer, rows_: Mapping[str, NDArray[Any]], update: Update
 ) -> dict[str, dict[str, float]]:
-    """Make an update from rows (B, …) as the networks see them, and synchronise the workers.
+    """Make one update from rows, column → (B, …) as the networks see them; synchronise workers.
 
     Returns policy → the update's statistics and ``batch_count``.
     """
@@ -131,7 +134,7 @@ def learn_on_rows(
 def _store(
     trainer: Trainer, samples: list[Sample], replay: ReplayBuffer, n_step: NStep | None
 ) -> None:
-    """Add the valid rows of all fragments to the replay, with the changes that callbacks made.
+    """Add the valid rows of all samples to the replay, after the callback ``on_postprocess_traj``.
 
     `n_step` joins rows to n-step transitions first; None to store them as they are.
     """

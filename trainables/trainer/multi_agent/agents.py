@@ -25,10 +25,10 @@ SHARED_OF_THOSE = ("synchronize_filters", "normalize_rewards", "schedule_timeste
 
 @dataclass(frozen=True)
 class Agents:
-    """The policies and the mapping of the setting ``multiagent``."""
+    """The setting ``multiagent`` in parsed form: policies and the mapping from agents to them."""
 
     policies: Mapping[str, Mapping[str, Any]]
-    """Policy → its own settings."""
+    """Policy → settings that only this policy has."""
     given_spaces: Mapping[str, tuple[Any, Any]]
     """Policy → (observation space, action space), if the settings give them."""
     sources: Mapping[str, tuple[str, str]]
@@ -38,12 +38,12 @@ class Agents:
     trained: tuple[str, ...]
     """Names of the policies that learn."""
     agent_steps: bool = False
-    """True if batches count agent steps."""
+    """True if the batch size counts agent steps; False for environment steps."""
 
     @classmethod
     def of(cls, settings: TrainerConfig) -> "Agents":
-        """Return the agents of the settings; raises ConfigError for an unknown mapping function."""
-        multiagent = canonical(settings.agents.multiagent)
+        """Parse the setting ``multiagent``; raises ConfigError for an unknown mapping function."""
+        multiagent = with_policies_as_dict(settings.agents.multiagent)
         policies = multiagent["policies"]
         classic = {
             pid: own_settings
@@ -66,7 +66,10 @@ class Agents:
 
 
 def _source(pid: str, entry: Any) -> tuple[str, str]:
-    """Return the path of a trained policy and its name there."""
+    """Return (path, name there) of a trained policy, from the value of ``restore``.
+
+    `pid`, the new policy's name, stands for a name that is not given.
+    """
     return (entry["path"], entry["policy"]) if isinstance(entry, Mapping) else (entry, pid)
 
 
@@ -116,10 +119,11 @@ def spaces_of(
 def inspections_by_policy(
     agents: Agents, inspection: Inspection, environment: EnvironmentConfig, like: Mapping[str, str]
 ) -> dict[str, Inspection]:
-    """Return policy → the inspected environment as its agents see it.
+    """Return policy → the inspected environment with the policy's own spaces.
 
-    The arguments are those of `spaces_of`. A mapping function may assign other policies in each
-    episode, so with a function each policy is counted as if it had all agents.
+    Also counts the policy's agents. The arguments are those of `spaces_of`. A mapping function may
+    assign other policies in each episode, so with a function each policy is counted as if it had
+    all agents.
     """
     found = spaces_of(agents, inspection, environment, like)
     everybody = [*inspection.agents]
@@ -136,8 +140,8 @@ def inspections_by_policy(
 # ---- changes of policies -------------------------------------------------------------------------
 
 
-def canonical(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``multiagent`` with its policies as a dict."""
+def with_policies_as_dict(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of ``multiagent`` with its policies as a dict, name → settings or None."""
     policies = settings["policies"]
     named = dict(policies) if isinstance(policies, Mapping) else dict.fromkeys(policies)
     return {**settings, "policies": named}
@@ -150,7 +154,7 @@ def with_policies(
     mapping: Any,
     trained: Sequence[str] | None,
 ) -> dict[str, Any]:
-    """Return ``multiagent`` with other policies.
+    """Return a copy of ``multiagent`` with other policies, after one is added or removed.
 
     Args:
         settings: ``multiagent`` with its policies as a dict.
@@ -182,14 +186,17 @@ def with_policies(
     }
 
 
-def agent_with(agents: Mapping[str, EnvSpaces], observation: Any, action: Any) -> str | None:
-    """Return the first agent with these spaces; None if there is none."""
+def agent_with_spaces(agents: Mapping[str, EnvSpaces], observation: Any, action: Any) -> str | None:
+    """Return the first agent with these raw spaces; None if there is none."""
     asked = observation, action
     return next((one for one, its in agents.items() if (its.raw, its.action) == asked), None)
 
 
-def as_data(present: Mapping[str, Any], began: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changes since training began as plain data; empty if there are none."""
+def policy_changes(present: Mapping[str, Any], began: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the differences between two values of ``multiagent`` as plain data for a checkpoint.
+
+    `began` is the value when training began, `present` the current one. Empty if they are equal.
+    """
     of_each = {
         pid: {} if one == began["policies"].get(pid, ...) else {"own": dict(one or {})}
         for pid, one in present["policies"].items()
@@ -200,8 +207,11 @@ def as_data(present: Mapping[str, Any], began: Mapping[str, Any]) -> dict[str, A
     return {} if same and not other else {"policies": of_each, **other}
 
 
-def from_data(data: Mapping[str, Any], began: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``multiagent`` with the changes that `as_data` returned."""
+def apply_policy_changes(data: Mapping[str, Any], began: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``multiagent`` as it was when `policy_changes` returned `data`.
+
+    `began` is its value when training began.
+    """
     if not data:
         return dict(began)
     policies = {
@@ -215,9 +225,10 @@ def from_data(data: Mapping[str, Any], began: Mapping[str, Any]) -> dict[str, An
 
 
 def member_settings(settings: TrainerConfig, pid: str, changes: Mapping[str, Any]) -> TrainerConfig:
-    """Return the settings of one policy's trainer.
+    """Return the settings of the trainer of policy `pid`: common ones, without environments' parts.
 
     Args:
+        settings: settings of the trainer of all policies.
         changes: settings that only this policy has.
 
     Raises:
@@ -251,7 +262,7 @@ def member_settings(settings: TrainerConfig, pid: str, changes: Mapping[str, Any
 
 
 def _own_keys(config: type[TrainerConfig]) -> list[str]:
-    """Return the keys that a policy may set for itself."""
+    """Return the settings that a policy in ``multiagent.policies`` may set for itself."""
     keys: list[str] = []
     for name, one in config.model_fields.items():
         kind = one.annotation

@@ -18,17 +18,17 @@ from trainables.trainer.trainer import Trainer
 
 
 class _MemberWorkers(WorkerSet):
-    """A member's workers: they return its part of the common samples."""
+    """Stand-in for a member's workers: returns the part of common samples that it was given."""
 
     def __init__(self) -> None:
         self.samples: list[Sample] = []
 
     def sample(self) -> list[Sample]:
-        """Return the samples of the member's agents in this round."""
+        """Return `samples`, those of the member's agents in this round."""
         return self.samples
 
     def _ask(self, method: str, args: Any) -> dict[int, Any]:
-        """Ignore the request, which the common workers answer; returns an empty dict."""
+        """Do nothing, since the common workers are asked instead; returns an empty dict."""
         return {}
 
 
@@ -43,19 +43,22 @@ class MemberContext(TrialContext):
 
 
 class _KnownInquiry(Inquiry):
-    """The inquiry about a member's environment, which was inspected before; nothing is measured."""
+    """An `Inquiry` about an environment that was inspected before; nothing is measured."""
 
     def __init__(self, config: EnvironmentConfig, inspection: Inspection) -> None:
         super().__init__(config)
         self._seen = inspection
 
     def inspect(self) -> Inspection:
-        """Return the given inspection."""
+        """Return the inspection that the constructor got."""
         return self._seen
 
 
 class Member(Trainer):
-    """The trainer of one policy among several, as far as it differs from a single one."""
+    """Base of members: trainers of one policy among several, which get samples from a common one.
+
+    A member class derives from this one and from its algorithm's trainer.
+    """
 
     context: MemberContext
     """Connections to the trainer of all policies."""
@@ -68,7 +71,7 @@ class Member(Trainer):
         return cls
 
     def _inquiry(self) -> Inquiry:
-        """Return the measurements of the environment that the trainer of all policies has made."""
+        """Return an `Inquiry` with what the trainer of all policies found about the environment."""
         assert self.context.inspection is not None  # noqa: S101 as `_make_member` gives it
         return _KnownInquiry(self.settings.environment, self.context.inspection)
 
@@ -77,7 +80,7 @@ class Member(Trainer):
         """Log nothing: the batch size is that of all policies."""
 
     def _make_workers(self, seed: int) -> WorkerSet:
-        """Return workers that return the member's part of the common samples."""
+        """Return the stand-in for workers, which returns the member's part of common samples."""
         return _MemberWorkers()
 
     def broadcast(self) -> None:
@@ -88,14 +91,14 @@ class Member(Trainer):
 
 @functools.cache
 def member_class(algorithm: type[Trainer]) -> type[Trainer]:
-    """Return an algorithm's class of members."""
+    """Return the class, derived from `Member` and `algorithm`, of trainers of one policy."""
     return type(algorithm.__name__, (Member, algorithm), {"__module__": algorithm.__module__})
 
 
 def member_key(pid: str) -> str:
-    """Return the key of a policy's file of trained weights."""
+    """Return the name of the setting ``restore`` of a policy, for errors."""
     return f"multiagent.policies.{pid}.restore"
 
 
 def do_nothing(agents: Agents, members: Mapping[str, Trainer]) -> None:
-    """Leave new policies as they were made: their weights are loaded from a checkpoint later."""
+    """Do nothing with new policies; passed as the function that sets their initial weights."""

@@ -48,13 +48,13 @@ from trainables.trainer.base.policy import Policy
 from trainables.trainer.config import TrainerConfig, timed
 from trainables.trainer.multi_agent.agents import (
     Agents,
-    agent_with,
-    as_data,
-    canonical,
-    from_data,
+    agent_with_spaces,
+    apply_policy_changes,
     inspections_by_policy,
     member_settings,
+    policy_changes,
     with_policies,
+    with_policies_as_dict,
 )
 from trainables.trainer.multi_agent.member import (
     MemberContext,
@@ -67,18 +67,21 @@ from trainables.trainer.trainer import Trainer
 
 @functools.cache
 def multi_agent_class(algorithm: type[Trainer]) -> type[Trainer]:
-    """Return an algorithm's trainer class for several policies."""
+    """Return the class, derived from `MultiAgentTrainer` and `algorithm`, for several policies."""
     more = {"algorithm": algorithm, "__module__": algorithm.__module__}
     return type(algorithm.__name__, (MultiAgentTrainer, algorithm), more)
 
 
 class MultiAgentTrainer(Trainer):
-    """Base of the trainer classes that `multi_agent_class` makes."""
+    """Base of trainers of several policies: samples for all, and has a trainer per policy.
+
+    `multi_agent_class` derives the class of an algorithm.
+    """
 
     algorithm: ClassVar[type[Trainer]]
     """Trainer class of the algorithm, from which members are made."""
     samples_on: ClassVar[bool] = False  # all policies learn between two rounds
-    written: ClassVar[frozenset[str]] = WRITTEN_IN_LANES
+    written_columns: ClassVar[frozenset[str]] = WRITTEN_IN_LANES
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Any:
@@ -110,7 +113,10 @@ class MultiAgentTrainer(Trainer):
 
     @classmethod
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
-        """Return choices that suit every policy; where they differ, torch computes gradients."""
+        """Return setting → value, the same for all policies, for settings that may be ``auto``.
+
+        ``learner`` is torch if policies need different ones.
+        """
         agents = Agents.of(settings)
         of_policy = inspections_by_policy(agents, inspection, settings.environment, {})
         chosen = [
@@ -127,7 +133,10 @@ class MultiAgentTrainer(Trainer):
 
     @classmethod
     def _settle_stepping(cls, settings: TrainerConfig) -> TrainerConfig:
-        """Return the settings with separate environments; raises ConfigError for native ones."""
+        """Return the settings with `native_vector_env: false`.
+
+        Raises ConfigError if it is set to true.
+        """
         if settings.environment.native_vector_env is True:
             hint = "an environment of several agents has no vector form"
             raise ConfigError("native_vector_env", True, "auto or false", hint)
@@ -136,9 +145,9 @@ class MultiAgentTrainer(Trainer):
     # ---- made ------------------------------------------------------------------------------------
 
     def _build_policy(self, settings: TrainerConfig, inspection: Inspection) -> None:
-        """Make the member of each policy."""
+        """Create the trainer of each policy, and load the weights that their ``restore`` names."""
         self.agents = Agents.of(settings)
-        self._initial_agents = canonical(settings.agents.multiagent)
+        self._initial_agents = with_policies_as_dict(settings.agents.multiagent)
         self._seen = inspection
         self.spaces = inspection.spaces
         self._members: dict[str, Trainer] = {}
@@ -170,7 +179,8 @@ class MultiAgentTrainer(Trainer):
             settings: settings with ``multiagent``.
             like: policy → agent whose spaces the policy has, for policies whose agents are not
                 found by the mapping.
-            begin: function that is called with the new policies, and may refuse them.
+            begin: function that is called with the parsed settings and the new policies' trainers,
+                to set initial weights; it may raise an error, and then nothing is changed.
 
         Returns:
             Names of the new policies.
@@ -198,7 +208,10 @@ class MultiAgentTrainer(Trainer):
     def _make_member(
         self, settings: TrainerConfig, pid: str, changes: Mapping[str, Any], inspection: Inspection
     ) -> Trainer:
-        """Return a new member, the trainer of policy `pid`, whose own settings are `changes`."""
+        """Create the trainer of policy `pid`, whose own settings are `changes`.
+
+        `inspection` is the environment as the policy's agents see it.
+        """
         me = weakref.proxy(self)
 
         def broadcast() -> None:
@@ -244,7 +257,7 @@ class MultiAgentTrainer(Trainer):
     def _make_reading(
         self, context: IOContext, index: int, sampling: WorkerSet | None, spec: WorkerSpec
     ) -> ReadingWorkers:
-        """Return the workers that read experience, by policy, in addition to `sampling`, if any."""
+        """Return workers that read experience by policy; the arguments are the base class's."""
         me, settings = weakref.proxy(self), self.settings
         rows = RowsByPolicy(
             lambda: {pid: one.row_form(is_multi_agent=True) for pid, one in me.members.items()}
@@ -262,7 +275,7 @@ class MultiAgentTrainer(Trainer):
         return ReadingAgents(self.agents.agent_steps, *given, make)
 
     def _make_estimates(self) -> dict[str, Any]:
-        """Return policy → off-policy estimates, for the policies that learn."""
+        """Return policy → (estimator → off-policy estimate), for the policies that learn."""
         estimates = {}
         for pid in self.agents.trained:
             member = self.members[pid]
@@ -270,7 +283,7 @@ class MultiAgentTrainer(Trainer):
                 *self._estimate_from, member.spaces, member.settings.gamma, pid
             )
             self._estimates[pid] = estimate
-            estimates[pid] = estimate.of(member.judged_likelihoods, self.iteration + 1)
+            estimates[pid] = estimate.of(member.likelihoods_of_unfiltered, self.iteration + 1)
         return {pid: one for pid, one in estimates.items() if one}
 
     # ---- training --------------------------------------------------------------------------------
@@ -284,7 +297,7 @@ class MultiAgentTrainer(Trainer):
         with timed(self.timers, "sample_time_ms"):
             samples = self.workers.sample()
         self.reporter.sampled(samples)
-        shares = self._shares(samples)
+        shares = self._samples_by_policy(samples)
         learner: dict[str, Any] = {}
         with timed(self.timers, "learn_time_ms"):
             for pid in self.agents.trained:
@@ -299,8 +312,8 @@ class MultiAgentTrainer(Trainer):
             member.progress.timesteps = self.progress.timesteps
         return learner
 
-    def _shares(self, samples: Sequence[Sample]) -> dict[str, list[Sample]]:
-        """Return policy → its part of each sample."""
+    def _samples_by_policy(self, samples: Sequence[Sample]) -> dict[str, list[Sample]]:
+        """Return policy → its part of each sample; counts the agents' steps."""
         shares: dict[str, list[Sample]] = {pid: [] for pid in self.members}
         for one in samples:
             assert isinstance(one, MultiAgentBatch)  # noqa: S101 as `worker_spec` makes workers
@@ -312,14 +325,17 @@ class MultiAgentTrainer(Trainer):
         return shares
 
     def step(self) -> dict[str, Any]:
-        """Make one iteration, and return its result with the steps of agents."""
+        """Make one iteration, and return its result, with ``agent_timesteps_…``."""
         before = self.agent_steps
         result = super().step()
         counted = {"agent_timesteps_total": self.agent_steps}
         return {**result, **counted, "agent_timesteps_this_iter": self.agent_steps - before}
 
     def _synchronise(self, samples: Sequence[Sample]) -> None:
-        """Send the weights and filters of all policies to the workers; `samples` are not used."""
+        """Send the weights and filters of all policies to the workers; `samples` are ignored.
+
+        Members have merged the samples' filter statistics before.
+        """
         weights: dict[str, Any] = {}
         for pid, member in self.members.items():
             weights[pid] = member.policy.acting_weights()
@@ -327,7 +343,7 @@ class MultiAgentTrainer(Trainer):
         self.workers.sync(weights, self.filter_states())
 
     def filter_states(self) -> dict[str, Any]:
-        """Return the states of all policies' filters, by their names in a worker."""
+        """Return filter → state of all policies' filters, by their names in a worker."""
         states = {pid: one.filter_states() for pid, one in self.members.items()}
         return {name: one for pid, of in states.items() for name, one in by_name(pid, of).items()}
 
@@ -335,8 +351,13 @@ class MultiAgentTrainer(Trainer):
 
     @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Return the common state, and ``members``: policy → the checkpoint of its trainer."""
-        others = as_data(canonical(self.settings.agents.multiagent), self._initial_agents)
+        """Return the common state, and ``members``: policy → the checkpoint of its trainer.
+
+        If policies were added or removed, ``agents`` has these changes.
+        """
+        others = policy_changes(
+            with_policies_as_dict(self.settings.agents.multiagent), self._initial_agents
+        )
         if others:
             others["like"] = self._example_agents()
         # An algorithm's additions are in its members' checkpoints.
@@ -350,7 +371,7 @@ class MultiAgentTrainer(Trainer):
         """
         others = dict(checkpoint.get("agents", {}))
         like = others.pop("like", {})
-        self._apply_policies(from_data(others, self._initial_agents), like, do_nothing)
+        self._apply_policies(apply_policy_changes(others, self._initial_agents), like, do_nothing)
         if checkpoint.get("members", {}).keys() != self.members.keys():
             had = ", ".join(checkpoint.get("members", {})) or "a single one"
             hint = f"the checkpoint's are {had}"
@@ -360,11 +381,11 @@ class MultiAgentTrainer(Trainer):
         reasons = [why for said in (self.inexact, *of_members) for why in said.split("; ") if why]
         self.inexact = "; ".join(dict.fromkeys(reasons))
 
-    def computed_here(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the data with each member's as `Trainer.computed_here` returns it."""
+    def as_computed_here(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a checkpoint's data with `Trainer.as_computed_here` of each policy's part."""
         given = data.get("members", {})
         members = {
-            pid: self.members[pid].computed_here(one) if pid in self.members else one
+            pid: self.members[pid].as_computed_here(one) if pid in self.members else one
             for pid, one in given.items()
         }
         return {**data, "members": members} if given else data
@@ -374,12 +395,12 @@ class MultiAgentTrainer(Trainer):
         return Trainer.adapt_state(self, state)
 
     def _learnt_state(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Return the members' checkpoints and the steps of agents."""
+        """Return ``members``, policy → its trainer's checkpoint, and ``agent_steps``."""
         members = {pid: one.save_checkpoint(checkpoint_dir) for pid, one in self.members.items()}
         return {"members": members, "agent_steps": self.agent_steps}
 
     def _restore_learnt(self, checkpoint: Mapping[str, Any]) -> None:
-        """Restore what `_learnt_state` returned."""
+        """Restore each policy's trainer and the agents' steps from a checkpoint."""
         for pid, member in self.members.items():
             member.load_checkpoint(checkpoint["members"][pid])
         self.agent_steps = int(checkpoint["agent_steps"])
@@ -435,13 +456,13 @@ class MultiAgentTrainer(Trainer):
             raise ConfigError("policy_cls", policy_cls, self.algorithm.__name__, hint)
         like = self._example_agents()
         if observation_space is not None or action_space is not None:
-            agent = agent_with(self._seen.agents, observation_space, action_space)
+            agent = agent_with_spaces(self._seen.agents, observation_space, action_space)
             if agent is None:
                 given = f"{observation_space} and {action_space}"
                 hint = f"the agents are {', '.join(self._seen.agents)}"
                 raise ConfigError(f"the spaces of {policy_id}", given, "those of an agent", hint)
             like[policy_id] = agent
-        now = canonical(self.settings.agents.multiagent)
+        now = with_policies_as_dict(self.settings.agents.multiagent)
         policies = {**now["policies"], policy_id: dict(config or {})}
         changed = with_policies(
             now, policies, self._seen.agents, policy_mapping_fn, policies_to_train
@@ -451,7 +472,7 @@ class MultiAgentTrainer(Trainer):
             if policy_id in agents.sources:
                 members[policy_id].load_trained(member_key(policy_id), *agents.sources[policy_id])
             if policy_state is not None:
-                Policy(members[policy_id]).adopt(policy_state)
+                Policy(members[policy_id]).load_state_here(policy_state)
 
         self._apply_policies(changed, like, begin)
         return Policy(self.members[policy_id])
@@ -481,7 +502,7 @@ class MultiAgentTrainer(Trainer):
         if self.settings.offline.reads_experience:
             allowed = "no policy while input is read"
             raise ConfigError("policy_id", policy_id, allowed, "stored batches of it may follow")
-        now = canonical(self.settings.agents.multiagent)
+        now = with_policies_as_dict(self.settings.agents.multiagent)
         policies = {pid: one for pid, one in now["policies"].items() if pid != policy_id}
         if not policies:
             raise ConfigError(
@@ -497,8 +518,11 @@ class MultiAgentTrainer(Trainer):
         like: Mapping[str, str],
         begin: Callable[[Agents, Mapping[str, Trainer]], None],
     ) -> None:
-        """Use the policies of this ``multiagent`` here and in every worker; see `_set_policies`."""
-        if entry == canonical(self.settings.agents.multiagent):
+        """Use the policies of `entry`, a value of ``multiagent``, here and in every worker.
+
+        Does nothing if it is the current value. Other arguments are those of `_set_policies`.
+        """
+        if entry == with_policies_as_dict(self.settings.agents.multiagent):
             return
         settings = override(self.settings, {"multiagent": entry}, "config")
         self.validate_config(settings)
@@ -517,10 +541,10 @@ class MultiAgentTrainer(Trainer):
         self._synchronise([])
 
     def _example_agents(self) -> dict[str, str]:
-        """Return policy → an agent that has the policy's spaces."""
+        """Return policy → an agent that has the policy's spaces; absent if there is none."""
         agents = self._seen.agents
         each = {pid: one.spaces for pid, one in self.members.items()}
-        like = {pid: agent_with(agents, one.raw, one.action) for pid, one in each.items()}
+        like = {pid: agent_with_spaces(agents, one.raw, one.action) for pid, one in each.items()}
         return {pid: agent for pid, agent in like.items() if agent is not None}
 
     @property
@@ -567,7 +591,7 @@ class MultiAgentTrainer(Trainer):
         return info
 
     def _trained_items(self, by_policy: Mapping[str, Any]) -> list[tuple[str, Any]]:
-        """Return (policy, its value) of the policies that learn.
+        """Return (policy, its value in `by_policy`) for the policies that learn.
 
         Raises:
             ConfigError: an unknown policy.
