@@ -619,11 +619,11 @@ def _make_compiled(name: str, config: Mapping[str, Any]) -> Env:
     Raises ConfigError if JAX is not installed.
     """
     try:
-        from trainables.envs.compiled.alone import make_alone
+        from trainables.envs.compiled.gymnasium_env import make_gymnasium_env
     except ModuleNotFoundError as error:
         hint = f"pip install 'sweep-rl[jax]' installs it ({error})"
         raise ConfigError("env", name, "another environment without JAX", hint) from error
-    return make_alone(name, config)
+    return make_gymnasium_env(name, config)
 
 
 class SingleEnv(gymnasium.Env[Any, Any]):

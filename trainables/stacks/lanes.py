@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array, lax, random
 
 from trainables.envs.compiled.contract import Environment
-from trainables.envs.compiled.named import Named, make
+from trainables.envs.compiled.registry import EnvKey, make
 
 Tree = Any
 """A tree of arrays."""
@@ -70,7 +70,7 @@ class Shape(ABC):
     only_training: ClassVar[tuple[str, ...]] = ("limit", "steps", "rounds")
     """Names of the fields that an evaluation does not read."""
 
-    env: Named
+    env: EnvKey
     """The environment."""
     limit: int
     """Steps after which an episode is truncated."""
@@ -96,7 +96,7 @@ class Shape(ABC):
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Return name → shape of each learned array of one trial; weights are (inputs, outputs)."""
 
-    def evaluating(self, env: Named, episodes: int) -> Self:
+    def evaluating(self, env: EnvKey, episodes: int) -> Self:
         """Return the shape of the program that plays `episodes` episodes at once in `env`.
 
         It is equal for trials that differ in their training only, so that they share the program.

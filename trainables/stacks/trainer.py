@@ -20,7 +20,7 @@ from trainables.core import rng
 from trainables.core.settings import flatten, parse
 from trainables.envs.compiled import PREFIXES, classic
 from trainables.envs.compiled.contract import Environment
-from trainables.envs.compiled.named import Named, make, named
+from trainables.envs.compiled.registry import EnvKey, key_of, make
 from trainables.envs.exactness.measuring import Inquiry
 from trainables.envs.make import EnvironmentConfig
 from trainables.errors import ConfigError, ConfigErrors, NotFiniteError
@@ -464,7 +464,7 @@ class LaneTrainer(Trainer):
         if of != own.model_copy(update=differing) or changed.callbacks.callbacks is not None:
             return None
         try:
-            env = named(of.env, of.env_config)
+            env = key_of(of.env, of.env_config)
         except ConfigError:
             return None
         if env is None or changed.envs.remote_worker_envs:
@@ -606,12 +606,12 @@ def evaluate(trainers: Mapping[LaneTrainer, int]) -> None:
             one._evaluated[one.progress.timesteps + trainers[one]] = whole
 
 
-def _require_named(environment: EnvironmentConfig) -> Named:
+def _require_named(environment: EnvironmentConfig) -> EnvKey:
     """Return the compiled environment that the settings name.
 
     Raises ConfigError if programs have no such environment.
     """
-    found = named(environment.env, environment.env_config)
+    found = key_of(environment.env, environment.env_config)
     if found is None:
         ways = " or ".join([*classic.KNOWN, *(f"{start}…" for start in PREFIXES)])
         raise ConfigError("env", environment.env, f"{ways} with lanes")

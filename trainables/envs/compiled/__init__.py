@@ -1,20 +1,20 @@
 """Environments as functions of arrays, for compiled programs and for single steps.
 
     env: jax:CartPole-v1              # one of `classic.KNOWN`
-    env: jax:my_module:Corridor       # a class of your own, see `own`
+    env: jax:my_module:Corridor       # a class of your own, see `user_class`
     env: gymnax:Breakout-MinAtar      # one of the package gymnax
     env: brax:ant                     # one of the package brax
     env: playground:CheetahRun        # one of the package playground, MuJoCo Playground
 
 This package and `trainables.stacks` import JAX, an optional dependency; this module does not.
 
-contract  the form in which programs step an environment
-classic   gymnasium's classic control in this form
-own       a user's class in this form
-of_gymnax an environment of gymnax as such a class
-of_physics one of brax or MuJoCo Playground as such a class
-named     the environment that a name stands for
-alone     one of them as a gymnasium environment, for play, exports and all other pools
+contract       the form in which programs step an environment
+classic        gymnasium's classic control in this form
+user_class     a user's class in this form
+gymnax_env     an environment of gymnax as such a class
+physics_env    one of brax or MuJoCo Playground as such a class
+registry       the environment that a value of ``env`` names
+gymnasium_env  one of them as a gymnasium environment, for play, exports and all other pools
 """
 
 import os

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 from jax import Array, random
 
-from trainables.envs.compiled.contract import Environment, Moved
+from trainables.envs.compiled.contract import Environment, StepResult
 
 
 class CartPole:
@@ -28,7 +28,7 @@ class CartPole:
         """Return the state itself."""
         return state
 
-    def step(self, state: Array, action: Array) -> Moved:
+    def step(self, state: Array, action: Array) -> StepResult:
         """Push the cart for 0.02 seconds; the motion is integrated by Euler's method."""
         x, speed, angle, turning = state
         force = jnp.where(action == 1, 10.0, -10.0)
@@ -39,7 +39,7 @@ class CartPole:
         x, speed = x + 0.02 * speed, speed + 0.02 * pull
         angle, turning = angle + 0.02 * turning, turning + 0.02 * turn
         fallen = (jnp.abs(x) > 2.4) | (jnp.abs(angle) > 12 * 2 * jnp.pi / 360)
-        return Moved(jnp.stack([x, speed, angle, turning]), jnp.float32(1.0), fallen)
+        return StepResult(jnp.stack([x, speed, angle, turning]), jnp.float32(1.0), fallen)
 
 
 class Pendulum:
@@ -60,14 +60,14 @@ class Pendulum:
         """Return cosine and sine of the angle, and the angular velocity."""
         return jnp.stack([jnp.cos(state[0]), jnp.sin(state[0]), state[1]])
 
-    def step(self, state: Array, action: Array) -> Moved:
+    def step(self, state: Array, action: Array) -> StepResult:
         """Apply the torque for 0.05 seconds."""
         angle, turning = state
         torque = jnp.clip(action[0], -2.0, 2.0)
         off = (angle + jnp.pi) % (2 * jnp.pi) - jnp.pi
         cost = off**2 + 0.1 * turning**2 + 0.001 * torque**2
         turning = jnp.clip(turning + (15.0 * jnp.sin(angle) + 3.0 * torque) * 0.05, -8.0, 8.0)
-        return Moved(jnp.stack([angle + turning * 0.05, turning]), -cost, jnp.array(False))
+        return StepResult(jnp.stack([angle + turning * 0.05, turning]), -cost, jnp.array(False))
 
 
 class MountainCar:
@@ -87,14 +87,14 @@ class MountainCar:
         """Return position and speed."""
         return state
 
-    def step(self, state: Array, action: Array) -> Moved:
+    def step(self, state: Array, action: Array) -> StepResult:
         """Push the car left, not at all, or right."""
         at, speed = state
         speed = speed + (action - 1) * 0.001 + jnp.cos(3 * at) * -0.0025
         speed = jnp.clip(speed, -0.07, 0.07)
         at = jnp.clip(at + speed, -1.2, 0.6)
         speed = jnp.where((at == -1.2) & (speed < 0), 0.0, speed)
-        return Moved(jnp.stack([at, speed]), jnp.float32(-1.0), (at >= 0.5) & (speed >= 0))
+        return StepResult(jnp.stack([at, speed]), jnp.float32(-1.0), (at >= 0.5) & (speed >= 0))
 
 
 class Acrobot:
@@ -115,7 +115,7 @@ class Acrobot:
         angles = [jnp.cos(first), jnp.sin(first), jnp.cos(second), jnp.sin(second)]
         return jnp.stack([*angles, *turning])
 
-    def step(self, state: Array, action: Array) -> Moved:
+    def step(self, state: Array, action: Array) -> StepResult:
         """Apply a torque of -1, 0 or 1 for 0.2 seconds, in one Runge-Kutta step."""
         torque = action.astype(jnp.float32) - 1.0
 
@@ -132,7 +132,7 @@ class Acrobot:
         fastest = jnp.array([4 * jnp.pi, 9 * jnp.pi])
         after = jnp.concatenate([angles, jnp.clip(moved[2:], -fastest, fastest)])
         high = -jnp.cos(after[0]) - jnp.cos(after[1] + after[0]) > 1.0
-        return Moved(after, jnp.where(high, 0.0, -1.0), high)
+        return StepResult(after, jnp.where(high, 0.0, -1.0), high)
 
 
 def _acrobot_slope(state: Array, torque: Array) -> Array:

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from jax import Array
 
 
-class Moved(NamedTuple):
+class StepResult(NamedTuple):
     """The outcome of one step of an environment that is a function of arrays."""
 
     state: Array
@@ -50,7 +50,7 @@ class Environment(Protocol):
     def observe(self, state: Array) -> Array:
         """Return the observation (D,) of a state."""
 
-    def step(self, state: Array, action: Array) -> Moved:
+    def step(self, state: Array, action: Array) -> StepResult:
         """Apply an action to a state: a choice (), or real numbers (A,) within the bounds."""
 
 

@@ -10,8 +10,8 @@ import pytest
 from gymnasium import spaces
 
 from tests.support import physics_stand_in
-from trainables.envs.compiled.alone import Alone, make_alone
-from trainables.envs.compiled.named import make, named
+from trainables.envs.compiled.gymnasium_env import GymnasiumEnv, make_gymnasium_env
+from trainables.envs.compiled.registry import key_of, make
 from trainables.errors import ConfigError
 
 
@@ -35,8 +35,8 @@ def _install_playground(
     monkeypatch.setitem(sys.modules, package.base.__name__, package.base)
 
 
-def alone(name: str, **config: Any) -> Alone:
-    return make_alone(name, config)
+def alone(name: str, **config: Any) -> GymnasiumEnv:
+    return make_gymnasium_env(name, config)
 
 
 @pytest.mark.parametrize("name", ["brax:ball", "playground:BallDrop"])
@@ -59,8 +59,8 @@ def test_a_fall_terminates_and_the_time_limit_truncates(name: str) -> None:
 
 
 def test_the_default_limits_are_those_of_the_packages() -> None:
-    assert make(named("brax:ball", {})).limit == 1000
-    assert make(named("playground:BallDrop", {})).limit == 6
+    assert make(key_of("brax:ball", {})).limit == 1000
+    assert make(key_of("playground:BallDrop", {})).limit == 6
 
 
 def test_gusts_differ_between_steps_and_follow_from_the_seed() -> None:
@@ -77,7 +77,7 @@ def test_gusts_differ_between_steps_and_follow_from_the_seed() -> None:
 
 
 def test_lanes_take_the_steps_of_the_environment_alone() -> None:
-    of = named("playground:BallDrop", {})
+    of = key_of("playground:BallDrop", {})
     assert of is not None
     env = make(of)
     states = jax.jit(jax.vmap(env.begin))(jax.random.split(jax.random.key(0), 3))

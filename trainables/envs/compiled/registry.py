@@ -1,4 +1,4 @@
-"""The environment of compiled programs that a value of ``env`` stands for."""
+"""The environment of compiled programs that a value of ``env`` names."""
 
 import functools
 import json
@@ -8,20 +8,20 @@ from typing import Any, NamedTuple
 from trainables.core.importing import load_callable
 from trainables.envs.compiled import classic, is_compiled
 from trainables.envs.compiled.contract import Environment
-from trainables.envs.compiled.of_gymnax import OfGymnax
-from trainables.envs.compiled.of_physics import of_brax, of_playground
-from trainables.envs.compiled.own import Own
+from trainables.envs.compiled.gymnax_env import GymnaxEnv
+from trainables.envs.compiled.physics_env import make_brax, make_playground
+from trainables.envs.compiled.user_class import UserEnvironment
 from trainables.errors import ConfigError, nearest
 
-#: Prefix of ``env`` → function from name and settings to an object that `Own` steps.
+#: Prefix of ``env`` → function from name and settings to an object that `UserEnvironment` steps.
 _PACKAGES: Mapping[str, Callable[[str, Mapping[str, Any]], Any]] = {
-    "gymnax": OfGymnax,
-    "brax": of_brax,
-    "playground": of_playground,
+    "gymnax": GymnaxEnv,
+    "brax": make_brax,
+    "playground": make_playground,
 }
 
 
-class Named(NamedTuple):
+class EnvKey(NamedTuple):
     """The settings that name an environment of compiled programs; hashable."""
 
     name: str
@@ -30,7 +30,7 @@ class Named(NamedTuple):
     """Value of ``env_config`` as JSON."""
 
 
-def named(name: str, config: Mapping[str, Any]) -> Named | None:
+def key_of(name: str, config: Mapping[str, Any]) -> EnvKey | None:
     """Return the settings of an environment of compiled programs; None if `name` is none of these.
 
     Raises:
@@ -41,36 +41,36 @@ def named(name: str, config: Mapping[str, Any]) -> Named | None:
     if config and name.removeprefix("jax:") in classic.KNOWN:
         raise ConfigError("env_config", dict(config), "{} for this environment in a program")
     try:
-        return Named(name, json.dumps(config, sort_keys=True))
+        return EnvKey(name, json.dumps(config, sort_keys=True))
     except (TypeError, ValueError) as error:
         hint = f"{name} is made from numbers, texts, lists and dicts ({error})"
         raise ConfigError("env_config", dict(config), "data of JSON", hint) from error
 
 
 @functools.cache
-def make(of: Named) -> Environment:
+def make(key: EnvKey) -> Environment:
     """Return the environment that these settings name; the same object for equal settings.
 
     Raises:
         ConfigError: there is no such environment, or it does not fulfil the contract.
     """
-    kind, name = ("jax", of.name) if of.name in classic.KNOWN else of.name.split(":", 1)
-    config = json.loads(of.config)
+    kind, name = ("jax", key.name) if key.name in classic.KNOWN else key.name.split(":", 1)
+    config = json.loads(key.config)
     if (package := _PACKAGES.get(kind)) is not None:
-        return Own(package(name, config), of.name)
+        return UserEnvironment(package(name, config), key.name)
     if (found := classic.KNOWN.get(name)) is not None:
         return found
     if ":" not in name:
         hint = nearest(name, classic.KNOWN).removeprefix("; ") or "a class: jax:my_module:Corridor"
         allowed = f"jax:module:Class, or jax: with one of {', '.join(classic.KNOWN)}"
-        raise ConfigError("env", of.name, allowed, hint)
+        raise ConfigError("env", key.name, allowed, hint)
     try:
         cls = load_callable("env", name, "a class")
     except ConfigError as error:
-        raise ConfigError("env", of.name, error.allowed, error.hint) from error
+        raise ConfigError("env", key.name, error.allowed, error.hint) from error
     try:
         made = cls(**config)
     except Exception as error:
         hint = f"it raised {type(error).__name__}: {error}"
         raise ConfigError("env_config", config, f"what {name} can be made from", hint) from error
-    return Own(made, of.name)
+    return UserEnvironment(made, key.name)

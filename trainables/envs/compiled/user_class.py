@@ -32,7 +32,7 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array, lax, random
 
-from trainables.envs.compiled.contract import Moved
+from trainables.envs.compiled.contract import StepResult
 from trainables.errors import ConfigError, shorten
 
 #: Dtype → dtype of 32 bits in which its numbers are stored; those of 32 bits are not listed.
@@ -43,7 +43,7 @@ _WIDER = {
 }
 
 
-class Own:
+class UserEnvironment:
     """An object with a user's functions ``reset(key)`` and ``step(key, state, action)``, adapted.
 
     Its states may have any structure; here they are packed into one vector. All functions are
@@ -79,14 +79,14 @@ class Own:
         """Return the observation (D,) of a state."""
         return lax.bitcast_convert_type(state[2 : 2 + self.features], jnp.float32)
 
-    def step(self, state: Array, action: Array) -> Moved:
+    def step(self, state: Array, action: Array) -> StepResult:
         """Apply an action to a state: a choice (), or real numbers (A,) within the bounds."""
         key, stepping = random.split(random.wrap_key_data(state[:2]))
         before = self._unpacked(state[2 + self.features :])
         sent = action if self.choices else action.reshape(self._made.action_space.shape)
         observation, after, reward, terminated = self._made.step(stepping, before, sent)
         packed = self._packed(key, observation, after)
-        return Moved(packed, jnp.float32(reward), jnp.bool_(terminated))
+        return StepResult(packed, jnp.float32(reward), jnp.bool_(terminated))
 
     # ---- states ------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from gymnasium.utils.env_checker import check_env
 
 from tests.support import gymnax_stand_in
 from tests.support.gymnax_stand_in import Counter, NewCounter
-from trainables.envs.compiled.named import Named, make, named
-from trainables.envs.compiled.own import Own
+from trainables.envs.compiled.registry import EnvKey, key_of, make
+from trainables.envs.compiled.user_class import UserEnvironment
 from trainables.envs.make import EnvironmentConfig, make_env
 from trainables.envs.state.capture import capture, restore, unsaved_attributes
 from trainables.errors import ConfigError
@@ -74,7 +74,7 @@ def test_random_numbers_differ_from_step_to_step_and_from_seed_to_seed() -> None
 
 
 def test_actions_have_the_bounds_of_their_space_in_each_column() -> None:
-    env, of = alone(f"{MODULE}:Points"), make(Named(f"{MODULE}:Points"))
+    env, of = alone(f"{MODULE}:Points"), make(EnvKey(f"{MODULE}:Points"))
     assert of.bounds == ((-1.0, 0.0), (1.0, 4.0))
     assert env.action_space.high.tolist() == [1.0, 4.0]
     first, _ = env.reset(seed=0)
@@ -167,7 +167,7 @@ def test_without_gymnax_one_line_says_what_to_install(monkeypatch: pytest.Monkey
 
 
 def test_an_environment_in_many_places_is_the_one_that_stands_alone() -> None:
-    of = named(f"{MODULE}:Corridor", {"gusts": 0.5})
+    of = key_of(f"{MODULE}:Corridor", {"gusts": 0.5})
     assert of is not None
     env = make(of)
     keys = jax.random.split(jax.random.key(0), 5)
@@ -190,5 +190,5 @@ def test_the_class_of_the_page_is_an_environment() -> None:
     (shown,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     found: dict[str, Any] = {}
     exec(shown, found)  # noqa: S102 the page is ours
-    env = Own(found["Corridor"](length=5), "jax:page:Corridor")
+    env = UserEnvironment(found["Corridor"](length=5), "jax:page:Corridor")
     assert (env.limit, env.choices, env.features) == (50, 2, 1)

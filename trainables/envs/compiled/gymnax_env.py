@@ -1,4 +1,4 @@
-"""An environment of gymnax as a class whose functions `own.Own` steps.
+"""An environment of gymnax as a class whose functions `UserEnvironment` steps.
 
 Up to gymnax 0.0.9 a time limit ends an episode like a failure does. Here it truncates the episode
 with every version: the environment's own limit is lifted, and `limit` is applied outside.
@@ -22,7 +22,7 @@ _LIMIT = "max_steps_in_episode"
 _NO_LIMIT = 2**31 - 1
 
 
-class OfGymnax:
+class GymnaxEnv:
     """An environment of gymnax with the functions that a user's class for programs has.
 
     Args:

@@ -18,24 +18,24 @@ from jax import Array
 from numpy.typing import NDArray
 
 from trainables.envs.compiled.contract import Environment
-from trainables.envs.compiled.named import Named, make, named
+from trainables.envs.compiled.registry import EnvKey, key_of, make
 from trainables.errors import ConfigError
 
 
-class Alone(gymnasium.Env[Any, Any]):
+class GymnasiumEnv(gymnasium.Env[Any, Any]):
     """An environment that is a function of arrays, as a `gymnasium.Env` with its time limit.
 
     Compiled programs use the functions themselves; this class is for all else, such as evaluation.
     """
 
-    def __init__(self, of: Named) -> None:
-        env = make(of)
-        self._of = tuple(of)
+    def __init__(self, key: EnvKey) -> None:
+        env = make(key)
+        self._key = tuple(key)
         self.spec = EnvSpec(
-            id=of.name,
-            entry_point=f"{__name__}:{make_alone.__name__}",
+            id=key.name,
+            entry_point=f"{__name__}:{make_gymnasium_env.__name__}",
             max_episode_steps=env.limit,
-            kwargs={"name": of.name, "config": json.loads(of.config)},
+            kwargs={"name": key.name, "config": json.loads(key.config)},
         )
         self.observation_space = spaces.Box(-np.inf, np.inf, (env.features,))
         low, high = (np.array(bound, np.float32) for bound in env.bounds)
@@ -72,18 +72,18 @@ class Alone(gymnasium.Env[Any, Any]):
     @property
     def _env(self) -> Environment:
         """Functions of the environment, looked up by its name: they hold no state."""
-        return make(Named(*self._of))
+        return make(EnvKey(*self._key))
 
 
-def make_alone(name: str, config: Mapping[str, Any]) -> Alone:
+def make_gymnasium_env(name: str, config: Mapping[str, Any]) -> GymnasiumEnv:
     """Return the gymnasium environment for a value of ``env`` with a prefix such as ``jax:``.
 
     Raises:
         ConfigError: there is no such environment, or it does not fulfil the contract.
     """
-    if (of := named(name, config)) is None:
+    if (key := key_of(name, config)) is None:
         raise ConfigError("env", name, "an environment of compiled programs")
-    return Alone(of)
+    return GymnasiumEnv(key)
 
 
 def _on_cpu() -> Any:

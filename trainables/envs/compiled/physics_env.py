@@ -1,4 +1,4 @@
-"""Environments of brax and of MuJoCo Playground as classes whose functions `own.Own` steps.
+"""Environments of brax and of MuJoCo Playground as classes whose functions `UserEnvironment` steps.
 
 Both packages have the same form: `reset(key)` and `step(state, action)` return a state that holds
 the observation, the reward, and `done`, which leaves out the time limit. Random numbers after the
@@ -26,7 +26,7 @@ _USUAL_LIMIT = 1000
 _IMPLEMENTATION = "impl"
 
 
-class OfPhysics:
+class PhysicsEnv:
     """An environment of a physics library, whose states hold observation, reward and the end.
 
     It gets the functions ``reset(key)`` and ``step(key, state, action)`` of a user's class.
@@ -68,7 +68,7 @@ class OfPhysics:
         return jnp.ravel(jnp.asarray(seen, jnp.float32))
 
 
-def of_brax(name: str, config: Mapping[str, Any]) -> OfPhysics:
+def make_brax(name: str, config: Mapping[str, Any]) -> PhysicsEnv:
     """Return an environment of brax.
 
     Args:
@@ -86,10 +86,10 @@ def of_brax(name: str, config: Mapping[str, Any]) -> OfPhysics:
         env = envs.get_environment(name, **arguments)
     except Exception as error:
         raise _refused(config, name, error) from error
-    return OfPhysics(env, limit, value)
+    return PhysicsEnv(env, limit, value)
 
 
-def of_playground(name: str, config: Mapping[str, Any]) -> OfPhysics:
+def make_playground(name: str, config: Mapping[str, Any]) -> PhysicsEnv:
     """Return an environment of MuJoCo Playground.
 
     Args:
@@ -117,7 +117,7 @@ def of_playground(name: str, config: Mapping[str, Any]) -> OfPhysics:
     except Exception as error:
         raise _refused(config, name, error) from error
     limit = {**registry.get_default_config(name), **config}.get(_LIMIT, _USUAL_LIMIT)
-    return OfPhysics(env, limit, value)
+    return PhysicsEnv(env, limit, value)
 
 
 def _package(module: str, value: str, distribution: str) -> Any:
