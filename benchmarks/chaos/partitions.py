@@ -306,7 +306,7 @@ def _is_locked(sweep: Sweep) -> bool:
 
 def _count_written(sweep: Sweep, lost: Closed) -> int:
     """Return the number of checkpoints that a lost slice has written."""
-    stored = store.of(sweep.folder).replica(lost.trial, lost.replica)
+    stored = store.of_sweep(sweep.folder).replica(lost.trial, lost.replica)
     if stored.url:
         return sum("ckpt-" in name for name in stored.remote.sizes(str(lost.slice)))
     headers = []

@@ -132,7 +132,7 @@ class Trial:
             name: ``best`` by the metric, ``last``, or the iteration of a checkpoint.
         """
         saved = trained.find_checkpoint(self._leader, str(name), "checkpoint")
-        its = store.of(self._sweep.folder).replica(self.number, self._leader.index)
+        its = store.of_sweep(self._sweep.folder).replica(self.number, self._leader.index)
         return Checkpoint(its.path(saved), saved, its)
 
     def load(self, checkpoint: str | int = "best") -> Trainable:

@@ -240,7 +240,7 @@ def digest(value: object) -> str:
 
     Line numbers do not count. Of importable objects only the names count.
     """
-    return sha256("\n".join(_Walk().of(value)).encode("utf-8", "surrogatepass")).hexdigest()
+    return sha256("\n".join(_Walk().describe(value)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def digest_of(trainable: type[Trainable]) -> str:
@@ -257,7 +257,7 @@ class _Walk:
     def __init__(self) -> None:
         self._seen: dict[int, tuple[int, object]] = {}  # keeps objects alive, so ids stay unique
 
-    def of(self, value: object) -> Iterator[str]:
+    def describe(self, value: object) -> Iterator[str]:
         """Yield the lines that describe `value` and, recursively, everything that it uses."""
         if value is None or isinstance(value, bool | int | float | complex | str | bytes):
             yield f"{type(value).__name__} {value!r}"
@@ -272,10 +272,10 @@ class _Walk:
         elif isinstance(value, type | FunctionType | BuiltinFunctionType) and importable(value):
             yield f"{value.__module__}:{_qualname(value)}"
         elif isinstance(value, set | frozenset):
-            yield from sorted("\n".join(_Walk().of(item)) for item in value)
+            yield from sorted("\n".join(_Walk().describe(item)) for item in value)
         else:
             for part in _parts(value):
-                yield from self.of(part)
+                yield from self.describe(part)
         yield "end"
 
 

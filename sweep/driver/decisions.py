@@ -50,7 +50,7 @@ def plan_events(plan: Plan, history: History, proposer: Proposer) -> tuple[list[
     searched, exhausted = proposer.search(history, plan.fresh[len(begun) :])
     bred = proposer.breed(history, plan.breed, len(trials) + len(searched))
     moves = [
-        Moved(stop.trial, stop.status, stop.why, replica.index, evidence=stop.evidence)
+        Moved(stop.trial, stop.status, stop.reason, replica.index, evidence=stop.evidence)
         for stop in plan.stop
         for replica in trials[stop.trial].replicas
         if replica.status not in FINISHED
@@ -64,7 +64,9 @@ def plan_events(plan: Plan, history: History, proposer: Proposer) -> tuple[list[
     ]
     opened += [_opened_event(more.trial, more.index, more) for more in plan.seeds]
     opened += [
-        _opened_event(replica.trial, replica.index, replace(fresh, why=f"{_CLONE}: {fresh.why}"))
+        _opened_event(
+            replica.trial, replica.index, replace(fresh, reason=f"{_CLONE}: {fresh.reason}")
+        )
         for trial, fresh in begun
         for replica in trial.replicas
     ]
@@ -97,7 +99,7 @@ def _opened_event(
     trial: int, replica: int, decision: Resume | NewTrial | Exploit | AddSeed, number: int = 0
 ) -> Opened:
     """Return the event of a slice that `decision` starts."""
-    return Opened(trial, replica, number, decision.goal, decision.why, decision.evidence)
+    return Opened(trial, replica, number, decision.goal, decision.reason, decision.evidence)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -135,7 +137,7 @@ def slice_end_event(
     if outcome.end is End.CRASHED:
         status, reason = _judge_crashed(replica, outcome, limits.max_failures)
     elif outcome.end is End.LOST:
-        status, reason = _judge_lost(replica, outcome.why, limits.max_failures)
+        status, reason = _judge_lost(replica, outcome.reason, limits.max_failures)
     elif outcome.end is End.UNSAVED:
         what = _refusing_place(outcome.error)
         status, reason = Status.PAUSED, f"the {what} took no checkpoint: {outcome.error}"
@@ -297,14 +299,14 @@ def _reason(replica: Replica, outcome: SliceOutcome) -> str:
     """Return the reason for a replica's status after a slice without failure."""
     if outcome.end is End.ASKED and replica.hold:
         return f"a person asked it to {replica.hold}"
-    if outcome.end is End.DONE and not outcome.why:  # no criterion was met
+    if outcome.end is End.DONE and not outcome.reason:  # no criterion was met
         top, time_attr = replica.goal.top, replica.objective.time_attr
         last = outcome.rows[-1].metrics if outcome.rows else {}
         time = to_number(last.get(time_attr))
         if top is None or last.get("done") is True or time is None or time < top:
             return "the trainable was done"
         return f"it reached the top, {time_attr} {top:g}"
-    return f"{_WHY[outcome.end]}: {outcome.why}" if outcome.why else _WHY[outcome.end]
+    return f"{_WHY[outcome.end]}: {outcome.reason}" if outcome.reason else _WHY[outcome.end]
 
 
 def _judge_lost(replica: Replica, loss: str, max_failures: int) -> tuple[Status, str]:
@@ -321,7 +323,7 @@ def _judge_crashed(
     """Return status and reason after an exception."""
     at = outcome.error_at
     where = f"saving after iteration {at - 1}" if outcome.while_saving else f"iteration {at}"
-    what = f"{where} raised {outcome.why}"
+    what = f"{where} raised {outcome.reason}"
     if at in replica.crashes:
         return Status.FAILED, f"{what}; it did so before, so it is not retried"
     if len(replica.crashes) >= max_failures:
@@ -503,7 +505,7 @@ def _outcome_event(context: DriverContext, opened: Opened, future: Future[SliceO
     if isinstance(error, StorageError):
         return interruption_event(history, spec, outcome, str(error))
     if error is not None:
-        outcome = replace(outcome, why=str(error))
+        outcome = replace(outcome, reason=str(error))
     return slice_end_event(replica, outcome, dropped, spec.limits)
 
 
@@ -516,7 +518,7 @@ def _superfluous_checkpoints(
     kept = [saved for saved in known if saved.iteration <= outcome.source]
     left = [saved for saved in known if saved not in kept and saved.digest not in again]
     sign = history.objective.sign
-    policy = retention.Retention.of(spec.checkpoint)
+    policy = retention.Retention.from_spec(spec.checkpoint)
     spare = retention.expendable([*kept, *outcome.saved], policy, sign)
     needed = retention.needed_by_children(history, replica)
     return tuple(saved.digest for saved in (*left, *spare) if saved.digest not in needed)

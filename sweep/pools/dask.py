@@ -35,7 +35,7 @@ class Pool(cluster.ClusterPool):
         self._client: Any = None
         self._connection: Any = None
 
-    async def _reach(self, reach_s: float) -> Collection[str]:
+    async def _connect_to_cluster(self, reach_s: float) -> Collection[str]:
         """Connect to the Dask scheduler within `reach_s` seconds and return its workers' addresses.
 
         Raises:
@@ -98,9 +98,11 @@ class Pool(cluster.ClusterPool):
 
     async def _ask_description(self, address: str, probe: Path) -> dict[str, Any]:
         """Return the description that a worker gives of itself, with its ``name`` in Dask."""
-        return dict(await self._ask(address, _describe_here, probe))
+        return dict(await self._call_worker(address, _describe_here, probe))
 
-    async def _ask(self, address: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def _call_worker(
+        self, address: str, function: Callable[..., Any], *arguments: Any
+    ) -> Any:
         """Call a function in the worker at `address`, even during a slice.
 
         Return its result or raise its error. Raises OSError if the worker does not answer.
@@ -111,7 +113,7 @@ class Pool(cluster.ClusterPool):
             raise answer
         return answer
 
-    async def _send(self, address: str, key: str, slice_spec: bytes) -> object:
+    async def _run_in_worker(self, address: str, key: str, slice_spec: bytes) -> object:
         """Run a pickled slice once in the worker at `address`, and return its outcome.
 
         `key` is the slice's name in Dask. Raises WorkerLost if the worker was killed, and
@@ -138,7 +140,7 @@ class Pool(cluster.ClusterPool):
         finally:
             future.release()
 
-    async def _greet(self) -> None:
+    async def _ping(self) -> None:
         """Wait until the Dask scheduler answers a small request."""
         await self._client.scheduler.identity(n_workers=0)
 
@@ -151,7 +153,7 @@ class Pool(cluster.ClusterPool):
             return ""
         return self._lost_message()
 
-    async def _leave(self) -> None:
+    async def _disconnect(self) -> None:
         """Close the Dask client."""
         if self._client is not None:
             await self._client.close()

@@ -79,7 +79,7 @@ class Pool(cluster.ClusterPool):
         if self._gateway is not None:
             self._post(self._request("set_limit", slots))
 
-    async def _reach(self, reach_s: float) -> Collection[str]:
+    async def _connect_to_cluster(self, reach_s: float) -> Collection[str]:
         """Start the gateway process, let it join the cluster, and return its actors' addresses.
 
         Raises:
@@ -168,7 +168,9 @@ class Pool(cluster.ClusterPool):
         finally:
             del self._asked[number]
 
-    async def _ask(self, address: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def _call_worker(
+        self, address: str, function: Callable[..., Any], *arguments: Any
+    ) -> Any:
         """Call a function in the actor at `address`, even during a slice.
 
         Return its result or raise its error.
@@ -179,13 +181,13 @@ class Pool(cluster.ClusterPool):
             raise answer
         return answer
 
-    async def _send(self, address: str, key: str, slice_spec: bytes) -> object:
+    async def _run_in_worker(self, address: str, key: str, slice_spec: bytes) -> object:
         """Run a pickled slice once in the actor at `address`, and return its outcome."""
-        return await self._ask(address, there.run, key, slice_spec, _is_always_wanted)
+        return await self._call_worker(address, there.run, key, slice_spec, _is_always_wanted)
 
-    async def _greet(self) -> None:
+    async def _ping(self) -> None:
         """Wait until the Ray head answers a small request."""
-        await self._request("greet")
+        await self._request("ping")
 
     async def _dismiss(self, worker: cluster.Worker, key: str) -> None:
         """Kill the actor of an abandoned worker.
@@ -198,7 +200,7 @@ class Pool(cluster.ClusterPool):
         """Return the message that the cluster or the gateway is lost; empty while both work."""
         return self._lost
 
-    async def _leave(self) -> None:
+    async def _disconnect(self) -> None:
         """Close the connection to the gateway, which ends its actors, and wait for its end."""
         if self._gateway is not None:
             self._to_gateway.close()  # this ends the gateway, which ends its actors
@@ -463,7 +465,7 @@ class _Gateway:
         """Change the maximum number of actors; missing ones are started at the next check."""
         self._most = limit
 
-    async def _greet(self) -> None:
+    async def _ping(self) -> None:
         """Wait until the Ray head answers a request; an accepted connection is not enough."""
         import ray
 

@@ -210,9 +210,9 @@ class Pool(pools.Pool):
             kill_family(process.process.pid)
             process.process.join()
             if failure.lanes is None:
-                why = self._failure = f"the device was lost ({failure.why}); {_RESUME}"
+                why = self._failure = f"the device was lost ({failure.reason}); {_RESUME}"
             elif failure.lanes == 1:
-                why = f"the memory of the device does not suffice for one lane ({failure.why})"
+                why = f"the memory of the device does not suffice for one lane ({failure.reason})"
                 why = self._failure = f"{why}; {_RESUME}"
             else:
                 self._most = failure.lanes // 2

@@ -39,7 +39,7 @@ class Resume:
     """Number of the trial."""
     goal: Goal
     """Point up to which the trial trains before the next decision."""
-    why: str
+    reason: str
     """Reason for the decision, as a text for people, stored in the ledger."""
     evidence: Evidence = field(default_factory=dict)
     """Name → number, text or list of them: values that the decision was based on."""
@@ -51,7 +51,7 @@ class NewTrial:
 
     goal: Goal
     """Point up to which the trial trains before the next decision."""
-    why: str
+    reason: str
     """Reason for the decision, as a text for people, stored in the ledger."""
     evidence: Evidence = field(default_factory=dict)
     """Name → number, text or list of them: values that the decision was based on."""
@@ -73,7 +73,7 @@ class Exploit:
     """Searched parameter → value of the new trial; derived settings follow from them."""
     goal: Goal
     """Point up to which the new trial trains before the next decision."""
-    why: str
+    reason: str
     """Reason for the decision, as a text for people, stored in the ledger."""
     evidence: Evidence = field(default_factory=dict)
     """Name → number, text or list of them: values that the decision was based on."""
@@ -90,7 +90,7 @@ class AddSeed:
     plan."""
     goal: Goal
     """Point up to which the new replica trains before the next decision."""
-    why: str
+    reason: str
     """Reason for the decision, as a text for people, stored in the ledger."""
     evidence: Evidence = field(default_factory=dict)
     """Name → number, text or list of them: values that the decision was based on."""
@@ -104,7 +104,7 @@ class Stop:
     """Number of the trial."""
     status: Status
     """Status with which the trial ends: PRUNED, or COMPLETED if it has reached the top rung."""
-    why: str
+    reason: str
     """Reason for the decision, as a text for people, stored in the ledger."""
     evidence: Evidence = field(default_factory=dict)
     """Name → number, text or list of them: values that the decision was based on."""
@@ -174,7 +174,7 @@ class Scheduler(Protocol):
     seed."""
     ranks_by_fronts: ClassVar[bool] = False
     """True if trials at a rung are ranked by all objectives; False if by the metric alone."""
-    spares: int | None = None
+    startup_trials: int | None = None
     """Number of trials that are always completed before any is ended early; used to estimate
     progress. None if no trial is ever ended early."""
 

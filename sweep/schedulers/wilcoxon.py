@@ -31,4 +31,4 @@ class Scheduler(Pruned):
 
     Options: ClassVar[type[BaseModel]] = Options
     pruner: ClassVar[str] = "WilcoxonPruner"
-    spares = 1  # trials are compared with the best that is completed
+    startup_trials = 1  # trials are compared with the best that is completed

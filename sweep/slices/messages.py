@@ -152,7 +152,7 @@ class Pace:
 class DeviceFailed:
     """Last message of a process whose device cannot compute any more."""
 
-    why: str
+    reason: str
     """Error of the device, on one line."""
     lanes: int | None = None
     """Number of lanes at once for which the device's memory did not suffice; None if the device is
@@ -188,7 +188,7 @@ class SliceOutcome:
     """Message for each checkpoint that is lost and was passed over at the start."""
     exactness: str = ""
     """Text that says how exactly the checkpoints can be resumed."""
-    why: str = ""
+    reason: str = ""
     """Cause of the trial's end, or first line of the slice's exception, as a text; else empty."""
     remembered: Mapping[str, Any] = field(default_factory=dict)
     """New findings of the trainable for later trials: name → plain data."""

@@ -41,7 +41,7 @@ class Retention:
     """With object storage, maximum bytes of checkpoints that also stay on disk."""
 
     @classmethod
-    def of(cls, policy: "CheckpointPolicy") -> "Retention":
+    def from_spec(cls, policy: "CheckpointPolicy") -> "Retention":
         """Return the policy of a spec's section as plain data, since workers import no specs."""
         return cls(policy.every, policy.keep_last, policy.keep_best, policy.cache)
 

@@ -156,7 +156,7 @@ class Stretch:
             tuple(self.saved),
             skipped=tuple(self.skipped),
             exactness=self.exactness,
-            why=self.end_reason(end),
+            reason=self.end_reason(end),
             remembered=self.remembered,
             value_found=self.instead,
             is_random=self.is_random,
@@ -166,8 +166,8 @@ class Stretch:
     def end_reason(self, end: End) -> str:
         """Return the cause of the trial's end as a text; empty if the trial continues."""
         if end is End.DONE and self.rows:
-            return self.bounds.why or met_criterion(self.rows[-1].metrics, self.spec.stop)
-        return self.bounds.why if end in FINAL else ""
+            return self.bounds.end_reason or met_criterion(self.rows[-1].metrics, self.spec.stop)
+        return self.bounds.end_reason if end in FINAL else ""
 
     def failed(self, error: BaseException) -> SliceOutcome:
         """Return the outcome of a slice that raised `error`: crashed, lost or unsaved.
@@ -180,7 +180,7 @@ class Stretch:
         text = "".join(traceback.format_exception(error))
         end = End.LOST if isinstance(error, WorkerDied) else End.CRASHED
         came = self.outcome(end, error=text, error_at=done + 1, while_saving=self.saves)
-        return replace(came, why=first_line(error))
+        return replace(came, reason=first_line(error))
 
 
 def first_line(error: BaseException) -> str:

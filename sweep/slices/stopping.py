@@ -37,18 +37,18 @@ class Plateau:
 class Criteria:
     """Criteria in a spec's `stop` section, as plain data."""
 
-    reached: Mapping[str, float] = field(default_factory=dict)
+    at_least: Mapping[str, float] = field(default_factory=dict)
     """Name of a result → value; the trial ends once the result is at least that."""
-    fallen: Mapping[str, float] = field(default_factory=dict)
+    at_most: Mapping[str, float] = field(default_factory=dict)
     """Name of a result → value; the trial ends once the result is at most that."""
     plateau: Plateau | None = None
     """Plateau that ends the trial; None without one."""
 
     @classmethod
-    def of(cls, stop: "Stop") -> "Criteria":
+    def from_spec(cls, stop: "Stop") -> "Criteria":
         """Return the criteria of a spec's section as plain data, since workers import no specs."""
         plateau = None if stop.plateau is None else Plateau(**stop.plateau.model_dump())
-        return cls(dict(stop), stop.fallen, plateau)
+        return cls(dict(stop), stop.at_most, plateau)
 
 
 def met_criterion(metrics: Metrics, stop: Criteria) -> str:
@@ -56,11 +56,11 @@ def met_criterion(metrics: Metrics, stop: Criteria) -> str:
 
     Returns empty if it meets none.
     """
-    for key, at in stop.reached.items():
+    for key, at in stop.at_least.items():
         value = to_number(metrics.get(key))
         if value is not None and value >= at:
             return f"{key} is {value:g}, at least {at:g}"
-    for key, at in stop.fallen.items():
+    for key, at in stop.at_most.items():
         value = to_number(metrics.get(key))
         if value is not None and value <= at:
             return f"{key} is {value:g}, at most {at:g}"
@@ -132,7 +132,7 @@ class Bounds:
     """True once a result had the metric."""
     can_rest: bool = field(default=False, init=False)
     """True since the first result at or past the goal at which the trial can be compared."""
-    why: str = field(default="", init=False)
+    end_reason: str = field(default="", init=False)
     """Text about the limit or plateau that ended the slice; empty before, and for other ends."""
 
     def find_end(self, metrics: Metrics, iteration: int) -> End | None:
@@ -144,11 +144,11 @@ class Bounds:
         self.divergence.add(value)
         self.has_metric |= value is not None
         if self.ends_if_not_finite and value is not None and not math.isfinite(value):
-            self.why = f"{self.metric} is {value} at iteration {iteration}"
+            self.end_reason = f"{self.metric} is {value} at iteration {iteration}"
             return End.DIVERGED
         self.seconds += to_number(metrics.get("time_this_iter_s")) or 0.0
         if self.seconds_left is not None and self.seconds >= self.seconds_left:
-            self.why = "limits.trial_s: the trial's training time is used up"
+            self.end_reason = "limits.trial_s: the trial's training time is used up"
             return End.LIMIT
         return self._check_plateau(metrics, iteration) or self._check_goal(metrics, is_known(value))
 
@@ -185,7 +185,7 @@ class Bounds:
         flatness.add(to_number(metrics.get(plateau.metric)))
         if not flatness.flat(iteration):
             return None
-        self.why = (
+        self.end_reason = (
             f"{plateau.metric} was no better than {flatness.best:g} for {flatness.stale} results"
         )
         return End.DONE

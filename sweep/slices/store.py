@@ -578,7 +578,7 @@ def begin(folder: Folder, url: str, name: str, sweep_id: str) -> None:
     _write_url(folder, folder_url)
 
 
-def of(folder: Folder) -> SweepStore:
+def of_sweep(folder: Folder) -> SweepStore:
     """Return the storage of a sweep's checkpoints, as the sweep's folder names it.
 
     Raises UsageError if another person chose the storage, and this user has not trusted that.

@@ -55,29 +55,29 @@ class Stop(dict[str, int | float]):
     """Name of a result → value at which a trial ends; attributes have further criteria.
 
     Args:
-        reached: result → least value that ends the trial.
-        fallen: result → greatest value that ends the trial.
+        at_least: result → least value that ends the trial.
+        at_most: result → greatest value that ends the trial.
         plateau: plateau that ends the trial, or None for none.
         minimized: results for which a bare number means an upper bound.
     """
 
     def __init__(
         self,
-        reached: Mapping[str, int | float] | None = None,
-        fallen: Mapping[str, int | float] | None = None,
+        at_least: Mapping[str, int | float] | None = None,
+        at_most: Mapping[str, int | float] | None = None,
         plateau: Plateau | None = None,
         minimized: Collection[str] = (),
     ) -> None:
-        super().__init__(reached or {})
-        self.fallen = dict(fallen or {})
+        super().__init__(at_least or {})
+        self.at_most = dict(at_most or {})
         """Result → value; a trial ends once the result is at most that."""
         self.plateau = plateau
         self._minimized = frozenset(minimized)
         """Results for which a bare number means an upper bound."""
 
     def __eq__(self, other: object) -> bool:
-        own = (self.fallen, self.plateau)
-        same = not isinstance(other, Stop) or own == (other.fallen, other.plateau)
+        own = (self.at_most, self.plateau)
+        same = not isinstance(other, Stop) or own == (other.at_most, other.plateau)
         return same and super().__eq__(other)
 
     __hash__ = None
@@ -85,7 +85,7 @@ class Stop(dict[str, int | float]):
     @property
     def ends_nothing(self) -> bool:
         """True if there is no criterion."""
-        return not self and not self.fallen and self.plateau is None
+        return not self and not self.at_most and self.plateau is None
 
     @property
     def ends_every_trial(self) -> bool:
@@ -97,7 +97,7 @@ class Stop(dict[str, int | float]):
         raw: dict[str, Any] = {
             key: {">=": value} if key in self._minimized else value for key, value in self.items()
         }
-        for key, value in self.fallen.items():
+        for key, value in self.at_most.items():
             raw[key] = {"<=": value, **({">=": self[key]} if key in self else {})}
         if self.plateau is not None:
             raw[PLATEAU] = self.plateau.model_dump()
@@ -111,8 +111,8 @@ def _read(raw: Any, info: ValidationInfo) -> Stop:
     if not isinstance(raw, Mapping):
         raise ValueError("a mapping, key: value")  # noqa: TRY004 pydantic reads it
     source, gathering, minimized = source_of(info.context), Gathering(), _minimized(info.data)
-    reached: dict[str, int | float] = {}
-    fallen: dict[str, int | float] = {}
+    at_least: dict[str, int | float] = {}
+    at_most: dict[str, int | float] = {}
     plateau = None
     for key, value in raw.items():
         with gathering.collect():
@@ -125,11 +125,11 @@ def _read(raw: Any, info: ValidationInfo) -> Stop:
             )
             _check_bounds(key, value, bounds, source)
             if ">=" in bounds:
-                reached[key] = bounds[">="]
+                at_least[key] = bounds[">="]
             if "<=" in bounds:
-                fallen[key] = bounds["<="]
+                at_most[key] = bounds["<="]
     gathering.check()
-    return Stop(reached, fallen, plateau, minimized)
+    return Stop(at_least, at_most, plateau, minimized)
 
 
 def _minimized(entry: Mapping[str, Any]) -> set[str]:

@@ -157,7 +157,7 @@ class _Play(Stretch):
 
     def end_reason(self, end: End) -> str:
         """Return the bound that ended the slice as a text; empty if none did."""
-        return self.bounds.why
+        return self.bounds.end_reason
 
     def _begin(self, spec: SliceSpec) -> SimulatedCheckpoint:
         """Return the simulated checkpoint from which the slice starts."""

@@ -11,7 +11,7 @@ import io
 from collections.abc import Iterable, Sequence
 
 from sweep.history.events import Created, Row
-from sweep.trackers._shared.trial_files import IDENTITY, FileTracker, Standing, identified
+from sweep.trackers._shared.trial_files import IDENTITY, FileTracker, RowPositions, identified
 
 
 class Tracker(FileTracker):
@@ -19,13 +19,13 @@ class Tracker(FileTracker):
 
     file = "progress.csv"
 
-    def read(self, content: bytes) -> Standing:
+    def read(self, content: bytes) -> RowPositions:
         """Return the positions of the rows in a file's contents, up to the first invalid line."""
         header, *lines = content.split(b"\n")[:-1] or [b""]
         columns = _cells(header)
         if columns[:1] != [IDENTITY]:
-            return Standing()
-        standing = Standing(len(header) + 1, columns)
+            return RowPositions()
+        standing = RowPositions(len(header) + 1, columns)
         for line in lines:
             first = line.partition(b",")[0]
             if not first.isdigit() or not standing.add(int(first), len(line) + 1):

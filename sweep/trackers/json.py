@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 
 from sweep.history.events import Created, Row
-from sweep.trackers._shared.trial_files import IDENTITY, FileTracker, Standing, identified
+from sweep.trackers._shared.trial_files import IDENTITY, FileTracker, RowPositions, identified
 
 
 class Tracker(FileTracker):
@@ -17,9 +17,9 @@ class Tracker(FileTracker):
 
     file = "result.json"
 
-    def read(self, content: bytes) -> Standing:
+    def read(self, content: bytes) -> RowPositions:
         """Return the positions of the results in a file's contents, up to an invalid line."""
-        standing = Standing()
+        standing = RowPositions()
         for line in content.splitlines(keepends=True):
             try:
                 result = json.loads(line)

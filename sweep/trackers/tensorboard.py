@@ -18,7 +18,7 @@ from typing import Any
 from sweep.history.events import Created, Row
 from sweep.history.results import to_number
 from sweep.trackers._shared.protobuf import double, message, single, text, varint
-from sweep.trackers._shared.trial_files import IDENTITY, FileTracker, Standing, curves, made_at
+from sweep.trackers._shared.trial_files import IDENTITY, FileTracker, RowPositions, curves, made_at
 
 #: Version in the first record.
 VERSION = "brain.Event:2"
@@ -31,16 +31,16 @@ class Tracker(FileTracker):
 
     file = "events.out.tfevents.sweep"
 
-    def read(self, content: bytes) -> Standing:
+    def read(self, content: bytes) -> RowPositions:
         """Return the positions of the rows' records in a file, up to the first invalid one."""
-        standing, heads = Standing(), 0
+        standing, heads = RowPositions(), 0
         for size, data in _records(content):
             place = data.find(_FIRST)
             if place < 0 and heads < 2:
                 standing.start, heads = standing.start + size, heads + 1
             elif place < 0 or not standing.add(_iteration(data, place), size):
                 break
-        return standing if heads == 2 else Standing()
+        return standing if heads == 2 else RowPositions()
 
     def head(
         self, columns: Sequence[str], created: Created, created_at: float, replica: int

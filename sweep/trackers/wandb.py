@@ -20,7 +20,7 @@ from typing import Any
 from sweep.history.events import Closed, Created, Reported, Row, Status
 from sweep.history.seeds import replica_name
 from sweep.trackers._shared.protobuf import message, read_varint, tag, text, varint
-from sweep.trackers._shared.trial_files import FileTracker, Standing, curves, made_at
+from sweep.trackers._shared.trial_files import FileTracker, RowPositions, curves, made_at
 
 #: Kinds of records, as field numbers.
 HISTORY, SUMMARY, RUN, EXIT = 2, 3, 17, 18
@@ -39,9 +39,9 @@ class Tracker(FileTracker):
 
     file = "run-sweep.wandb"
 
-    def read(self, content: bytes) -> Standing:
+    def read(self, content: bytes) -> RowPositions:
         """Return the positions of the rows in a file, up to a record that belongs to none."""
-        standing = Standing()
+        standing = RowPositions()
         for data, end in _records(content):
             if data.startswith(tag(RUN)) and not standing.start:
                 standing.start = end

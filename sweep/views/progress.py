@@ -50,9 +50,9 @@ class Aim:
     """Result → value at which a trial ends."""
     remaining_training: Callable[[History], float | None] = lambda _history: None
     """Estimate of the training that is left, as by `Scheduler.remaining_training`."""
-    spares: int | None = None
-    """Number of trials completed before any is ended early, as in `Scheduler.spares`; None if none
-    is."""
+    startup_trials: int | None = None
+    """Number of trials completed before any is ended early, as in `Scheduler.startup_trials`; None
+    if none is."""
     ranks_by_fronts: bool = False
     """True if trials at a rung rank by all objectives, as in `Scheduler.ranks_by_fronts`."""
     promotion_count: Callable[[int], int | None] = lambda _count: None
@@ -65,7 +65,7 @@ class Aim:
             scheduler.levels,
             spec.stop,
             scheduler.remaining_training,
-            scheduler.spares,
+            scheduler.startup_trials,
             scheduler.ranks_by_fronts,
             scheduler.promotion_count,
         )
@@ -237,15 +237,15 @@ class _Work:
     def _remaining_by_lengths(self) -> float:
         """Return the remaining work, estimated from the lengths of ended trials.
 
-        Trials that started before `spares` were completed do not count, since they could not be
-        ended early.
+        Trials that started before `startup_trials` were completed do not count, since they could
+        not be ended early.
         """
-        history, spares = self._history, self._aim.spares
+        history, startup_trials = self._history, self._aim.startup_trials
         ended = [trial for trial in self._trials if trial.status in FINISHED]
         completed = sorted(
             t.milestones[-1].event for t in ended if t.status is Status.COMPLETED and t.milestones
         )
-        needed = spares or 0
+        needed = startup_trials or 0
         since = completed[needed - 1] if 0 < needed <= len(completed) else 0
         live = [t for t in self._trials if t.status not in FINISHED]
         if self._levels:  # a waiting trial may never continue
@@ -254,7 +254,7 @@ class _Work:
         lengths = _Lengths(
             [self._at[t.number] / self._full for t in ended if t.proposed_after >= since],
             [self._at[t.number] / self._full for t in live if t.proposed_after >= since],
-            (1.0, 1) if spares is None else (_EARLY, _EARLY_WEIGHT),
+            (1.0, 1) if startup_trials is None else (_EARLY, _EARLY_WEIGHT),
         )
         to_spare = max(0, needed - len(completed))
         positions = sorted((self._at[t.number] / self._full for t in live), reverse=True)

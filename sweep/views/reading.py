@@ -27,7 +27,7 @@ class Foreign(NamedTuple):
     """Name of the result in which the scheduler counts."""
     levels: tuple[float, ...]
     """Rungs, ascending."""
-    spares: None = None
+    startup_trials: None = None
     ranks_by_fronts: bool = False
 
     def remaining_training(self, _history: History) -> None:

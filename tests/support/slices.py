@@ -37,7 +37,7 @@ def slice_spec(
         "stop": Criteria(),
         "metric": "loss",
         "sign": -1.0,
-        "policy": Retention.of(CheckpointPolicy(every=1)),
+        "policy": Retention.from_spec(CheckpointPolicy(every=1)),
         "slice_s": 60.0,
         "folder": str(folder),
         "stop_file": str(folder / ".stop-1"),

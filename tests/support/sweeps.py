@@ -164,7 +164,7 @@ def final_state(folder: Folder, replica: Replica) -> tuple[int, Any]:
     newest = replica.newest_checkpoint
     if newest is None:
         return (0, None)
-    loaded = store.of(folder).replica(replica.trial, replica.index).read(newest)
+    loaded = store.of_sweep(folder).replica(replica.trial, replica.index).read(newest)
     state = {key: loaded.state[key] for key in ("trainable", "streams")}
     # A process that has torch says where its stream stands, another one where it would begin.
     if "seed" in (torch_stream := state["streams"]["torch"]):

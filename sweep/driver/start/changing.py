@@ -82,16 +82,16 @@ def with_later_stop(ledger: Ledger, spec: SweepSpec, changes: Mapping[str, Any])
         UsageError: a value is not valid, its criterion is not in the spec, or it ends trials
             earlier.
     """
-    known = [*spec.stop, *(key for key in spec.stop.fallen if key not in spec.stop)]
+    known = [*spec.stop, *(key for key in spec.stop.at_most if key not in spec.stop)]
     for key in changes:
         if key not in known:
             raise UnknownName("stopping criterion", key, known)
     written = spec.stop.to_spec()
     stop = reading.with_stop(ledger, {**written, **changes}).stop
     for key, value in changes.items():
-        same = (key in stop, key in stop.fallen) == (key in spec.stop, key in spec.stop.fallen)
+        same = (key in stop, key in stop.at_most) == (key in spec.stop, key in spec.stop.at_most)
         earlier = stop.get(key, 0) < spec.stop.get(key, 0)
-        earlier = earlier or stop.fallen.get(key, 0) > spec.stop.fallen.get(key, 0)
+        earlier = earlier or stop.at_most.get(key, 0) > spec.stop.at_most.get(key, 0)
         if earlier or not same:
             hint = "trials that are further cannot be cut; start another sweep for an earlier end"
             allowed = f"an end that is later than {written[key]}"
@@ -132,7 +132,7 @@ def continuing_moves(
 
     A replica without a checkpoint has nothing to continue from, and stays ended.
     """
-    before, after = Criteria.of(old.stop), Criteria.of(new.stop)
+    before, after = Criteria.from_spec(old.stop), Criteria.from_spec(new.stop)
     for replica in history.replicas(Status.COMPLETED):
         ended = _end(replica, before, replica.goal.top)
         if not ended or _end(replica, after, change.top) or not replica.checkpoints:

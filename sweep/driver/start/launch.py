@@ -290,7 +290,7 @@ def _open_store(launch: "Launch", ledger: Ledger) -> SweepStore:
     """Return the store of the checkpoints; RemoteError if the storage does not hold this sweep."""
     if launch.checkpoints is not None:
         store.move(launch.folder, store.check(launch.checkpoints), ledger.name, ledger.sweep_id)
-    found = store.of(launch.folder)
+    found = store.of_sweep(launch.folder)
     if found.url:
         store.require(found.url)
     return found

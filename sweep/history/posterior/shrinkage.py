@@ -114,7 +114,7 @@ def estimate(scores: Scores, unseen: float, is_random: bool = True) -> Estimates
     plain, (scores, doubt) = scores, smooth(scores)
     last, moments = scores.last_levels, _moments(scores)
     seeds, last_scores = at_last_level(scores.seeds, last), at_last_level(scores.level_scores, last)
-    squares = _Squares.of(scores.squares, seeds - 1, last, scores.level_scores.shape[1])
+    squares = _Squares.sum_by_level(scores.squares, seeds - 1, last, scores.level_scores.shape[1])
     levels, share = _solve_share(moments, squares)
     variance = np.maximum(levels.variance[last], _TINY)
     evaluations = min(float(np.median(scores.evaluations / variance)), GREATEST_SHARE)
@@ -189,7 +189,9 @@ class _Squares(NamedTuple):
     """Degrees of freedom of each sum, (levels,)."""
 
     @classmethod
-    def of(cls, squares: Floats, freedom: Floats, last_levels: Whole, levels: int) -> "_Squares":
+    def sum_by_level(
+        cls, squares: Floats, freedom: Floats, last_levels: Whole, levels: int
+    ) -> "_Squares":
         """Return the sums, by last level, of the trials' squares and degrees of freedom.
 
         `squares`, `freedom` and `last_levels` have one entry per trial; `levels` is the number of

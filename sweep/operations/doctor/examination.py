@@ -74,7 +74,7 @@ def _add_services_of_sweep(
     used: dict[str, str] = {}
     for part, read in (
         ("storage", _storage),
-        ("checkpoints", lambda of: store.of(of).url),
+        ("checkpoints", lambda of: store.of_sweep(of).url),
         ("tracking_uri", _tracking_uri),
         ("address", _address),
     ):

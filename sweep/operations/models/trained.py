@@ -143,7 +143,7 @@ def restore(folder: Folder, spec: SweepSpec, trial: Trial, checkpoint: str) -> T
 
 def load(folder: Folder, replica: Replica, saved: Saved) -> Loaded:
     """Read a checkpoint; raises TrainableError if it is unusable."""
-    return store.of(folder).replica(replica.trial, replica.index).read(saved)
+    return store.of_sweep(folder).replica(replica.trial, replica.index).read(saved)
 
 
 def make_trainable(

@@ -36,7 +36,7 @@ def result_warnings(resolved: Resolved, smoke: SmokeTest) -> list[str]:
         return []
     spec, scheduler = resolved.spec, resolved.scheduler
     keys = {"metric": spec.metric, "scheduler.time_attr": scheduler.time_attr}
-    keys |= {f"stop.{name}": name for name in (*spec.stop, *spec.stop.fallen)}
+    keys |= {f"stop.{name}": name for name in (*spec.stop, *spec.stop.at_most)}
     if spec.stop.plateau is not None and spec.stop.plateau.metric != spec.metric:
         keys["stop.plateau.metric"] = spec.stop.plateau.metric
     found = [_missing(key, name, smoke) for key, name in keys.items() if name not in smoke.keys]

@@ -94,7 +94,7 @@ def remove(folder: Folder, mlflow: bool = False) -> Freed:
     gone = folder.root / f".{folder.name}.removed-{secrets.token_hex(4)}"
     with folder.lock():
         runs = _delete_runs(folder) if mlflow else None
-        stored = store.of(folder)
+        stored = store.of_sweep(folder)
         freed = replace(_measure_everything(stored, folder.name), runs=runs)
         try:
             with storage.removing(folder.ledger):
@@ -153,7 +153,7 @@ def clean(folder: Folder, say: Callable[[str], None], keep: int, dry_run: bool) 
         UsageError: the ledger was written by a newer version.
         StorageError: the disk or the database reported an error.
     """
-    stored = store.of(folder)
+    stored = store.of_sweep(folder)
     if dry_run:
         history = lookup.read_history(folder)
         return _count_freed(stored, history, _unneeded_checkpoints(history, keep))
@@ -289,7 +289,7 @@ def clean_root(root: Path, say: Callable[[str], None], dry_run: bool) -> Iterato
 
 def _remove_draft(draft: Folder, dry_run: bool) -> Freed:
     """Delete a leftover folder and its stored checkpoints, unless `dry_run`."""
-    stored = store.of(draft)
+    stored = store.of_sweep(draft)
     freed = _measure_everything(stored, draft.name)
     if not dry_run:
         with storage.removing(draft.ledger):

@@ -124,7 +124,7 @@ def _drop_checkpoints(folder: Folder, term: int, verification: Verification) -> 
 
 def _delete_unnamed_files(folder: Folder) -> Iterator[str]:
     """Delete files that no row names. Yields one line for each replica."""
-    gone = store.of(folder).sweep_up(lookup.read_history(folder))
+    gone = store.of_sweep(folder).sweep_up(lookup.read_history(folder))
     for whose, count in Counter((spare.trial, spare.replica) for spare in gone).items():
         yield f"trials/{replica_name(*whose)}: {count} files that no row names were deleted"
 

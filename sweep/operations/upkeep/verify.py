@@ -54,7 +54,7 @@ def inspect_sweep(folder: Folder, driven: bool) -> Verification:
             return Verification(tuple(damages), (f"nothing else was compared with {what}",), 0)
     history, wrong = _check_sums(folder)
     damages += wrong
-    stored = store.of(folder)
+    stored = store.of_sweep(folder)
     lost = [*_check_trainable(folder), *_check_checkpoints(stored, history)]
     if driven:
         named = _named_checkpoints(lookup.read_history(folder))

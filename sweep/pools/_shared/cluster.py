@@ -135,7 +135,7 @@ class ClusterPool(pools.Pool):
     # ---- implemented by an engine -----------------------------------------------------------
 
     @abstractmethod
-    async def _reach(self, reach_s: float) -> Collection[str]:
+    async def _connect_to_cluster(self, reach_s: float) -> Collection[str]:
         """Connect to the cluster within `reach_s` seconds and return its workers' addresses.
 
         Raises:
@@ -144,7 +144,9 @@ class ClusterPool(pools.Pool):
         """
 
     @abstractmethod
-    async def _ask(self, address: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def _call_worker(
+        self, address: str, function: Callable[..., Any], *arguments: Any
+    ) -> Any:
         """Call a function of `_shared.worker` in a worker, and return its result.
 
         The call must work even while a slice runs there.
@@ -154,7 +156,7 @@ class ClusterPool(pools.Pool):
         """
 
     @abstractmethod
-    async def _send(self, address: str, key: str, slice_spec: bytes) -> object:
+    async def _run_in_worker(self, address: str, key: str, slice_spec: bytes) -> object:
         """Run a pickled slice once in this worker, and nowhere else; return its outcome.
 
         `key` is the slice's name in later messages.
@@ -165,7 +167,7 @@ class ClusterPool(pools.Pool):
         """
 
     @abstractmethod
-    async def _greet(self) -> None:
+    async def _ping(self) -> None:
         """Wait until the cluster's scheduler answers a small request."""
 
     @abstractmethod
@@ -179,7 +181,7 @@ class ClusterPool(pools.Pool):
         """
         while worker.address not in self._left:
             try:
-                await self._ask(worker.address, there.leave, [key, ""])
+                await self._call_worker(worker.address, there.leave, [key, ""])
             except Exception:  # noqa: BLE001 retried until the worker is known to have left
                 await asyncio.sleep(CONNECT_S)
             else:
@@ -187,7 +189,7 @@ class ClusterPool(pools.Pool):
                 return
 
     @abstractmethod
-    async def _leave(self) -> None:
+    async def _disconnect(self) -> None:
         """Disconnect from the cluster, which may be lost."""
 
     async def _ask_description(self, address: str, probe: Path) -> dict[str, Any]:
@@ -195,7 +197,7 @@ class ClusterPool(pools.Pool):
 
         It is that of `describe_worker`, which checks for the file `probe`.
         """
-        return {"name": address, **await self._ask(address, there.describe_worker, probe)}
+        return {"name": address, **await self._call_worker(address, there.describe_worker, probe)}
 
     def _exposure(self, address: str) -> str:
         """Return a text on why other people can reach the worker at `address`.
@@ -333,7 +335,7 @@ class ClusterPool(pools.Pool):
 
         Raises UsageError if there are workers and none is usable.
         """
-        found = await self._reach(reach_s)
+        found = await self._connect_to_cluster(reach_s)
         answers = await asyncio.gather(*(self._join(address, probe) for address in found))
         refused = [said for said in answers if said]
         if refused and not self._workers:
@@ -486,7 +488,7 @@ class ClusterPool(pools.Pool):
         if worker is None:
             raise StorageError(self.failed())
         sent = cloudpickle.dumps(replace(running.spec, worker=worker.name))
-        result = asyncio.ensure_future(self._send(worker.address, running.key, sent))
+        result = asyncio.ensure_future(self._run_in_worker(worker.address, running.key, sent))
         gone = asyncio.ensure_future(worker.is_lost.wait())
         given_up = asyncio.ensure_future(running.is_abandoned.wait())
         heard = asyncio.ensure_future(self._listen_to(running, worker))
@@ -514,7 +516,7 @@ class ClusterPool(pools.Pool):
         """
         while True:
             wanted, running.wanted = running.wanted, False
-            question = self._ask(worker.address, there.measure, running.key, wanted)
+            question = self._call_worker(worker.address, there.measure, running.key, wanted)
             answer = asyncio.ensure_future(question)
             try:
                 while not (await asyncio.wait({answer}, timeout=MEASURE_S))[0]:
@@ -536,7 +538,7 @@ class ClusterPool(pools.Pool):
         Its silence is stored in the slice, which waits for a worker.
         """
         while True:
-            answer = asyncio.ensure_future(self._greet())
+            answer = asyncio.ensure_future(self._ping())
             try:
                 while not (await asyncio.wait({answer}, timeout=MEASURE_S))[0]:
                     running.still_s += MEASURE_S
@@ -557,7 +559,7 @@ class ClusterPool(pools.Pool):
         if worker and answers and await self._answer(worker, there.end, running.key) is not None:
             return
         try:
-            await asyncio.wait_for(self._greet(), CONNECT_S)
+            await asyncio.wait_for(self._ping(), CONNECT_S)
         except Exception:  # noqa: BLE001 every error means that there is no response
             self._silent = self._describe_loss() or (
                 f"the {self.scheduler} at {self._address} has stopped responding; nothing is lost: "
@@ -588,7 +590,7 @@ class ClusterPool(pools.Pool):
         """
         with contextlib.suppress(Exception):
             return await asyncio.wait_for(
-                self._ask(worker.address, function, *arguments), CONNECT_S
+                self._call_worker(worker.address, function, *arguments), CONNECT_S
             )
         return None
 
@@ -605,7 +607,7 @@ class ClusterPool(pools.Pool):
         for task in self._tasks:
             task.cancel()
         with contextlib.suppress(Exception):  # the cluster may be lost
-            await asyncio.wait_for(self._leave(), CLOSE_S)
+            await asyncio.wait_for(self._disconnect(), CLOSE_S)
 
     def _lost_message(self) -> str:
         """Return the message that the cluster's scheduler is gone, with the remedy."""

@@ -69,7 +69,7 @@ def remarks(spec: SweepSpec, scheduler: schedulers.Scheduler) -> list[str]:
     Usually none.
     """
     texts = [scheduler.remark] if scheduler.remark else []
-    compares = scheduler.pauses or scheduler.spares is not None
+    compares = scheduler.pauses or scheduler.startup_trials is not None
     if spec.objectives and compares and not scheduler.ranks_by_fronts:
         names = plugins.names(schedulers.PACKAGE)
         able = ", ".join(name for name in names if schedulers.find(name).ranks_by_fronts)

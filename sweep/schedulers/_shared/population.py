@@ -187,9 +187,9 @@ class Population(schedulers.Scheduler):
         # The population does not wait for a clone, which may be ahead of it. If all members have
         # ended, new trials start at the first level, and clones continue alone.
         """Return the plan if all trials are compared at once (``synch: true``)."""
-        members = history.order(_members)
+        members = history.order(_member_key)
         alone = not members and not history.uncreated_trials
-        newest = _highest_goals(history.order(_living) if alone else members)
+        newest = _highest_goals(history.order(_living_key) if alone else members)
         if history.uncreated_trials:
             goal = newest[-1] if newest else self._next_level(0.0)
             return self._start_members(history, free, goal)
@@ -206,7 +206,7 @@ class Population(schedulers.Scheduler):
 
     def _generation(self, history: History, level: float) -> Generation | None:
         """Return the trials compared at a level; None while some are still on their way to it."""
-        goals = history.order(_with_goal)
+        goals = history.order(_goal_key)
         bound = [history.trials[number] for _, number in goals[bisect_left(goals, (level,)) :]]
         expected = [trial for trial in bound if born_at(trial) < level]
         if not all(
@@ -384,12 +384,12 @@ def _deficit(other: float | None, judged: float | None, sign: float) -> float:
 # ---- keys of trials by goal ------------------------------------------------------------------
 
 
-def _with_goal(trial: Trial) -> Entry | None:
+def _goal_key(trial: Trial) -> Entry | None:
     """Return an entry that sorts the trials by their goals; None for a trial without one."""
     return None if trial.goal.until is None else (trial.goal.until, trial.number)
 
 
-def _living(trial: Trial) -> Entry | None:
+def _living_key(trial: Trial) -> Entry | None:
     """Return an entry that sorts unfinished trials by their goals, those without one first.
 
     Returns None for finished ones.
@@ -398,16 +398,16 @@ def _living(trial: Trial) -> Entry | None:
     return None if trial.status in FINISHED else (at, trial.number)
 
 
-def _members(trial: Trial) -> Entry | None:
-    """Return an entry like that of `_living`.
+def _member_key(trial: Trial) -> Entry | None:
+    """Return an entry like that of `_living_key`.
 
     Returns None also for clones, which may be ahead of the population.
     """
-    return _living(trial) if trial.clone_of is None else None
+    return _living_key(trial) if trial.clone_of is None else None
 
 
 def _highest_goals(entries: Sequence[Entry]) -> list[float]:
-    """Return the two highest different goals among entries of `_living`, ascending."""
+    """Return the two highest different goals among entries of `_living_key`, ascending."""
     goals: list[float] = []
     end = len(entries)
     while end and len(goals) < 2 and entries[end - 1][0] > -math.inf:
@@ -418,7 +418,7 @@ def _highest_goals(entries: Sequence[Entry]) -> list[float]:
 
 def _unfinished_below(history: History, level: float) -> list[Trial]:
     """Return the unfinished trials that have a goal below `level`, by number."""
-    entries = history.order(_living)
+    entries = history.order(_living_key)
     first, end = bisect_left(entries, (-math.inf, math.inf)), bisect_left(entries, (level,))
     return [history.trials[number] for number in sorted(entry[-1] for entry in entries[first:end])]
 

@@ -23,7 +23,7 @@ class Verdict:
 
     continues: bool
     """True if the trial continues; False if it ends."""
-    why: str
+    reason: str
     """Reason for the decision, as a text for people, stored in the ledger."""
     evidence: Evidence = field(default_factory=dict)
     """Name → number, text or list of them: values that the decision was based on."""
@@ -36,7 +36,7 @@ class PerTrialStopping(schedulers.Scheduler):
     """
 
     pauses = False
-    spares = 0
+    startup_trials = 0
 
     @abstractmethod
     def judge_trials(self, history: History, trials: Sequence[Trial]) -> list[Verdict]:
@@ -54,10 +54,10 @@ class PerTrialStopping(schedulers.Scheduler):
         verdicts = self.judge_trials(history, there) if there else []
         for trial, found in zip(there, verdicts, strict=True):
             if not found.continues:
-                stop.append(Stop(trial.number, Status.PRUNED, found.why, found.evidence))
+                stop.append(Stop(trial.number, Status.PRUNED, found.reason, found.evidence))
             elif len(resume) < free:
                 goal = self.next_goal(trial.time)
-                resume.append(Resume(trial.number, goal, found.why, found.evidence))
+                resume.append(Resume(trial.number, goal, found.reason, found.evidence))
         fresh = min(free - len(resume), history.uncreated_trials)
         goal = self.next_goal(0.0)
         why = f"a slot was free; first look at {goal.until:g}" if goal.until else "a slot was free"

@@ -169,7 +169,7 @@ class Generations(Replay):
 
     population: int = 20
     """Number of parents of a generation, and of scored trials that complete one."""
-    numbers: list[int] = field(default_factory=list)
+    generations: list[int] = field(default_factory=list)
     """Index of the generation of each trial, by number of the trial; ascending."""
     firsts: list[int] = field(default_factory=list)
     """Number of the first trial of each generation."""
@@ -183,19 +183,19 @@ class Generations(Replay):
     def copy(self) -> "Generations":
         """Return a copy on which proposals of trials that are not in the ledger can be replayed."""
         return replace(
-            self, waiting=[*self.waiting], numbers=[*self.numbers], firsts=[*self.firsts]
+            self, waiting=[*self.waiting], generations=[*self.generations], firsts=[*self.firsts]
         )
 
     def step(self, trials: Sequence[Trial], number: int) -> None:
         """Assign trial `number` to a generation, by the scores known when it was proposed."""
         for arrived in self.take_arrived(seen_by(trials, number), trials):
-            if self.numbers[arrived] > self.newest:
-                self.newest, self.count = self.numbers[arrived], 0
-            self.count += self.numbers[arrived] == self.newest
+            if self.generations[arrived] > self.newest:
+                self.newest, self.count = self.generations[arrived], 0
+            self.count += self.generations[arrived] == self.newest
         generation = self.newest if self.count < self.population else self.newest + 1
         if generation == len(self.firsts):
             self.firsts.append(number)
-        self.numbers.append(generation)
+        self.generations.append(generation)
 
 
 class Evolving(searchers.Searcher):

@@ -73,7 +73,7 @@ class Enumerating(searchers.Searcher):
         if (found := looked.first_untried(request.trials)) is not None:
             return found
         if self.options.duplicates and looked.points.count:
-            return looked.nth(request.index % looked.points.count)
+            return looked.point_at(request.index % looked.points.count)
         raise Exhausted(f"each of the {looked.points.count} points of the space has a trial")
 
 
@@ -109,7 +109,7 @@ class _Progress:
             return False
         return not seen or trials[seen - 1].searched == self._newest
 
-    def nth(self, place: int) -> Settings:
+    def point_at(self, place: int) -> Settings:
         """Return the settings of the point at index `place` of the order."""
         return self.points.nth(self._order[place])
 
@@ -124,7 +124,7 @@ class _Progress:
                 self._tried.add(choice_key(self._newest))
         self._trials = len(trials)
         while self._place < self.points.count:
-            found = self.nth(self._place)
+            found = self.point_at(self._place)
             if choice_key(found.searched) not in self._tried:
                 return found
             self._place += 1

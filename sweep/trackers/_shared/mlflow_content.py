@@ -147,7 +147,7 @@ class Times:
         self._numbers, self._times = array("q"), array("q")
         self._last = 0
 
-    def of(self, number: int) -> int | None:
+    def get(self, number: int) -> int | None:
         """Return the time of the row with this number; None if it has none."""
         place = bisect_left(self._numbers, number)
         known = place < len(self._numbers) and self._numbers[place] == number
@@ -158,7 +158,7 @@ class Times:
 
         A new one is `milliseconds`, or the newest plus 1 if that is not later.
         """
-        known = self.of(number)
+        known = self.get(number)
         if known is not None:
             return known
         self._last = max(milliseconds, self._last + 1)
@@ -331,7 +331,9 @@ class Content:
         curve = self._curves.setdefault(event.trial, Curve(trial.objective))
         whole = (trial.number, WHOLE)
         for row in curve.extend(trial, event):
-            seeds = (self._results[trial.number, r.index].of(row.iteration) for r in trial.replicas)
+            seeds = (
+                self._results[trial.number, r.index].get(row.iteration) for r in trial.replicas
+            )
             made = max(time for time in seeds if time is not None)
             time = self._results[whole].add(row.iteration, made)
             yield from values(row, time, self._compared)

@@ -74,7 +74,7 @@ WRITTEN = (
 REVISIONS = {"b7e2c1a4d9f3": "3.16", "dc11669786a5": "3.17", "f4a9b2c7d1e6": "3.18"}
 
 
-class Standing(NamedTuple):
+class StoredRow(NamedTuple):
     """Row of a curve as it is in MLflow."""
 
     key: str
@@ -289,13 +289,13 @@ class FileStore:
             runs[run].metrics[name] = value
         return list(runs.values())
 
-    def rows(self, run: StoredRun, keys: Collection[str]) -> list[Standing]:
+    def rows(self, run: StoredRun, keys: Collection[str]) -> list[StoredRow]:
         """Return the rows of a run's curves with these names."""
         query = (
             "SELECT key, timestamp, step, value, is_nan FROM metrics WHERE run_uuid = ? AND key = ?"
         )
         return [
-            Standing(key, at, step, math.nan if nan else value)
+            StoredRow(key, at, step, math.nan if nan else value)
             for one in sorted(keys)
             for key, at, step, value, nan in self._database.execute(query, (run.id, one))
         ]
@@ -545,10 +545,10 @@ class ServerStore:
             yield from page
             token = page.token or ""
 
-    def rows(self, run: StoredRun, keys: Collection[str]) -> list[Standing]:
+    def rows(self, run: StoredRun, keys: Collection[str]) -> list[StoredRow]:
         """Return the rows of a run's curves with these names."""
         return [
-            Standing(row.key, row.timestamp, row.step, row.value)
+            StoredRow(row.key, row.timestamp, row.step, row.value)
             for key in sorted(keys)
             for row in self._client.get_metric_history(run.id, key)
         ]

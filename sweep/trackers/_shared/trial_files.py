@@ -48,7 +48,7 @@ Seed = tuple[int, int]
 
 
 @dataclass
-class Standing:
+class RowPositions:
     """Positions of the complete rows in a file; leftovers of a crash after them do not count."""
 
     start: int = 0
@@ -95,12 +95,12 @@ class FileTracker(trackers.Tracker):
         self._context = context
         self._created: dict[int, tuple[Created, float]] = {}
         """Number of a trial → the event that created it, and its time in seconds since 1970."""
-        self._standing: dict[Seed, Standing] = {}
+        self._standing: dict[Seed, RowPositions] = {}
 
     # ---- defined by a subclass ------------------------------------------------------------------
 
     @abstractmethod
-    def read(self, content: bytes) -> Standing:
+    def read(self, content: bytes) -> RowPositions:
         """Return the positions of the rows in a file's contents, up to the first invalid one."""
 
     @abstractmethod
@@ -180,7 +180,7 @@ class FileTracker(trackers.Tracker):
             standing = self._with_columns(parent, standing, event.rows)
             written, end = [], standing.end
             if not end:
-                its = self._of(event.trial, record.number)
+                its = self._created_event(event.trial, record.number)
                 written.append(self.head(standing.columns, *its, event.replica))
                 standing.start = len(written[0])
             for row in event.rows:
@@ -195,7 +195,9 @@ class FileTracker(trackers.Tracker):
                 os.fdatasync(file)
             self._standing[seed] = standing
 
-    def _with_columns(self, parent: int, standing: Standing, rows: Sequence[Row]) -> Standing:
+    def _with_columns(
+        self, parent: int, standing: RowPositions, rows: Sequence[Row]
+    ) -> RowPositions:
         """Rewrite the file atomically if the rows have columns that it lacks; return its positions.
 
         `parent` is the descriptor of the folder.
@@ -210,7 +212,7 @@ class FileTracker(trackers.Tracker):
         disk.sync(parent)
         return self.read(content)
 
-    def _read_rows(self, parent: int) -> Standing:
+    def _read_rows(self, parent: int) -> RowPositions:
         """Return the positions of the rows in the file in the open folder `parent`.
 
         Temporary files of other processes are deleted first.
@@ -233,7 +235,7 @@ class FileTracker(trackers.Tracker):
 
         `k` is the number of the event.
         """
-        content = parameters(self._of(event.trial, k)[0])
+        content = parameters(self._created_event(event.trial, k)[0])
         folder = self._folder((event.trial, event.replica))
         _make(folder)
         with _opened(folder) as parent:
@@ -241,7 +243,7 @@ class FileTracker(trackers.Tracker):
                 disk.publish(parent, PARAMETERS, len(content), [content], 0)
                 disk.sync(parent)
 
-    def _of(self, trial: int, k: int) -> tuple[Created, float]:
+    def _created_event(self, trial: int, k: int) -> tuple[Created, float]:
         """Return the event that created a trial, and its time.
 
         The ledger is read up to event `k` if needed.

@@ -49,7 +49,7 @@ class There:
                 for path in folder.path.glob("trials/*/*")
             }
         else:
-            found = Remote(stores.of(folder).url).sizes()
+            found = Remote(stores.of_sweep(folder).url).sizes()
         return {name: size for name, size in found.items() if "/ckpt-" in name or "/seg-" in name}
 
     def damage(self, folder: Folder, name: str, content: bytes | None) -> None:
@@ -58,7 +58,7 @@ class There:
             path = folder.path / name
             path.unlink(missing_ok=True) if content is None else path.write_bytes(content)
             return
-        storage = Remote(stores.of(folder).url)
+        storage = Remote(stores.of_sweep(folder).url)
         storage.delete([name]) if content is None else storage.write(name, content)
         shutil.rmtree(folder.path / "trials" / name.split("/")[1], ignore_errors=True)
 
@@ -175,7 +175,7 @@ def test_children_begin_from_checkpoints_of_their_parents(there: There, tmp_path
 
 def test_rm_leaves_nothing(there: There, here: Here) -> None:
     folder = made(there, here.root)
-    bytes_there, url = sum(there.files(folder).values()), stores.of(folder).url
+    bytes_there, url = sum(there.files(folder).values()), stores.of_sweep(folder).url
     (row,) = here.json("rm", "demo", "--yes")
     assert row["bytes"] >= bytes_there
     assert not folder.path.exists()

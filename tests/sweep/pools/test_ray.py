@@ -188,7 +188,7 @@ def test_a_trial_that_kills_every_worker_it_meets_fails_and_the_others_go_on(
 def test_the_signing_key_is_not_sent_and_a_gpu_is_shared_out(
     pool: pool_of_ray.Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gpu = pool._ask(next(iter(pool._workers)), os.getenv, "CUDA_VISIBLE_DEVICES")
+    gpu = pool._call_worker(next(iter(pool._workers)), os.getenv, "CUDA_VISIBLE_DEVICES")
     assert asyncio.run_coroutine_threadsafe(gpu, pool._loop).result(120) == "0"  # the head has one
     key, sent = signing.user_trust().key, bytearray()
     write = pool._to_gateway.write

@@ -58,7 +58,7 @@ def test_the_best_third_of_a_rung_is_promoted_before_anything_fresh_starts() -> 
     plan = scheduler().plan(history(three, wanted=10), free=2)
     assert [(resume.trial, resume.goal) for resume in plan.resume] == [(1, Goal(3, top=9))]
     assert len(plan.fresh) == 1
-    assert "place 1 of 3 at rung 1" in plan.resume[0].why
+    assert "place 1 of 3 at rung 1" in plan.resume[0].reason
 
 
 def test_the_highest_rung_is_looked_at_first_and_its_next_goal_is_the_top() -> None:
@@ -88,20 +88,22 @@ def test_what_never_had_the_metric_has_no_place_at_a_rung(missing: float | None)
     assert not scheduler().plan(history([*ended, trial(2, PAUSED, [1.0])], wanted=3), free=1)
     known = [trial(n, PAUSED, [float(n)]) for n in (2, 3, 4)]
     (promoted,) = scheduler().plan(history([*ended, *known], wanted=5), free=1).resume
-    assert promoted.why == "promoted to rung 3: score 4 is place 1 of 3 at rung 1"
+    assert promoted.reason == "promoted to rung 3: score 4 is place 1 of 3 at rung 1"
 
 
 def test_a_value_between_two_results_is_told_with_both() -> None:
     three = [trial(n, PAUSED, [n, n + 2.0]) for n in range(3)]
     (promoted,) = scheduler(grace=1.5).plan(history(three, wanted=3), free=1).resume
     own = "score 3 (interpolated between 2 at 1 and 4 at 2)"
-    assert promoted.why == f"promoted to rung 4.5: {own} is place 1 of 3 at rung 1.5"
+    assert promoted.reason == f"promoted to rung 4.5: {own} is place 1 of 3 at rung 1.5"
     several = [trial(n, PAUSED, [n, n + 2.0]) for n in range(3)]
     for one in several:
         one.objective = replace(one.objective, score=Score(kind="best"))
         one.replicas[0].objective = one.objective
     (promoted,) = scheduler(grace=1.5).plan(history(several, wanted=3), free=1).resume
-    assert promoted.why.startswith("promoted to rung 4.5: score 3 (interpolated) is place 1 of 3")
+    assert promoted.reason.startswith(
+        "promoted to rung 4.5: score 3 (interpolated) is place 1 of 3"
+    )
 
 
 def test_where_less_is_better_the_smallest_is_promoted() -> None:
@@ -255,7 +257,7 @@ def test_the_decision_says_why_and_carries_the_ranking() -> None:
         one.replicas[0].goal = Goal(goal, top=9)
     (resume,) = finisher().plan(history(four, wanted=4), free=3).resume
     assert (resume.trial, resume.goal) == (1, Goal(9, top=9))
-    assert resume.why.startswith(
+    assert resume.reason.startswith(
         "trained to the end: score 5 is place 1 of 3 that wait or are done"
     )
     assert resume.evidence["trials"] == [1, 2, 0]

@@ -91,7 +91,7 @@ def test_who_waits_goes_on_in_the_order_of_the_front() -> None:
 def test_a_promotion_says_its_front_and_its_place_and_stores_all_objectives() -> None:
     (first, *_) = scheduler().plan(past(trials([*FRONT, *BEATEN])), free=1).resume
     where = "are on the 1st of 3 fronts, place 1 of 9 at rung 1"
-    assert first.why == f"promoted to rung 3: score 9 and cost 9e+06 {where}"
+    assert first.reason == f"promoted to rung 3: score 9 and cost 9e+06 {where}"
     assert first.evidence == {
         "rung": 1.0,
         "place": 1,
@@ -113,7 +113,7 @@ def test_without_one_objective_a_trial_is_behind_all_fronts(missing: float | Non
     assert promoted([(9.0, missing), (1.0, 1.0), (0.0, 2.0)]) == [1]
     (only,) = scheduler().plan(past(trials([(9.0, missing)] * 3)), free=9).resume
     why = "promoted to rung 3: score 9 and no cost are behind all fronts, place 1 of 3 at rung 1"
-    assert (only.trial, only.why) == (0, why)
+    assert (only.trial, only.reason) == (0, why)
 
 
 def test_before_anybody_has_the_other_objective_the_metric_decides() -> None:
@@ -125,7 +125,7 @@ def test_who_breaks_a_constraint_is_promoted_last_and_told_so() -> None:
     assert promoted(rows, LIMITED) == [2]
     (least,) = scheduler().plan(past(trials(rows[:2] + rows[:1], LIMITED)), free=9).resume
     assert least.trial == 1
-    assert "score 8 and cost 0 break the constraint on size, place 1 of 3" in least.why
+    assert "score 8 and cost 0 break the constraint on size, place 1 of 3" in least.reason
 
 
 def test_with_stopping_the_front_goes_on_and_who_equals_the_last_of_it_too() -> None:
@@ -133,8 +133,8 @@ def test_with_stopping_the_front_goes_on_and_who_equals_the_last_of_it_too() -> 
     plan = scheduler("stopping").plan(past(made), free=99)
     assert [resume.trial for resume in plan.resume] == [0, 2, 4, 9]
     assert {stop.trial for stop in plan.stop} == {1, 3, 5, 6, 7, 8}
-    whys = {stop.trial: stop.why for stop in plan.stop}
-    whys |= {resume.trial: resume.why for resume in plan.resume}
+    whys = {stop.trial: stop.reason for stop in plan.stop}
+    whys |= {resume.trial: resume.reason for resume in plan.resume}
     fronts_of_ten = "place 10 of 10 at rung 1"
     assert (
         whys[8] == f"stopped: score -1 and cost 9e+06 are on the 3rd of 3 fronts, {fronts_of_ten}"
@@ -145,7 +145,7 @@ def test_with_stopping_the_front_goes_on_and_who_equals_the_last_of_it_too() -> 
 def test_of_several_to_finish_the_first_are_the_pick_and_the_far_end_of_the_front() -> None:
     plan = scheduler(factor=10, best=3).plan(past(trials([*FRONT, *BEATEN])), free=9)
     assert [resume.trial for resume in plan.resume] == [4, 0, 2]
-    assert plan.resume[1].why == (
+    assert plan.resume[1].reason == (
         "trained to the end: score 0 and cost 0 are on the 1st of 3 fronts, place 2 of 9 that wait "
         "or are done, and nothing else is left to do"
     )

@@ -135,7 +135,7 @@ def test_who_is_promoted_in_seeds_begins_them_from_the_beginning_to_the_same_run
     plan = scheduler().plan(history(three, wanted=3), free=4)
     (more,) = plan.seeds
     assert (more.trial, more.index, more.goal) == (2, 1, Goal(3, top=9))
-    assert more.why.startswith("promoted to 2 seeds: score 2 is place 1 of 3 at rung 3")
+    assert more.reason.startswith("promoted to 2 seeds: score 2 is place 1 of 3 at rung 3")
     assert plan.resume == ()
 
 

@@ -234,7 +234,7 @@ def test_the_cached_study_is_the_one_that_is_built_anew() -> None:
 def generations(made: Search, count: int | None = None) -> list[int]:
     """Return the generations of the first `count` trials, and of the next one."""
     request = Request(made.space, made.objective, made.history.trials[:count], (), 0)
-    return Generations(population=4).advance(request).numbers
+    return Generations(population=4).advance(request).generations
 
 
 def test_a_generation_ends_when_enough_of_it_have_a_score() -> None:

@@ -406,7 +406,7 @@ def test_checkpoints_are_held_as_long_as_all_together_are_small(
 ) -> None:
     disk = FullDisk(monkeypatch, ())
     monkeypatch.setattr("sweep.slices.checkpoints.HELD_S", 1e9)
-    policy = Retention.of(CheckpointPolicy(every=1, keep_last=4, keep_best=0))
+    policy = Retention.from_spec(CheckpointPolicy(every=1, keep_last=4, keep_best=0))
     spec = slice_spec(tmp_path / "0", goal=Goal(12), policy=policy)
     outcome = run_slice(spec)
     assert disk.saves - 1 == len(outcome.saved) == 4
@@ -494,7 +494,7 @@ def test_of_short_iterations_only_new_bests_are_copied_in_between(
 
     monkeypatch.setattr(Quadratic, "get_state", counted)
     monkeypatch.setattr("sweep.slices.checkpoints.APART_S", apart)
-    policy = Retention.of(CheckpointPolicy(keep_last=2, keep_best=keep_best))
+    policy = Retention.from_spec(CheckpointPolicy(keep_last=2, keep_best=keep_best))
     noisy = {"lr": 0.9, "x0": 3.001, "noise": 5.0}
     outcome = run_slice(slice_spec(tmp_path, noisy, goal=Goal(20), policy=policy))
     losses = [row.metrics["loss"] for row in outcome.rows]

@@ -36,7 +36,7 @@ def cold() -> Iterator[None]:
 
 
 def keeping(**keys: Any) -> Retention:
-    return Retention.of(CheckpointPolicy(**keys))
+    return Retention.from_spec(CheckpointPolicy(**keys))
 
 
 def curve(*outcomes: SliceOutcome) -> list[tuple[int, dict[str, Any]]]:
@@ -116,7 +116,7 @@ def test_a_function_that_reports_twelve_times_has_twelve_iterations(
     policy = keeping(every=1000, keep_best=0)
     spec = slice_spec(tmp_path, config, trainable=FUNCTION, goal=Goal(99), policy=policy)
     outcome = run_slice(spec)
-    assert (outcome.end, outcome.why) == (End.DONE, "")
+    assert (outcome.end, outcome.reason) == (End.DONE, "")
     assert [row.iteration for row in outcome.rows] == [*range(1, 13)]
     assert len({row.metrics["loss"] for row in outcome.rows}) == 12
     # What the last report saved is there for an export; an earlier one was not due.

@@ -95,7 +95,7 @@ def test_how_long_a_curve_may_be_flat(
     values: list[float | None], options: dict[str, Any], end: int | None
 ) -> None:
     plateau = Plateau.model_validate({"metric": "m", "mode": "max", **options})
-    told = Criteria.of(Stop(plateau=plateau)).plateau
+    told = Criteria.from_spec(Stop(plateau=plateau)).plateau
     assert told is not None
     watch = Flatness(told)
     ended = []
@@ -197,5 +197,5 @@ stop: {loss: {"<=": 0.5, ">=": 2}, steps: 100, plateau: {patience: 3}}
     spec = specs.parse(text, "spec.yaml")
     again = specs.from_json(specs.canonical_json(spec))
     assert again.stop == spec.stop == {"loss": 2, "steps": 100}
-    assert (again.stop.fallen, again.stop.plateau) == ({"loss": 0.5}, spec.stop.plateau)
+    assert (again.stop.at_most, again.stop.plateau) == ({"loss": 0.5}, spec.stop.plateau)
     assert again != specs.parse(text.replace("0.5", "0.6"), "spec.yaml")

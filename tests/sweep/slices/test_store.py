@@ -335,7 +335,7 @@ def test_a_driver_that_comes_back_deletes_nothing_of_a_later_slice(
 ) -> None:
     folder = sweeps.make(tmp_path, checkpoints="faulty://team")
     sweeps.run(folder)
-    stored, past = stores.of(folder), sweeps.history(folder)
+    stored, past = stores.of_sweep(folder), sweeps.history(folder)
     replica = past.trials[0].leader
     its = stored.replica(0, 0)
     later = f"{replica.slices}/ckpt-{1:010d}-{'a' * 64}.swck"
@@ -368,7 +368,7 @@ def test_a_deletion_that_comes_late_spares_what_came_after_it(here: Store, tmp_p
 def test_what_rm_could_not_delete_there_gc_does(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, checkpoints="faulty://team")
     sweeps.run(folder)
-    its = Remote(stores.of(folder).url)
+    its = Remote(stores.of_sweep(folder).url)
     with failing(times(10**6, AWAY, "delete")), pytest.raises(StorageError, match="`sweep gc`"):
         cleaning.remove(folder)
     assert its.sizes()
@@ -433,20 +433,20 @@ def test_the_word_of_somebody_else_is_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = sweeps.make(tmp_path, checkpoints="faulty://team")
-    assert stores.of(folder).url.startswith("faulty://team/demo-")
+    assert stores.of_sweep(folder).url.startswith("faulty://team/demo-")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another"))
     with pytest.raises(Exception, match=r"another user chose .*; `sweep resume demo"):
-        stores.of(folder)
+        stores.of_sweep(folder)
     with monkeypatch.context() as trusting:
         trusting.setenv("XDG_CONFIG_HOME", str(tmp_path / "a third"))
         assert main(["trust", str(folder.checkpoints)]) == 0
-        assert stores.of(folder).url.startswith("faulty://team/demo-")
+        assert stores.of_sweep(folder).url.startswith("faulty://team/demo-")
         folder.checkpoints.write_text(folder.checkpoints.read_text().replace("team", "evil"))
         with pytest.raises(Exception, match=f"`sweep trust {folder.checkpoints}` accepts"):
-            stores.of(folder)
+            stores.of_sweep(folder)
     folder.checkpoints.write_text(folder.checkpoints.read_text().replace("evil", "team"))
     sweeps.run(folder, checkpoints="faulty://team")  # now it is one's own
-    assert stores.of(folder).url
+    assert stores.of_sweep(folder).url
 
 
 def test_a_copied_folder_does_not_go_on_in_the_storage_of_the_first(tmp_path: Path) -> None:
@@ -467,7 +467,7 @@ def test_a_storage_without_the_sweep_is_no_place_to_go_on(tmp_path: Path) -> Non
     folder = sweeps.make(tmp_path, checkpoints="faulty://team")
     with pytest.raises(Exception, match="is it the right storage"):
         sweeps.run(folder, checkpoints="faulty://other")
-    assert stores.of(folder).url.startswith("faulty://team/")
+    assert stores.of_sweep(folder).url.startswith("faulty://team/")
     FaultyStorage.store.clear()
     with pytest.raises(RemoteError, match="is it the right storage, and the right endpoint"):
         sweeps.run(folder)
@@ -478,7 +478,7 @@ def test_a_folder_on_a_disk_is_a_storage_too(tmp_path: Path) -> None:
     sweeps.run(folder)
     past: History = sweeps.history(folder)
     other = Folder(tmp_path / "elsewhere", "demo")
-    its = SweepStore(other, stores.of(folder).url).replica(past.best.number, 0)  # type: ignore[union-attr]
+    its = SweepStore(other, stores.of_sweep(folder).url).replica(past.best.number, 0)  # type: ignore[union-attr]
     its.folder.mkdir(parents=True)
     for saved in past.best.leader.checkpoints.values():  # type: ignore[union-attr]
         its.verify(saved)

@@ -157,5 +157,5 @@ def test_a_stop_on_what_is_compared_is_on_the_side_that_is_better(
         f"objectives: {{cost: min}}, space: {{}}, stop: {stop}}}"
     )
     found = parse(text, "s.yaml").stop
-    assert (dict(found), found.fallen) == (reached, fallen)
+    assert (dict(found), found.at_most) == (reached, fallen)
     assert parse(text.replace(stop, str(found.to_spec()).replace("'", '"')), "s.yaml").stop == found

@@ -147,7 +147,7 @@ def test_while_anything_is_to_be_done_it_is_not_all_of_the_work(status: Status) 
 
 def test_trials_that_end_early_shorten_what_is_left() -> None:
     """Half of the trials have ended, each after a tenth of the way: so half of the work is done."""
-    aim = Aim((), {"training_iteration": 100}, spares=0)
+    aim = Aim((), {"training_iteration": 100}, startup_trials=0)
     ended = [trials.trial(n, Status.PRUNED, [1.0] * 10) for n in range(50)]
     past = trials.history(ended, wanted=100)
     assert progress.fraction(past, aim) == pytest.approx(0.5, abs=0.15)

@@ -49,7 +49,7 @@ def names_of(spec: SweepSpec, time_attr: str | None) -> dict[KeyPath, str]:
     named: dict[KeyPath, str] = {("metric",): spec.metric}
     named |= {("objectives", name): name for name in spec.objectives}
     named |= {("constraints", name): name for name in spec.constraints}
-    named |= {("stop", name): name for name in (*spec.stop, *spec.stop.fallen)}
+    named |= {("stop", name): name for name in (*spec.stop, *spec.stop.at_most)}
     if spec.stop.plateau is not None and spec.stop.plateau.metric != spec.metric:
         named["stop", "plateau", "metric"] = spec.stop.plateau.metric
     if time_attr is not None:
