@@ -61,7 +61,7 @@ def place_of(url: str) -> str:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, without passwords.
 
-    The type's name if it is empty.
+    Returns the name of the error's type if the message is empty.
     """
     return (without_password(str(error)).splitlines() or [type(error).__name__])[0]
 

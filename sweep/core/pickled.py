@@ -158,7 +158,7 @@ def is_usable(stored: PickledTrainable | None, source: str) -> bool:
     """Return whether a trainable's file need not be written again.
 
     It must have this digest of the code, the present versions of libraries and this user's
-    signature. False for None and for a damaged file.
+    signature. Returns False for None and for a damaged file.
     """
     if stored is None:
         return False
@@ -251,7 +251,7 @@ def digest_of(trainable: type[Trainable]) -> str:
 class _Walk:
     """Description of everything that determines a value's behaviour, as lines of text.
 
-    Each object once.
+    Each object is described once.
     """
 
     def __init__(self) -> None:

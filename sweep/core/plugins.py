@@ -43,7 +43,7 @@ def names(package: str) -> list[str]:
 def raised_by(error: Exception) -> str:
     """Return a text that names the user's plugin and method that raised an error.
 
-    Returns empty if none did.
+    Returns an empty text if none did.
     """
     notes = (note for note in getattr(error, "__notes__", ()) if note.startswith(_RAISED_BY))
     return next(notes, "").removeprefix(_RAISED_BY)
@@ -62,7 +62,7 @@ def add_paths(paths: Iterable[str]) -> None:
 def _hiding(module: str, paths: Iterable[str]) -> str:
     """Return a text that names the file that is imported instead of a module in `paths`.
 
-    Returns empty if there is none.
+    Returns an empty text if there is none.
     """
     top, _, below = module.partition(".")
     origin = importing.module_origin(top)
@@ -157,7 +157,7 @@ class Kind(Generic[T]):
     def checked(self, name: str, loaded: Any, alternative: str = "") -> type[T]:
         """Return `loaded` if it is a class of this kind that defines all it must.
 
-        Returns else raise UsageError. `alternative` is a text for the message about what else is
+        Raises UsageError if not. `alternative` is a text for the message about what else is
         allowed.
         """
         if isinstance(loaded, type) and self.base in inspect.getmro(loaded)[1:]:

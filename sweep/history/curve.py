@@ -74,7 +74,7 @@ class Divergence:
     longest_gap: int = 0
     """Length of the longest run of NaN so far that a number preceded and followed."""
     trailing: int = 0
-    """Number of NaN since the last value that was not NaN."""
+    """Number of NaN values since the last value that was a number."""
 
     def add(self, value: float | None) -> None:
         """Count the metric's value of the next iteration; None (not reported) changes nothing."""

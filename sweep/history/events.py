@@ -114,7 +114,7 @@ class OtherKernelAllowed:
 
 @dataclass(frozen=True)
 class Suggested:
-    """A person or agent wants some settings to be tried: the next new trial gets them."""
+    """A person or agent wants some settings to be tried: a later trial gets them."""
 
     kind: ClassVar[str] = "suggest"
     settings: Mapping[str, Any]
@@ -129,7 +129,7 @@ class Suggested:
 class StopChanged:
     """A user moved the end of training further.
 
-    Trials that ended at the old end and shall continue are set to PAUSED by later events.
+    Trials that ended at the old end and go on are set to PAUSED by later events.
     """
 
     kind: ClassVar[str] = "stop"
@@ -159,7 +159,7 @@ Evidence = Mapping[str, Any]
 
 
 class Status(StrEnum):
-    """Status of a trial or replica; the last four values of the list are final."""
+    """Status of a trial or replica; WAITING, RUNNING and PAUSED ones may still train."""
 
     WAITING = "WAITING"
     RUNNING = "RUNNING"
@@ -563,7 +563,7 @@ class RankedSettings:
 
 @dataclass(frozen=True)
 class EarlierSweep:
-    """Best settings of another sweep, for the first proposals of this sweep's searcher."""
+    """Best settings of another sweep, from which a prior proposes settings in this sweep."""
 
     name: str
     """Name of the sweep."""

@@ -278,7 +278,7 @@ class Expectations(Summary):
     def position_of(self, number: int) -> float:
         """Return the index in `order` of the trial with this number.
 
-        Returns infinite if it is not there.
+        Infinity if it is not there.
         """
         return self._current_fit.places.get(number, math.inf)
 

@@ -226,7 +226,7 @@ class History:
         return equality_key(searched) in self._points
 
     def replica(self, trial: int, index: int) -> Replica:
-        """Return the replica of a trial with this index, which may be that of a test replica.
+        """Return the replica or test replica of a trial that has this index.
 
         Raises IndexError if there is none.
         """
@@ -263,7 +263,7 @@ class History:
     def ranked(self, trials: Iterable[Trial] | None = None) -> list[Trial]:
         """Return the trials that have a score, best first.
 
-        All trials of the sweep if `trials` is None.
+        `trials` are those to rank; None ranks all trials of the sweep.
         """
         if trials is None:
             trials = (self.trials[entry[-1]] for entry in self.order(order.score_key))
@@ -272,7 +272,10 @@ class History:
 
     @property
     def best(self) -> Trial | None:
-        """The pick: the trial ranked first, by its expected score; None if no trial has a score."""
+        """Trial ranked first (the pick), usually by its expected score.
+
+        It is None if no trial has a score.
+        """
         found = self.expectations.order
         if ranking.is_by_expectation(self.objective) and found:
             return self.trials[found[0]]
@@ -282,7 +285,7 @@ class History:
     def highest(self) -> Trial | None:
         """The feasible trial with the best measured score, in which luck has its part.
 
-        It is None without one.
+        It is None if no feasible trial has a score.
         """
         trials = (self.trials[entry[-1]] for entry in self.order(order.score_key))
         return next((trial for trial in trials if trial.feasible), None)

@@ -56,7 +56,7 @@ class Objective:
 def rank(objective: Objective, score: float | None, number: int) -> tuple[bool, float, int]:
     """Return a key that sorts trials best first by `score`, then by `number`.
 
-    Returns None and NaN come last.
+    A score that is None or NaN comes last.
     """
     missing = score is None or math.isnan(score)
     return (missing, 0.0 if missing else -objective.sign * (score or 0.0), number)

@@ -116,7 +116,8 @@ class Summary:
     def changed(self, trials: Sequence[Trial], touched: Sequence[int]) -> Collection[int]:
         """Return the numbers of the trials that are new or changed since the last call.
 
-        They then count as read.
+        `touched` lists the numbers of all trials changed so far. The trials returned then count as
+        read.
         """
         if self._read == len(touched) and self._seen_trials == len(trials):
             return ()
@@ -240,7 +241,7 @@ class Overlay:
     ) -> None:
         """Bring the trials up to date.
 
-        Each whose number is in `replaced` is replaced by ``shown(trial)``. `touched` lists the
+        A trial whose number is in `replaced` is replaced by ``shown(trial)``. `touched` lists the
         numbers of all trials changed so far, in the order of the changes.
         """
         if self._source_touched is not touched:

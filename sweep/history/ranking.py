@@ -22,7 +22,7 @@ from sweep.history.trial import Trial, rank_key
 def values(trial: Trial) -> tuple[float | None, ...]:
     """Return the trial's present scores in all objectives, the metric's first.
 
-    Returns None for one that is missing.
+    A score that is missing is None.
     """
     return trial.values_at()
 

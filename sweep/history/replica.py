@@ -134,7 +134,7 @@ class Replica:
     def iteration(self) -> int:
         """Number of the last finished iteration that counts.
 
-        Those of its ancestors are included.
+        It includes the iterations of its ancestors.
         """
         if self.sums is not None:
             return self.sums.iteration
@@ -145,7 +145,7 @@ class Replica:
     def time(self) -> float:
         """Newest value of `time_attr` in the curve.
 
-        At first that of the parent's checkpoint, or 0.
+        At first it is that of the parent's checkpoint, or 0.
         """
         if self.sums is not None:
             return self.sums.time
@@ -172,7 +172,7 @@ class Replica:
     def known_from(self) -> float:
         """Value of `time_attr` at the first number of the metric; infinite without one.
 
-        Needs the curve.
+        It is known only in a history with curves.
         """
         first = self._summary.update(self.curve).first
         return math.inf if first is None else first.time
@@ -238,7 +238,7 @@ class Replica:
     def curve_mean(self) -> float | None:
         """Weighted mean of the metric over the curve: the i-th number counts i times.
 
-        None if there is no number, if one is infinite, or if the metric diverged.
+        It is None if there is no number, if one is infinite, or if the metric diverged.
         """
         if self.sums is not None:
             return self.sums.curve_mean
@@ -278,9 +278,9 @@ class Replica:
         return self.saved_to is not None and iteration > self.saved_to
 
     def add_results(self, source: int, rows: Sequence[Row]) -> list[Point]:
-        """Add results of a slice that started from iteration `source` to the tail.
+        """Add results of a slice that started after iteration `source` to the tail.
 
-        Return their points. They replace the results after `source` that the newest attempt had
+        Returns their points. They replace the results after `source` that the newest attempt had
         before, and do not count before `count_results` is called.
         """
         points = [Point.from_row(row, self.objective) for row in rows]
@@ -294,7 +294,7 @@ class Replica:
     def count_results(self, upto: int | None = None) -> None:
         """Move the results of the newest attempt up to iteration `upto` into the curve.
 
-        It is None moves all. Those after `upto` stay in the tail.
+        None moves all of them. Those after `upto` stay in the tail.
         """
         self.curve, self.tail, self.tail_after = self.attempt, [], None
         if upto is not None and self.curve and self.curve[-1].iteration > upto:
@@ -337,7 +337,8 @@ class Replica:
     def reached(self, level: float) -> bool:
         """Return whether the replica can be compared at `level`, a value of `time_attr`.
 
-        It can once a result at or past the level has the metric, and once it has finished there.
+        It can if a result at or past the level has the metric, or if it has finished at or past the
+        level.
         """
         return (self.time if self.status in FINISHED else self.known_until) >= level
 
@@ -397,8 +398,8 @@ class Replica:
     def is_interrupted(self) -> bool:
         """True if the replica is PAUSED before its goal, or has lost results, and no user holds it.
 
-        It was interrupted and must continue. A clone may start past its first goal; it reaches that
-        goal with its first own iteration.
+        It must then continue. A clone may start past its first goal; it reaches that goal with its
+        first own iteration.
         """
         on_the_way = (
             self.goal.until is None or not self.reached(self.goal.until) or not self.has_begun

@@ -29,7 +29,8 @@ def seed_of(sweep_seed: int, trial: int, replica: int) -> int:
 def replica_name(trial: int, replica: int) -> str:
     """Return the name of a replica for people.
 
-    ``12``, ``12.1`` for a second seed, ``12.test0`` for a test.
+    It is ``12`` for the first seed of trial 12, ``12.1`` for the second, and ``12.test0`` for a
+    test.
     """
     if is_test(replica):
         return f"{trial}.test{replica - FIRST_TEST}"

@@ -122,8 +122,8 @@ class Trial:
     def may_continue(self, replica: Replica) -> bool:
         """Return whether a user may let one of the trial's replicas continue.
 
-        True if it has not finished, or was pruned only since the sweep ended. If a replica failed,
-        all that are not COMPLETED may be retried.
+        A replica may continue if it has not finished, or was pruned only since the sweep ended. If
+        a replica failed, all that are not COMPLETED may be retried.
         """
         failed = any(one.status is Status.FAILED for one in self.replicas)
         again = failed and replica.status is not Status.COMPLETED
@@ -142,7 +142,7 @@ class Trial:
     def for_scheduler(self) -> "Trial":
         """Return the trial as schedulers see it.
 
-        STOPPED while a user holds it and it does not run.
+        It is STOPPED there while a user holds it and it does not run.
         """
         if not self.hold or self.status not in (Status.PAUSED, Status.WAITING):
             return self
@@ -187,7 +187,7 @@ class Trial:
     def level(self) -> float:
         """Value of `time_attr` at which the score is compared: the goal if reached, else the time.
 
-        Infinite if the trial is COMPLETED.
+        It is infinite if the trial is COMPLETED.
         """
         at = self.goal.until
         if self.status is Status.COMPLETED:
@@ -300,7 +300,7 @@ class Trial:
     def values_at(self, level: float = math.inf) -> tuple[float | None, ...]:
         """Return the scores in all objectives at `level`, the metric's first.
 
-        Returns None for one that is missing. If no result at or past the level has the value of a
+        A score that is missing is None. If no result at or past the level has the value of a
         further objective, its last value before counts.
         """
         return (self.score_at(level), *self._other_scores_at(level))
@@ -308,7 +308,7 @@ class Trial:
     def _other_scores_at(self, level: float) -> tuple[float | None, ...]:
         """Return the score in each further objective up to `level`.
 
-        Returns None for one that is missing.
+        A score that is missing is None.
         """
         return tuple(
             self._aggregate([r.other_score(index, level) for r in self.compared_replicas], mode)
@@ -319,7 +319,7 @@ class Trial:
     def violations(self) -> tuple[float, ...]:
         """Worst violation of each constraint over the replicas, in the result's units.
 
-        It is 0 or less if it holds.
+        It is 0 or less if the constraint holds.
         """
         return self.violations_at()
 

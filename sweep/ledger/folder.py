@@ -134,8 +134,9 @@ class Folder:
     def trial(self, number: int, replica: int = 0) -> Path:
         """Return the path of a replica's folder.
 
-        ``trials/12``, ``trials/12.1``, ``trials/12.test0``. `number` is that of the trial;
-        `replica` is the index of its seed.
+        It ends with ``trials/12`` for the first seed of trial 12, ``trials/12.1`` for the second
+        and ``trials/12.test0`` for the first test. `number` is that of the trial; `replica` is the
+        index of its seed.
         """
         return self.path / "trials" / replica_name(number, replica)
 
@@ -276,7 +277,7 @@ def free_name(root: Path, name: str) -> str:
 def journal(number: int) -> str:
     """Return the file name of the journal that slice `number` of a replica writes.
 
-    ``slice-3.jsonl``.
+    For example, ``slice-3.jsonl`` is that of slice 3.
     """
     return JOURNALS.replace("*", str(number))
 
@@ -284,7 +285,7 @@ def journal(number: int) -> str:
 def root_option(root: str | Path) -> str:
     """Return the option `` --root …`` (with a space before it) for a shell command.
 
-    Returns empty if `root` is the default one, ``sweeps``.
+    Returns an empty text if `root` is the default one, ``sweeps``.
     """
     if Path(root).absolute() == Path("sweeps").absolute():
         return ""
@@ -382,8 +383,8 @@ def note_remark(folder: Folder, term: int, remark: str) -> None:
 def noted_remark(folder: Folder, term: int) -> str:
     """Return the text that the pool of the driver in `term` left for `sweep status`.
 
-    Returns empty if there is none or it is torn. Nothing has checked the text: show it, but do not
-    act on it.
+    Returns an empty text if there is none or it is torn. Nothing has checked the text: show it, but
+    do not act on it.
     """
     with contextlib.suppress(OSError, disk.NotRegular, ValueError, KeyError, TypeError):
         with disk.open_regular_file(folder.pool) as (file, _size):

@@ -240,10 +240,7 @@ def _sweep_name(connection: Connection) -> str:
 
 
 def read_file(path: Path) -> Lease:
-    """Return the lease of the ledger at `path`, opened read-only.
-
-    An empty one if it cannot be read.
-    """
+    """Return the lease of the ledger at `path`, opened read-only; an empty one if unreadable."""
     try:
         with (
             closing(storage.open_database(path, patient=False, only_read=True)) as database,

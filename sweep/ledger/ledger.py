@@ -281,7 +281,7 @@ class Ledger:
     ) -> list[Recorded]:
         """Return the events with numbers above `after`, in order, at most `limit` of them.
 
-        False for `results` leaves out their result rows, which takes less time.
+        If `results` is False, their result rows are left out, which takes less time.
         """
         query = f"{_EVENTS} WHERE k > ? ORDER BY k LIMIT ?"
         with self._database.reading() as connection:
@@ -455,7 +455,7 @@ def iterate(
 ) -> Iterator[list[Recorded]]:
     """Yield the events with numbers above `after` in lists of at most `batch`, in order.
 
-    False for `results` leaves out their result rows. Ends when no further event is there.
+    If `results` is False, their result rows are left out. Ends when no further event is there.
     """
     while records := ledger.read(after, batch, results):
         yield records

@@ -256,7 +256,7 @@ class _Statements:
     def executemany(self, statement: str, parameters: Iterable[Sequence[Any]], /) -> tables.Cursor:
         """Execute one statement in SQLite's dialect for each row of parameters.
 
-        Return its cursor.
+        Returns the cursor.
         """
         cursor = self.raw.cursor()
         cursor.executemany(_translate(statement), parameters)
@@ -267,7 +267,7 @@ class _Statements:
 def _translate(statement: str) -> bytes:
     """Return a statement in SQLite's dialect as one for psycopg.
 
-    ``%s`` for ``?``, BIGINT for INTEGER in new tables.
+    It has ``%s`` in place of ``?``, and BIGINT in place of INTEGER in new tables.
     """
     if statement.startswith("CREATE TABLE"):
         statement = statement.replace(" INTEGER", " BIGINT")

@@ -11,7 +11,7 @@ from pathlib import Path
 def namespace() -> str:
     """Return the name of this process's pid namespace, such as ``pid:[4026531836]``.
 
-    Returns empty if unknown.
+    Returns an empty text if unknown.
     """
     try:
         return str(Path("/proc/self/ns/pid").readlink())

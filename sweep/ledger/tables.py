@@ -141,7 +141,7 @@ class Cursor(Protocol):
 class Connection(Protocol):
     """Database connection inside a transaction.
 
-    SQL for both databases, with ``?`` as placeholder.
+    It executes SQL that both databases understand, with ``?`` as placeholder.
     """
 
     def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Cursor:
@@ -150,7 +150,7 @@ class Connection(Protocol):
     def executemany(self, statement: str, parameters: Iterable[Sequence[Any]], /) -> Cursor:
         """Execute an SQL statement once for each row of values for its placeholders.
 
-        Return its cursor.
+        Returns the cursor.
         """
 
 
@@ -258,7 +258,7 @@ class Database:
     def damages(self, connection: Connection, limit: int) -> list[str]:
         """Return up to `limit` messages of SQLite's integrity check.
 
-        Returns empty if the file is intact.
+        Returns an empty list if the file is intact.
         """
         found = [text for (text,) in connection.execute(f"PRAGMA integrity_check({limit})")]
         return [] if found == ["ok"] else found
@@ -414,8 +414,8 @@ def is_away(error: BaseException | None) -> bool:
 def find_damage(path: Path) -> str:
     """Return a text about why an SQLite file cannot be read, or its first damage.
 
-    Returns empty if it is intact. Raises StorageError if the file cannot be accessed now, such as
-    for lack of rights.
+    Returns an empty text if it is intact. Raises StorageError if the file cannot be accessed now,
+    such as for lack of rights.
     """
     if not path.exists():
         return f"{path.name} is gone"

@@ -127,9 +127,9 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def upgrade(path: Path, term: int) -> str:
-    """Bring the tables of an old ledger to the newest revision.
+    """Bring the tables of an old ledger to the newest revision, keeping a copy of the old ones.
 
-    Return a sentence about that for people. A copy of the old ledger is kept.
+    Returns a sentence about that for people.
 
     Raises:
         SweepLocked: `term` is not the current one any more.

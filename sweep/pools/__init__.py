@@ -125,7 +125,7 @@ class Pool(Protocol):
     def describe_speed(self) -> str:
         """Return a line for users about the device that runs the slices and its speed.
 
-        Returns empty if unknown.
+        Returns an empty text if unknown.
         """
         return ""
 

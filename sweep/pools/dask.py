@@ -90,7 +90,7 @@ class Pool(cluster.ClusterPool):
     def _exposure(self, address: str) -> str:
         """Return a text on why other people can reach the worker at `address`.
 
-        Returns empty if they cannot.
+        Returns an empty text if they cannot.
         """
         if _is_closed_to_others(address):
             return ""
@@ -105,7 +105,7 @@ class Pool(cluster.ClusterPool):
     ) -> Any:
         """Call a function in the worker at `address`, even during a slice.
 
-        Return its result or raise its error. Raises OSError if the worker does not answer.
+        Returns its result or raises its error. Raises OSError if the worker does not answer.
         """
         answers = await self._client.run(function, *arguments, workers=[address], on_error="return")
         answer = answers.get(address, OSError("no answer"))
@@ -147,7 +147,8 @@ class Pool(cluster.ClusterPool):
     def _describe_loss(self) -> str:
         """Return a message if the connection to the scheduler was lost or made anew.
 
-        Returns empty while it stands. A scheduler that was started again has lost its slices.
+        Returns an empty text while it stands. A scheduler that was started again has lost its
+        slices.
         """
         if self._client is None or self._client.scheduler_comm is self._connection:
             return ""

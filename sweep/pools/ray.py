@@ -173,7 +173,7 @@ class Pool(cluster.ClusterPool):
     ) -> Any:
         """Call a function in the actor at `address`, even during a slice.
 
-        Return its result or raise its error.
+        Returns its result or raises its error.
         """
         came = await self._request("call", address, cloudpickle.dumps((function, arguments)))
         well, answer = cloudpickle.loads(came)
@@ -348,7 +348,7 @@ class _Slot:
     def call(self, sent: bytes) -> bytes:
         """Call a pickled (function, arguments).
 
-        Return (True, result) or (False, error), pickled.
+        Returns (True, result) or (False, error), pickled.
         """
         try:
             function, given = cloudpickle.loads(sent)
@@ -482,8 +482,8 @@ class _Gateway:
     async def _call(self, address: str, sent: bytes) -> bytes:
         """Call a pickled (function, arguments) in the actor at `address`.
 
-        Return the pickled answer. Never returns if the actor is lost, since `_run_actor` reports
-        that. Raises UsageError if the actor could not be started.
+        Returns the pickled answer. It never returns if the actor is lost, since `_run_actor`
+        reports that. Raises UsageError if the actor could not be started.
         """
         import ray
 

@@ -74,9 +74,9 @@ class Pool(pools.Pool):
         self.slots = slots if self._most is None else min(slots, self._most)
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
-        """Send a slice to the process that all slices share, started if needed.
+        """Send a slice to the process that all slices share, which is started if needed.
 
-        Return the future of its outcome. The future fails with StorageError if the device is lost.
+        Returns the future of its outcome, which fails with StorageError if the device is lost.
         """
         outcome: Future[SliceOutcome] = Future()
         outcome.set_running_or_notify_cancel()
@@ -234,8 +234,8 @@ class Pool(pools.Pool):
 def _serve(requests: Any, replies: Any, variables: Mapping[str, str], limit: int | None) -> None:
     """Run slices until the pool closes the pipe; the main function of the process.
 
-    `variables` are environment variables to set first; `limit` is the greatest number of lanes,
-    None for no limit.
+    `variables` are environment variables to set first. `limit` is the greatest number of lanes;
+    None sets no limit.
     """
     os.environ.update(variables)
     stacked.serve(requests, replies, limit)

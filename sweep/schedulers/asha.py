@@ -288,7 +288,7 @@ class Scheduler(PerTrialStopping):
     def _rungs(self, history: History) -> list[float]:
         """Return all rungs, ascending.
 
-        Without a top rung, those that a trial has reached and the next one.
+        Without a top rung, they are those that a trial has reached and the next one.
         """
         if self.top is not None:
             return [*self.levels]

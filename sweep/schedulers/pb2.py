@@ -122,7 +122,7 @@ class Scheduler(Population):
     def _points(self, settings: Sequence[Settings]) -> Array:
         """Return the numbers of some settings as points (n, d) of the unit cube.
 
-        0.5 for one that is missing.
+        A missing number becomes 0.5.
         """
         rows = [[_unit(d, s.get(n)) for n, d in self._numbers.items()] for s in settings]
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(self._numbers))

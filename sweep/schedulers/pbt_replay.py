@@ -100,7 +100,7 @@ class Scheduler(schedulers.Scheduler):
     def _start_next_step(self, chain: Sequence[Trial]) -> Plan:
         """Return a plan that starts the next step's trial in place of the last one.
 
-        Returns empty unless that waits. `chain` are the trials of the replay so far.
+        Returns an empty plan unless that waits. `chain` are the trials of the replay so far.
         """
         last, done = chain[-1], len(chain)
         if done >= len(self.steps) or not is_waiting(last):

@@ -205,7 +205,7 @@ def _score(trial: Trial, level: float) -> float | None:
 def _point(trial: Trial, domains: Mapping[str, Domain]) -> list[float]:
     """Return the settings of a trial as a point, one coordinate for each domain.
 
-    Returns NaN for an inactive parameter.
+    The coordinate of an inactive parameter is NaN.
     """
     known = trial.searched
     return [_place(d, known[name]) if name in known else math.nan for name, d in domains.items()]

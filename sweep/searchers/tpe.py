@@ -148,7 +148,7 @@ def _select_window(
 class _Sampler(optuna.samplers.TPESampler):
     """Optuna's TPESampler without comparisons of distributions.
 
-    All trials of a sweep have equal ones.
+    In all trials of a sweep, a parameter has the same distribution.
     """
 
     def infer_relative_search_space(
@@ -156,7 +156,7 @@ class _Sampler(optuna.samplers.TPESampler):
     ) -> dict[str, BaseDistribution]:
         """Return the distributions of the parameters that all finished trials have.
 
-        Those with a single value are left out.
+        Parameters with a single value are left out.
         """
         if self._group or not self._is_multivariate(study):
             return super().infer_relative_search_space(study, trial)

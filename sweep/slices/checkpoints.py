@@ -60,8 +60,8 @@ def first_iteration(spec: SliceSpec) -> int:
 def load(spec: SliceSpec, store: Store) -> Loaded:
     """Return the state that a slice starts from: the newest checkpoint that is not lost.
 
-    For an offspring without one it is the parent's checkpoint. `store` has the checkpoints of the
-    slice's replica.
+    If an offspring has none of its own, it is the parent's checkpoint. `store` has the checkpoints
+    of the slice's replica.
 
     Raises:
         RemoteError: the object storage failed.
@@ -236,7 +236,7 @@ class Saving:
     ) -> None:
         """Take a checkpoint of the trainable's state.
 
-        Write it now, or hold it in memory for a while.
+        It is written now, or held in memory for a while.
 
         Args:
             header: header of the checkpoint, which identifies it; its entry ``epoch`` is the term.
@@ -285,7 +285,7 @@ class Saving:
     def offer(self, trainable: Trainable, header: Mapping[str, Any], value: float | None) -> None:
         """Save the trainable's state now if the last write is long ago.
 
-        It is else keep it for the next write. A state that is offered before then replaces it.
+        Otherwise it is kept for the next write, unless another state is offered before then.
         `value` is the metric, None if missing. The trainable must hand its states over
         (`Trainable.hands_over`): they may not change later. Raises DiskRefuses after too many
         refusals in a row.

@@ -251,7 +251,7 @@ def _working_folder() -> str | None:
 def _imported_modules() -> list[str]:
     """Return the names of modules in `_SWITCHES` that are imported completely.
 
-    A thread may be importing one.
+    A module that a thread is importing now is left out.
     """
     found = ((name, sys.modules.get(name)) for name in _SWITCHES)
     return [
@@ -262,9 +262,9 @@ def _imported_modules() -> list[str]:
 
 
 def end_processes() -> None:
-    """Kill all processes below this one, if it is a worker, dedicated to running trials.
+    """Kill all processes below this one, if it is a worker that only runs trials.
 
-    Other processes are recognised by not adopting orphans, and keep theirs.
+    A process is such a worker if it adopts orphans; others keep their children.
     """
     is_subreaper = ctypes.c_int()
     reaper.prctl(_GET_SUBREAPER, ctypes.byref(is_subreaper))

@@ -73,7 +73,7 @@ class JournalReading:
     def _read_lines(self, file: int) -> bytes:
         """Return the unread complete lines of the open file, at most `_MOST` bytes.
 
-        Returns empty at the end.
+        Returns no bytes at the end.
         """
         content = os.pread(file, _MOST, self._read)
         return content[: content.rfind(b"\n") + 1]
@@ -177,7 +177,7 @@ def lost_outcome(stored: SweepStore, ledger: Ledger, replica: Replica) -> SliceO
 def remove(folder: Folder, trial: int, replica: int, number: int | None = None) -> None:
     """Delete the journal of slice `number` of a replica that has ended.
 
-    It is None deletes those of all its slices.
+    If `number` is None, the journals of all its slices are deleted.
     """
     its = folder.trial(trial, replica)
     if folders.leads_elsewhere(its):

@@ -107,9 +107,9 @@ def remove(folder: Path, names: Iterable[str]) -> None:
 def sweep_up(folder: Path, named: Iterable[str]) -> list[str]:
     """Delete leftovers of crashes and files that the ledger no longer names; return their names.
 
-    No slice may run in `folder`. Deleted are temporary files, checkpoints that are not in `named`,
-    and segments that no named checkpoint needs. Files with other names stay, and so does everything
-    if the folder is a link.
+    These are temporary files, checkpoints that are not in `named`, and segments that no named
+    checkpoint needs. Files with other names stay, and so does everything if the folder is a link.
+    No slice may run in `folder`.
     """
     left = leftover_files(folder, named)
     remove(folder, left)
@@ -131,7 +131,7 @@ def leftover_files(folder: Path, named: Iterable[str]) -> list[str]:
 def _needed_segments(folder: Path, named: Iterable[str], large: Iterable[Path]) -> set[str]:
     """Return the names of the segments that the checkpoints `named` need.
 
-    It is all of `large` if one checkpoint is unreadable.
+    If one checkpoint is unreadable, these are the names of all files in `large`.
     """
     needed: set[str] = set()
     for name in named:

@@ -186,7 +186,7 @@ class Stretch:
 def first_line(error: BaseException) -> str:
     """Return the type of an exception and the first line of its message.
 
-    For a debugger without a terminal it is a text that says what to do.
+    If the exception is of a debugger without a terminal, the text says what to do.
     """
     if type(error).__name__ == "BdbQuit" and not _has_terminal():
         return (
@@ -347,7 +347,8 @@ class RealSlice(Stretch):
     ) -> float | None:
         """Append a result to the rows, journal and progress file.
 
-        Return the metric, None if it is no number. `metrics` is the result as one level of scalars.
+        Returns the metric; None if that is no number. `metrics` is the result as one level of
+        scalars.
         """
         reached = to_number(metrics.get(self.spec.metric))
         found = reached is not None
@@ -391,7 +392,7 @@ class RealSlice(Stretch):
     def _signed(self, value: float | None) -> float:
         """Return a value of the metric times its sign, so that greater is better.
 
-        -inf for None or NaN.
+        None and NaN become -inf.
         """
         return float("-inf") if value is None or value != value else self.spec.sign * value
 

@@ -62,7 +62,7 @@ class _Lane:
     def iterate(self) -> SliceOutcome | None:
         """Record the iteration that all lanes have trained.
 
-        Return the outcome if the slice ends with it.
+        Returns the outcome if the slice ends with it, else None.
         """
         try:
             end = self.slice.iterate(self.trainable)
@@ -115,7 +115,7 @@ def _raise_if_of_device(error: BaseException) -> None:
 def _narrowed(spec: SliceSpec, limit: int | None) -> SliceSpec:
     """Return the slice with at most `limit` lanes in the settings of its trial.
 
-    Returns None for no limit.
+    If `limit` is None, the slice is returned unchanged.
     """
     lanes = _lanes_of(spec)
     if limit is None or lanes is None or lanes <= limit:

@@ -54,7 +54,7 @@ class Criteria:
 def met_criterion(metrics: Metrics, stop: Criteria) -> str:
     """Return a text about the first stopping criterion that a result meets.
 
-    Returns empty if it meets none.
+    Returns an empty text if it meets none.
     """
     for key, at in stop.at_least.items():
         value = to_number(metrics.get(key))
@@ -81,7 +81,7 @@ class Flatness:
     def add(self, value: float | None) -> None:
         """Add the value of the next result.
 
-        It is NaN and infinity never improve, and None changes nothing.
+        NaN and infinity never count as an improvement, and None changes nothing.
         """
         if value is None:
             return
@@ -95,7 +95,7 @@ class Flatness:
     def flat(self, iteration: int) -> bool:
         """Return whether the trial ends at `iteration`, as it did not improve for too long.
 
-        It never ends within the grace period.
+        The result is always False within the grace period.
         """
         return self.stale >= self.plateau.patience and iteration >= self.plateau.grace
 

@@ -136,7 +136,7 @@ class Store:
     def adopt(self, saved: Saved) -> Saved | None:
         """Take over a checkpoint of a slice that did not return.
 
-        Return its new record, None if it is lost. The slice may still run somewhere, cut off, and
+        Returns its new record; None if it is lost. The slice may still run somewhere, cut off, and
         delete its older files. So on disk the file gets a second name, which that slice does not
         know.
         """
@@ -329,7 +329,7 @@ def _make_room(trials: Path, size: int, cache: int) -> None:
 def _list_disk(trials: Path) -> Iterator[tuple[int, int, Path, bool]]:
     """Yield the checkpoints and segments of all trials on disk.
 
-    Each is (time of writing in ns, bytes, path, True if it is in object storage too).
+    Each item is (time of writing in ns, bytes, path, True if it is in object storage too).
     """
     for path in trials.glob("*/*-*"):
         if path.name.startswith(("ckpt-", "seg-")):
@@ -433,7 +433,7 @@ class SweepStore:
     def list_sizes(self) -> Mapping[str, int]:
         """Return the name → bytes of all files of the sweep in object storage.
 
-        Returns empty without one.
+        The dict is empty if the sweep has no object storage.
         """
         return Remote(self.url).sizes() if self.url else {}
 

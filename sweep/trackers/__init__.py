@@ -5,7 +5,7 @@ The loop that calls one, in a thread (`sweep.driver.tracking.outbox`):
     tracker = find("mlflow")(where)
     while records := ledger.read(after=published):
         tracker.publish(records)                     # raises: the same records come again later
-        published = records[-1].k
+        published = records[-1].number
     tracker.close()
 
 A copy is a function of the history up to an event. After a crash a tracker may get some events

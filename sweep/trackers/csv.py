@@ -1,8 +1,8 @@
 """CSV: the results of each seed as ``logs/trial-3/progress.csv``, in the layout of Ray Tune.
 
-One row for each iteration, one column for each result, nested names joined with ``/``,
-``training_iteration`` first. A result that first appears later gets a column at the end and the
-file is rewritten atomically; rows without a value have an empty cell. Numbers are exact; a line
+A file has one row for each iteration and one column for each result, ``training_iteration`` first;
+nested names are joined with ``/``. A result that first appears later gets a column at the end and
+the file is rewritten atomically; rows without a value have an empty cell. Numbers are exact; a line
 break within a text becomes a space. The settings are in ``params.json`` in the same folder.
 """
 

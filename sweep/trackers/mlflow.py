@@ -271,7 +271,7 @@ class _Copy:
     def _write_trial(self, parent: _Run, trial: Trial, rows: Sequence[Value]) -> _Run:
         """Write rows, tags, parameters and status of a trial's run, created if missing.
 
-        Return the run.
+        Returns the run.
         """
         tags = {PARENT: parent.stored.id, **self._content.trial_tags(trial)}
         created = self._content.created_at[trial.number]

@@ -202,7 +202,7 @@ class ClusterPool(pools.Pool):
     def _exposure(self, address: str) -> str:
         """Return a text on why other people can reach the worker at `address`.
 
-        Returns empty if they cannot.
+        Returns an empty text if they cannot.
         """
         return ""
 
@@ -316,7 +316,7 @@ class ClusterPool(pools.Pool):
     def _wait(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine in the pool's event loop, and block until it is done.
 
-        For other threads.
+        It is called from other threads.
         """
         asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
@@ -367,7 +367,7 @@ class ClusterPool(pools.Pool):
     async def _join(self, address: str, probe: Path) -> str:
         """Check a worker and use it from now on.
 
-        Return a sentence on why it is not usable, or an empty text. It must describe itself, have
+        Returns a sentence on why it is not usable, or an empty text. It must describe itself, have
         the same versions, and see the file `probe` in the shared folder. The user is told of a
         worker that is left out or lacks the signing key.
         """
@@ -586,7 +586,7 @@ class ClusterPool(pools.Pool):
     async def _answer(self, worker: Worker, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return a worker's answer to a call, or None if there is none.
 
-        There is none if it does not answer within `CONNECT_S` seconds, or raises.
+        A worker gives none if it takes longer than `CONNECT_S` seconds, or raises.
         """
         with contextlib.suppress(Exception):
             return await asyncio.wait_for(

@@ -74,9 +74,9 @@ _here = _WorkerSlot()
 def describe_worker(probe: Path) -> dict[str, Any]:
     """Return what the driver must know of this worker.
 
-    ``has`` (versions of libraries), ``now`` and ``key``. ``now`` is its time in seconds since 1970,
-    and ``key`` the name of its signing key. ``why`` is added if the worker cannot be used, as when
-    it does not see the file `probe`.
+    The dict has the keys ``has`` (versions of libraries), ``now`` (time in seconds since 1970) and
+    ``key`` (name of the worker's signing key). ``why`` is added if the worker cannot be used, as
+    when it does not see the file `probe`.
     """
     description: dict[str, Any] = {"has": pickled.libraries(), "now": time.time()}
     try:
@@ -131,7 +131,7 @@ def measure(key: str, memory: bool) -> tuple[int | None, int, float]:
 def end(key: str) -> bool:
     """Kill the process of slice `key` if it runs here.
 
-    Return True, which shows that this worker responds.
+    Returns True, which shows that this worker responds.
     """
     running, slot = _here.running.get(key), _here.slot
     if running is not None and slot is not None:

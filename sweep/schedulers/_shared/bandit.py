@@ -31,7 +31,7 @@ _NOISES = (1e-3, 1e-2, 1e-1, 0.5)
 class Kernel:
     """Covariance function of a Gaussian process over points x and times t, which forgets.
 
-    k((x, t), (x', t')) = exp(-|x - x'|² / 2 l²) · (1 - fading)^(|t - t'| / 2).
+    It is k((x, t), (x', t')) = exp(-|x - x'|² / 2 l²) · (1 - fading)^(|t - t'| / 2).
     """
 
     length: float

@@ -66,7 +66,7 @@ def options(spec: SweepSpec, paths: Sequence[str] = ()) -> BaseModel:
 def remarks(spec: SweepSpec, scheduler: schedulers.Scheduler) -> list[str]:
     """Return sentences about the scheduler for the user, shown before a sweep runs.
 
-    Usually none.
+    The list is usually empty.
     """
     texts = [scheduler.remark] if scheduler.remark else []
     compares = scheduler.pauses or scheduler.startup_trials is not None

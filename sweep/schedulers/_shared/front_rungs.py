@@ -147,7 +147,7 @@ def _names(trial: Trial) -> list[str]:
 def _broken(trial: Trial, level: float) -> str:
     """Return a text with the names of the constraints that a trial violates at a level.
 
-    Returns empty for none.
+    Returns an empty text for none.
     """
     found = zip(trial.objective.constraints, trial.violations_at(level), strict=True)
     names = [constraint.path for constraint, violation in found if violation > 0]

@@ -28,7 +28,7 @@ from sweep.spec.space.parameters import Parameter
 from trainables.core import rng
 
 # -------------------------------------------------------------------------------------------------
-# The information available at each proposal (`Trial.seen`). A trial's generation and that
+# The information available at each proposal (`Trial.proposed_after`). A trial's generation and that
 # generation's parents follow from the milestones before then: a replay finds the same in any
 # process.
 
@@ -323,7 +323,7 @@ class _Replayed:
     ) -> dict[str, BaseDistribution]:
         """Return the distributions of the parameters that all parents have.
 
-        Those with a single value are left out.
+        Parameters with a single value are left out.
         """
         return _study.shared_distributions(self.parents)
 

@@ -24,9 +24,9 @@ def countable(space: Space) -> enumeration.Points | None:
 
 
 class Enumerating(searchers.Searcher):
-    """Base of searchers that go through all points of a finite space once.
+    """Base of searchers that go through all points of a finite space.
 
-    With ``duplicates: true`` repeatedly.
+    Each point is proposed once, or repeatedly with ``duplicates: true``.
     """
 
     name: ClassVar[str]
@@ -55,10 +55,7 @@ class Enumerating(searchers.Searcher):
 
     @property
     def shuffled(self) -> bool:
-        """True if the order of the points is drawn from the sweep's seed.
-
-        False if it is that of the file.
-        """
+        """True if the sweep's seed decides the order of the points, else it is the file's."""
         return True
 
     def suggest(self, request: Request) -> Settings:
@@ -116,7 +113,7 @@ class _Progress:
     def first_untried(self, trials: Sequence[Trial]) -> Settings | None:
         """Return the first point of the order without a trial, or None if each has one.
 
-        Processes the trials that are new since the last call.
+        Trials that are new since the last call are read first.
         """
         for number in range(self._trials, len(trials)):
             self._newest = trials[number].searched

@@ -50,9 +50,9 @@ class SamplerView:
 
 @dataclass(frozen=True)
 class WithRungs:
-    """Function from a trial to its view for a sampler.
+    """Function from a trial to its view for a sampler that knows rungs.
 
-    A paused trial is pruned, with its scores at the rungs.
+    A paused trial is shown as pruned, with its scores at the rungs.
     """
 
     levels: tuple[float, ...]
@@ -78,9 +78,9 @@ class WithRungs:
 
 @dataclass(frozen=True)
 class AsComplete:
-    """Function from a trial to its view for a sampler.
+    """Function from a trial to its view for a sampler that knows no rungs.
 
-    A trial that ever paused or ended is complete with its score then.
+    A trial that ever paused or ended is shown as complete with its score then, even if it runs.
     """
 
     k: float = math.inf
@@ -102,7 +102,7 @@ View = WithRungs | AsComplete
 def _complete(values: Sequence[float | None], violations: Sequence[float]) -> SamplerView:
     """Return the view of a complete trial with these scores.
 
-    Of a failed one if a score is missing or NaN.
+    It is that of a failed trial if a score is missing or NaN.
     """
     known = tuple(value for value in values if value is not None and not math.isnan(value))
     if len(known) < len(values):
@@ -197,8 +197,8 @@ def study_of(
 def shared_distributions(trials: Sequence[FrozenTrial]) -> dict[str, BaseDistribution]:
     """Return the distributions of the parameters that all these trials have, by name.
 
-    Those with a single value are left out. Distributions are not compared: those of one name are
-    equal, since all trials were converted for one space.
+    Parameters with a single value are left out. Distributions are not compared: those of one name
+    are equal, since all trials were converted for one space.
     """
     if not trials:
         return {}

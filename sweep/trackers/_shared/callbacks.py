@@ -135,9 +135,9 @@ class Caller(trackers.Tracker):
                 os.kill(child.pid, signal.SIGKILL)
 
     def _call(self, method: str, arguments: tuple[Any, ...]) -> None:
-        """Call a method in the process, started if needed.
+        """Call a method in the process, which is started if needed.
 
-        Report an exception or the process's death.
+        An exception of the method, or the process's death, is reported to the user.
         """
         try:
             if self._child is None:

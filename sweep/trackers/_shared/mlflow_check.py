@@ -52,8 +52,8 @@ class Check:
     def differences(self) -> Iterator[tuple[str, StoredRun | None]]:
         """Yield a text for each difference.
 
-        With it comes its run if sending all events again would not repair the difference, else
-        None.
+        The second value is its run if sending all events again would not repair the difference,
+        else None.
         """
         names = ["", *self._keys]
         for name in sorted(self._runs.keys() - set(names)):
@@ -97,9 +97,10 @@ class Check:
             self._sure[""] = 0
 
     def _compare(self, name: str) -> Iterator[tuple[str, StoredRun | None]]:
-        """Yield the differences of the run `name`.
+        """Yield a text for each difference of the run `name`.
 
-        With each the run if it cannot be repaired, else None.
+        The second value is the run if sending all events again would not repair the difference,
+        else None.
         """
         runs = self._runs.get(name, [])
         if not runs:
@@ -141,7 +142,7 @@ class Check:
     def _parameters(self, name: str) -> dict[str, str]:
         """Return the parameters that a run should have, name → text.
 
-        Returns empty for runs of single seeds.
+        Returns an empty dict for runs of single seeds.
         """
         trial, replica = self._keys.get(name, (0, 0))
         return parameters(self._content.history.trials[trial]) if replica == WHOLE else {}

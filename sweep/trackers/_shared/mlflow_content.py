@@ -398,8 +398,8 @@ class Content:
     def sweep_tags(self) -> dict[str, str]:
         """Return the tags of the sweep's own run, name → text.
 
-        ``sweep.front`` is one only with several objectives, and ``sweep.changes`` only if the space
-        or the end was changed.
+        ``sweep.front`` is among them only with several objectives, and ``sweep.changes`` only if
+        the space or the end was changed.
         """
         context, spec = self._context, self._context.spec
         best = self.history.best
@@ -595,9 +595,9 @@ def _unsearched_leaves(
 
 @lru_cache(maxsize=10_000)
 def key(name: str) -> str:
-    """Return a name for MLflow.
+    """Return a name as MLflow accepts it.
 
-    `name` if MLflow accepts it, else its allowed characters and a digest.
+    If MLflow refuses `name`, the result is its allowed characters and a digest.
     """
     normal = posixpath.normpath(name) == name and name[0] not in "./"
     if normal and len(name) <= LONGEST_KEY and _KEY.fullmatch(name):

@@ -564,7 +564,7 @@ class ServerStore:
         tags: Mapping[str, str],
         parameters: Mapping[str, str],
     ) -> None:
-        """Add rows, tags and parameters to a run in batches.
+        """Add rows, tags and parameters to a run, in batches.
 
         Tags replace older ones of the same name.
         """

@@ -199,8 +199,8 @@ def _violations(trial: Trial) -> dict[str, float]:
 def _curve(trial: Trial) -> dict[int, float]:
     """Return the trial's curve for Optuna.
 
-    ``time_attr`` as an integer → metric, aggregated over the seeds. Of two results at one time the
-    later one counts.
+    It maps ``time_attr``, as an integer, to the metric, aggregated over the seeds. Of two results
+    at one time the later one counts.
     """
     first, *others = (
         {p.iteration: p for p in replica.curve} for replica in trial.compared_replicas
@@ -218,7 +218,7 @@ def _curve(trial: Trial) -> dict[int, float]:
 def _last(curve: Mapping[int, float]) -> list[float]:
     """Return the value of a pruned trial in Optuna, its last reported one, in a list.
 
-    Returns empty without one.
+    The list is empty if no value was reported.
     """
     value = curve[max(curve)] if curve else math.nan
     return [] if math.isnan(value) else [value]
@@ -311,7 +311,7 @@ def _read(context: TrackerContext) -> tuple[list[str] | None, object, list[Froze
 def _compare(old: FrozenTrial, new: FrozenTrial) -> str:
     """Return the first difference between a trial in the study and the one expected, as a phrase.
 
-    Returns empty if none.
+    The text is empty if there is none.
     """
     if old.state is not new.state or old.values != new.values:
         return f"is {old.state.name} {old.values}, should be {new.state.name} {new.values}"

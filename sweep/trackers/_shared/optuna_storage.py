@@ -73,7 +73,7 @@ def exists(place: "Place") -> bool:
 def unreadable(place: "Place") -> str:
     """Return a text on why the tables at a place are missing or cannot be read.
 
-    Returns empty if they can.
+    Returns an empty text if they can.
     """
     if isinstance(place, Path):
         return tables.find_damage(place)
@@ -129,9 +129,9 @@ class Storage:
             return None
 
     def rename(self, name: str, sweep_id: str) -> None:
-        """Give the study of this sweep the name `name`, if no study has it.
+        """Give the study of this sweep the name `name`, if no study has it yet.
 
-        Its folder was renamed.
+        The study then has the old name of a sweep whose folder was renamed.
         """
         studies = self._rdb.get_all_studies()
         if any(study.study_name == name for study in studies):
@@ -147,7 +147,7 @@ class Storage:
     def create(self, name: str, directions: Iterable[str], attributes: Mapping[str, Any]) -> int:
         """Create an empty study with directions (``maximize`` …) and user attributes.
 
-        Return its ID.
+        Returns its ID.
         """
         study = self._rdb.create_new_study([StudyDirection[d.upper()] for d in directions], name)
         for key, value in attributes.items():

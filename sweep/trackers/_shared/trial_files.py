@@ -63,7 +63,7 @@ class RowPositions:
     def add(self, iteration: int, size: int) -> bool:
         """Add a row of `size` bytes at the end.
 
-        Return False if its iteration is not above the last one's.
+        Returns False if its iteration is not above the last one's.
         """
         if self.iterations and iteration <= self.iterations[-1]:
             return False
