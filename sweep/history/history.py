@@ -494,7 +494,8 @@ class History:
     ) -> None:
         """Apply event number `k` about settings to propose.
 
-        These were suggested or learnt, or the space is new or exhausted.
+        A user suggested settings, earlier sweeps were learnt from, or the space is new or
+        exhausted.
         """
         if isinstance(event, Suggested):
             self.open_suggestions = {**self.open_suggestions, k: event}

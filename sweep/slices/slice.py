@@ -325,8 +325,9 @@ class RealSlice(Stretch):
     ) -> None:
         """Save a checkpoint at the slice's end, at a new best, and when one is due.
 
-        A trainable that hands its states over is offered for saving at all other iterations.
-        `reached` is the metric, None if missing; `end` is None if the slice continues.
+        At all other iterations, if checkpoints are due by time, the state of a trainable that hands
+        its states over is offered for saving. `reached` is the metric, None if missing; `end` is
+        None if the slice continues.
         """
         value, iteration = self._signed(reached), trainable.iteration
         new_best = value > self.best and self.spec.policy.keep_best > 0

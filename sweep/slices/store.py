@@ -406,8 +406,8 @@ class SweepStore:
     def delete_unnamed_files(self, replica: "Replica") -> None:
         """Delete the files of a replica that its history no longer names.
 
-        No slice of it may run. Files in object storage are deleted in the background, or when the
-        driver ends.
+        Files on disk are deleted at once. Those in object storage are deleted in a thread, but only
+        inside `background_deletion`. No slice of the replica may run.
         """
         store = self.replica(replica.trial, replica.index)
         retention.sweep_up(store.folder, _local_names(replica.files))
@@ -416,9 +416,9 @@ class SweepStore:
 
     @contextlib.contextmanager
     def background_deletion(self) -> Iterator[None]:
-        """Let `delete_unnamed_files` delete files in object storage, in a thread.
+        """Let `delete_unnamed_files` delete files in object storage, in a thread, inside the block.
 
-        It does so inside the block only.
+        Deletions that have not begun at the end of the block are dropped.
         """
         if not self.url:
             yield

@@ -402,8 +402,9 @@ class ClusterPool(pools.Pool):
     async def _describe(self, address: str, probe: Path) -> dict[str, Any]:
         """Return the description that a worker gives of itself, with ``ahead_s``.
 
-        That is the lead of its clock in seconds. Repeats the question `ATTEMPTS` times if the
-        worker cannot be reached yet.
+        The value of ``ahead_s`` is the number of seconds by which the worker's clock is ahead of
+        this machine's. The question is repeated `ATTEMPTS` times if the worker cannot be reached
+        yet.
         """
         for last in (*(False,) * (ATTEMPTS - 1), True):
             asked = time.time()

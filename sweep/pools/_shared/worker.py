@@ -51,7 +51,7 @@ class _WorkerSlot:
     def release_if_idle(self) -> None:
         """Start a timer that closes the slot after `IDLE_S` seconds without work.
 
-        Its driver may have died without a word.
+        This frees the slot if its driver has died without notice.
         """
         self.idle = threading.Timer(IDLE_S, self.empty)
         self.idle.daemon = True
